@@ -69,8 +69,8 @@ static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 offs
 }
 
 /*
- * Parses the packet at `offset`, which ends at `end`. `q->slow_path` is PACKET_PLAIN if it has ports. Returns 0 if it
- * is not an IP packet or its headers are truncated.
+ * Parses the packet at `offset`, which ends at `end`. Sets `q->slow_path` to PACKET_PLAIN if it has ports. Returns 0
+ * if it is not an IP packet or its headers are truncated.
  */
 __noinline int quote_parse(struct weir_context *ctx, __u32 offset, __u32 end, struct packet *q)
 {
@@ -102,7 +102,7 @@ __noinline int quote_parse(struct weir_context *ctx, __u32 offset, __u32 end, st
 	return 1;
 }
 
-/* Adds a difference to the checksum at `offset`. Returns the change of a sum that covers this field. */
+/* Adds `diff` to the checksum at `offset`. Returns the difference for an outer checksum that covers this field. */
 static __always_inline __u64 quote_csum(struct weir_context *ctx, __u32 offset, __u64 diff, int udp)
 {
 	__u16 old, new;
@@ -130,7 +130,7 @@ static __always_inline void quote_addresses_store(struct weir_context *ctx, cons
 	}
 }
 
-/* Sets addresses and ports of a quoted packet. Returns the change of a checksum that covers the quote. */
+/* Rewrites the addresses and ports of the quoted packet. Returns the difference for the ICMP checksum. */
 __noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struct rewrite *to)
 {
 	__u64 addresses, ports, diff;
@@ -156,7 +156,7 @@ __noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struc
 	return diff;
 }
 
-/* Returns whether the packet, which was parsed as ICMP, is only one fragment of a datagram. */
+/* Returns whether a packet that was parsed as ICMP is a fragment, or (IPv6) has a fragment header. */
 static __always_inline int packet_is_fragment(struct weir_context *ctx, const struct packet *p)
 {
 	__be16 frag;

@@ -97,8 +97,9 @@ fn next_pair(text: &str, start: usize) -> Option<(&str, usize)> {
     }
 }
 
-/// Adds the ranges of the strings in the value or list at `start`, and returns the end of the value. Tables are not
-/// masked, because they contain only sources of secrets.
+/// Adds the ranges to mask in the value at `start`: a string, the strings of a list, or the rest of the line if the
+/// value is not quoted. Returns the end of the value. Tables are not masked: they only name the file or variable from
+/// which a secret is read.
 fn collect_value(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(start) {
@@ -137,8 +138,8 @@ fn collect_value(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> 
     }
 }
 
-/// Adds the range inside the quotation marks at `start`, or up to the end of the line if they are not closed. Returns
-/// the end of the string.
+/// Adds the range inside the quotation marks at `start`. A string that is not closed ends at the end of the line, or of
+/// the text if it has three quotation marks. Returns the end of the string.
 fn collect_string(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let quote = &text[start..=start];
     let triple = quote.repeat(3);

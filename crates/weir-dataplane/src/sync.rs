@@ -12,19 +12,19 @@ use crate::pod;
 use crate::testrun::TestInput;
 
 const PROGRAM: &str = "weir_sync_insert";
-/// Size of the dummy packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
+/// Size of the packet that carries the request, in bytes. It must be at least as long as an Ethernet header.
 const PACKET_LEN: usize = 64;
 const XDP_PASS: u32 = 2;
 
-/// The position that each ring has been read up to.
+/// The read position in each ring.
 #[derive(Clone, Debug)]
 pub struct SyncPositions([u64; SYNC_RINGS as usize]);
 
 impl Maps {
-    /// Returns the current ends of the rings.
+    /// Returns the current head of each ring.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Fails if the map was opened read-only.
     pub fn sync_positions(&self) -> Result<SyncPositions> {
         let mut positions = SyncPositions([0; SYNC_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -44,7 +44,7 @@ impl Maps {
     /// before they were read.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Fails if the map was opened read-only.
     pub fn sync_changes(
         &self,
         positions: &mut SyncPositions,
@@ -54,7 +54,7 @@ impl Maps {
         for (ring, position) in (0..).zip(&mut positions.0) {
             let head = self.sync_word(ring, offset_of!(SyncRing, head))?;
             if *position > head {
-                // The ring has been replaced.
+                // The map has been created again.
                 *position = 0;
             }
             let oldest = head.saturating_sub(SYNC_RING_SLOTS.into());
@@ -94,7 +94,8 @@ impl Dataplane {
     /// Inserts flows from a peer, and sets `result`, `entry_index` and `seen` of each.
     ///
     /// # Errors
-    /// Fails if the kernel returns an error. In this case, the results of some flows are missing.
+    /// Fails if the kernel returns an error or the program rejects the request. The results of some flows are then not
+    /// set.
     pub fn insert_flows(&self, flows: &mut [SyncFlow]) -> Result<()> {
         for batch in flows.chunks_mut(SYNC_BATCH as usize) {
             self.maps().sync_batch.set_all(0, batch)?;

@@ -12,6 +12,7 @@ use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Address, Link, NetState, Netlink, Sysctl, resolve};
 
 use crate::down::down_server;
+use crate::handshakes::{server_without_handshakes, service_without_handshakes};
 use crate::manager::{self, AssignedVip};
 use crate::server_path::{is_unresolved, parse_ip, replies_must_pass_director, return_route_fix};
 use crate::{
@@ -435,7 +436,7 @@ fn status_findings(
                     server_without_handshakes(name, server, (desired, state))
                 }));
         } else {
-            findings.extend(service_without_handshakes(&service));
+            findings.extend(service_without_handshakes(&service, (desired, state)));
         }
     }
     findings
@@ -487,8 +488,8 @@ fn ejected_server(
         return Some(Diagnosis::new(observation, consequence).fix(fix));
     }
     let consequence = format!(
-        "{consequence}; or its replies do not return through this machine, which must be its default gateway. A \
-        check shows which is the case, and keeps the server in use in the second case"
+        "{consequence}; or its replies do not return through this machine. A check shows which is the case, \
+         and keeps the server in use in the second case"
     );
     let return_route_fix = return_route_fix(service, server, context);
     Some(
@@ -523,96 +524,6 @@ fn server_with_warning(
     Some(diagnosis.fix(return_route_fix(service, server, context)))
 }
 
-/// Minimum number of SYNs without an established connection before a problem is reported.
-const MIN_SYNS: u64 = 10;
-
-/// Reports a server whose handshakes never complete although those of other servers do.
-fn server_without_handshakes(
-    service: &str,
-    server: &ServerReport,
-    context: (&Desired, &NetState),
-) -> Option<Diagnosis> {
-    let syns = server
-        .handshakes
-        .as_ref()
-        .filter(|handshakes| handshakes.completed == 0)?
-        .syns;
-    let is_reported =
-        server.warning.is_some() || server.ejected.is_some() || server.state == "down";
-    if syns < MIN_SYNS || is_reported {
-        return None;
-    }
-    let address = parse_ip(&server.address).filter(|_| server.forward == "direct");
-    let router = address.and_then(|address| Some((address, reach::router(address, context.1)?)));
-    if let Some((address, router)) = router {
-        return Some(reach::routed_server(service, address, router));
-    }
-    let observation = format!(
-        "{syns} SYNs were sent to server {} of {service}, and no handshake has completed",
-        server.address
-    );
-    Some(if replies_must_pass_director(service, server, context.0) {
-        let consequence = "it does not reply, or its replies do not return through this machine, which must be its \
-        default gateway";
-        Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
-    } else {
-        let consequence = format!(
-            "handshakes with other servers complete: this server does not have the VIP, its firewall drops the \
-             packets,{} or its replies are lost",
-            gateway_cause(&server.forward)
-        );
-        Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor")
-    })
-}
-
-/// Returns the cause that this machine is the server's default gateway, for servers that reply from the VIP.
-fn gateway_cause(forward: &str) -> &'static str {
-    match forward {
-        "direct" | "tunnel" | "l3dsr" => {
-            " its default gateway is this director, which drops replies whose source is the VIP,"
-        }
-        _ => "",
-    }
-}
-
-/// Reports a service whose handshakes with all servers fail to complete: packets from the VIP are lost on their path.
-fn service_without_handshakes(service: &ServiceReport) -> Option<Diagnosis> {
-    let servers = service.servers.iter().filter(|server| !server.removed);
-    let syns: u64 = servers
-        .filter_map(|server| server.handshakes.map(|handshakes| handshakes.syns))
-        .sum();
-    let is_reported = service
-        .servers
-        .iter()
-        .any(|server| server.warning.is_some());
-    if syns < MIN_SYNS || is_reported {
-        return None;
-    }
-    if service.forward == "nat" {
-        return Some(Diagnosis::new(
-            format!(
-                "{syns} SYNs were sent to the servers of {}, and no handshake has completed",
-                service.name
-            ),
-            "the servers do not reply, or, without `snat`, their replies do not return through this machine: its \
-            address in their network must be their default gateway. A check shows which is the case",
-        ));
-    }
-    Some(
-        Diagnosis::new(
-            format!(
-                "{syns} SYNs reached the servers of {}, and no handshake has completed",
-                service.name
-            ),
-            "the servers reply from the VIP: a router, switch or firewall upstream drops packets with an unexpected \
-            source (reverse path filter, port security, source guard), a stateful firewall on the path sees only one \
-            direction and drops packets as invalid, this director is the servers' default gateway and drops replies \
-            whose source is the VIP, or no server has the VIP",
-        )
-        .fix("use a check with via = \"both\" to find out which; then allow packets from the VIP upstream"),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -638,41 +549,6 @@ mod tests {
             let found = ejected_server("web", &server, (&desired, &state));
             let found = found.expect("a finding").to_string();
             assert!(found.contains(&format!("fix:  {fix}")), "{found}");
-        }
-    }
-
-    /// The director drops replies whose source is the VIP, so that it must not be the gateway of such a server.
-    #[test]
-    fn missing_handshakes_can_be_caused_by_the_default_gateway() {
-        let cause = "default gateway";
-        let (desired, state) = (Desired::default(), NetState::default());
-        for (forward, has_cause) in [
-            ("direct", true),
-            ("tunnel", true),
-            ("l3dsr", true),
-            ("proxy", false),
-        ] {
-            let server = ServerReport {
-                address: "10.0.0.5".to_owned(),
-                forward: forward.to_owned(),
-                handshakes: Some(Handshakes {
-                    syns: 16,
-                    completed: 0,
-                }),
-                ..ServerReport::default()
-            };
-            let found = server_without_handshakes("web", &server, (&desired, &state));
-            let consequence = found.expect("a finding").consequence;
-            assert_eq!(consequence.contains(cause), has_cause, "{consequence}");
-            if has_cause {
-                let service = ServiceReport {
-                    name: "web".to_owned(),
-                    forward: forward.to_owned(),
-                    servers: vec![server],
-                };
-                let found = service_without_handshakes(&service).expect("a finding");
-                assert!(found.consequence.contains(cause), "{found}");
-            }
         }
     }
 

@@ -46,13 +46,12 @@ pub(crate) fn down_server(
         let route = return_route_fix(service, server, context);
         let (consequence, fix) = match server.reason.starts_with(PATH_BROKEN_PREFIX) {
             true => (
-                "it gets no new flows: its replies to clients do not return through this machine, which must be its \
-                 default gateway",
+                "it gets no new flows: its replies to clients do not return through this machine",
                 route,
             ),
             false => (
-                "it gets no new flows: its replies to clients do not return through this machine, which must be its \
-                 default gateway; or its application does not run, or a firewall drops the port",
+                "it gets no new flows: its replies to clients do not return through this machine; or its application \
+                 does not run, or a firewall drops the port",
                 format!(
                     "if its application is running and no firewall drops the port, {route}; otherwise correct that"
                 ),

@@ -13,6 +13,7 @@ mod down;
 pub mod duplicate;
 pub mod firewall;
 pub mod gateway;
+mod handshakes;
 mod interface;
 pub mod manager;
 mod reach;

@@ -13,8 +13,8 @@ use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, Packet, TcpFlags};
 
 use crate::Diagnosis;
-use crate::claimant::layer_4_vips;
 use crate::interface::network_of;
+use crate::server_path::vips_of_servers;
 
 /// Timeout for replies. A SYN without a reply is retransmitted once, after half of this time.
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -223,7 +223,7 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
 
 /// Returns a probe for each `direct` server and TCP port of a service, at most [`MAX_PROBES`].
 fn probes(desired: &Desired, state: &NetState, skipped: &HashSet<&str>) -> Vec<SynProbe> {
-    let vips = layer_4_vips(desired);
+    let vips = vips_of_servers(desired);
     let mut probes = Vec::new();
     for service in &desired.services {
         let pool = desired.pool(&service.pool);

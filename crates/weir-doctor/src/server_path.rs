@@ -1,5 +1,6 @@
 //! Examines the paths to servers and back: link addresses, and the routes of replies with `nat`.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_model::{Desired, Forward, Server, Service};
@@ -33,8 +34,8 @@ pub(crate) fn return_route_fix(
     let header = weir_config::header(&["service", service]);
     if let Some(other) = address.and_then(|server| service_with_direct_replies(server, desired)) {
         return format!(
-            "set `snat = true` in {header}; this machine must not be the server's default gateway, because it would \
-             drop the replies of {}, whose source is the VIP",
+            "set `snat = true` in {header}; with this machine as the server's default gateway, it would drop the \
+             replies of {}, whose source is the VIP",
             other.name
         );
     }
@@ -56,14 +57,36 @@ fn service_with_direct_replies(server: IpAddr, desired: &Desired) -> Option<&Ser
     desired.services.iter().find(|service| {
         let pool = desired.pool(&service.pool).into_iter();
         let mut servers = pool.flat_map(|pool| &pool.servers);
-        let replies_directly = |it: &Server| match it.forward_in(service) {
-            Forward::Direct | Forward::Tunnel | Forward::L3dsr => true,
-            Forward::Nat | Forward::Socket => false,
-        };
-        let mut listeners = service.listen.iter();
-        listeners.any(|listener| listener.address.is_ipv4())
-            && servers.any(|it| it.address == server && replies_directly(it))
+        has_ipv4_vip(service)
+            && servers.any(|it| it.address == server && replies_directly(it, service))
     })
+}
+
+/// Returns whether a service has an IPv4 VIP. Linux drops IPv4 packets from its own addresses that arrive from the
+/// network, and forwards such IPv6 packets.
+pub(crate) fn has_ipv4_vip(service: &Service) -> bool {
+    let mut listeners = service.listen.iter();
+    listeners.any(|listener| listener.address.is_ipv4())
+}
+
+/// Returns whether a server has the service's VIP, and sends replies from it to clients.
+fn replies_directly(server: &Server, service: &Service) -> bool {
+    match server.forward_in(service) {
+        Forward::Direct | Forward::Tunnel | Forward::L3dsr => true,
+        Forward::Nat | Forward::Socket => false,
+    }
+}
+
+/// Returns the VIPs that servers have too.
+pub(crate) fn vips_of_servers(desired: &Desired) -> BTreeSet<IpAddr> {
+    let has_servers_with_vip = |service: &&Service| {
+        let pool = desired.pool(&service.pool).into_iter();
+        let mut servers = pool.flat_map(|pool| &pool.servers);
+        servers.any(|server| replies_directly(server, service))
+    };
+    let services = desired.services.iter().filter(has_servers_with_vip);
+    let listeners = services.flat_map(|service| &service.listen);
+    listeners.map(|listener| listener.address).collect()
 }
 
 /// Parses a server's address, with or without a port.

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_model::{Desired, Forward};
+use weir_model::{Desired, Server};
 use weir_netlink::{Address, NetState, Netlink, RouteKind};
 
 use crate::Diagnosis;
+use crate::server_path::vips_of_servers;
 
 /// Documentation addresses (RFC 5737, RFC 3849) for default route lookups. Nothing is sent to them.
 const REMOTE_ADDRESSES: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
@@ -62,19 +63,16 @@ fn usable_as_source(address: &Address) -> Option<Diagnosis> {
 }
 
 /// Reports IPv6 VIPs of the director, which servers have too, that the kernel selects as the source of packets to
-/// servers. Weir adds IPv6 VIPs as deprecated addresses; other programs may not.
+/// servers. Weir adds IPv6 VIPs as deprecated addresses, except virtual addresses with a network's prefix length. Other
+/// programs and earlier versions of Weir may not.
 pub(crate) fn director_sources(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
-    let services = desired.services.iter().filter(|service| {
-        matches!(
-            service.forward,
-            Forward::Direct | Forward::Tunnel | Forward::L3dsr
-        )
-    });
-    let listeners = services.flat_map(|service| &service.listen);
-    let vips: BTreeSet<IpAddr> = listeners.map(|listener| listener.address).collect();
+    let vips = vips_of_servers(desired);
+    let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
+    let servers: BTreeSet<IpAddr> = servers.filter_map(Server::ip).collect();
     let is_source = |vip: IpAddr| {
-        let mut lookups = state.lookups.values();
-        lookups.any(|it| it.kind == RouteKind::Unicast && it.prefsrc == Some(vip))
+        // There are lookups for peers too.
+        let mut lookups = state.lookups.iter().filter(|it| servers.contains(it.0));
+        lookups.any(|(_, it)| it.kind == RouteKind::Unicast && it.prefsrc == Some(vip))
     };
     let addresses = state.addresses.iter().filter(|address| {
         let is_vip = address.ip.is_ipv6() && vips.contains(&address.ip);
@@ -90,9 +88,10 @@ pub(crate) fn director_sources(desired: &Desired, state: &NetState) -> Vec<Diagn
                 "servers that also have the VIP do not reply: connections of the proxy and of `snat`, and checks of \
                  other programs, time out",
             )
-            .fix(format!(
-                "ip -6 addr change {vip}/{prefix} dev {device} preferred_lft 0"
-            ))
+            .fix(match desired.is_vrrp_address(vip) && prefix < 128 {
+                true => format!("write {vip} in [vrrp] without /{prefix}, so that Weir adds it with prefix length 128"),
+                false => format!("ip -6 addr change {vip}/{prefix} dev {device} preferred_lft 0"),
+            })
         })
         .collect()
 }

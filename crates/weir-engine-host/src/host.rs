@@ -18,10 +18,10 @@ use crate::permits::Permits;
 use crate::policy::{AcceptedConfiguration, Policy};
 use crate::probe::{self, ArpClaim};
 
-/// Pause of flow synchronization while no engine is active.
+/// Time between steps of flow synchronization while no engine is active.
 const SYNC_PAUSE: Duration = Duration::from_millis(50);
 
-/// Number of servers in a part of a snapshot.
+/// Minimum number of servers in a part of a snapshot, except in the last part. The servers of a service are not split.
 const PART_SERVERS: usize = 8_192;
 
 /// The engine, and the copy of the server states that it uses.
@@ -58,9 +58,10 @@ fn active_state(engine: &Engine) -> ActiveState {
     }
 }
 
-/// Communication with the daemon between the two halves of opening the engine.
+/// The exchange with the daemon between the two phases of opening the engine.
 pub(crate) trait OpenHandshake {
-    /// Replies to the first request, and waits for the server states; `None` = the daemon has cancelled or exited.
+    /// Replies to [`Request::Begin`], and waits for the server states; `None` = the daemon has cancelled or exited, or
+    /// sent an invalid request.
     fn receive_states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
 }
 
@@ -139,7 +140,8 @@ impl Host {
         Ok(accepted)
     }
 
-    /// Executes any request except those that open the engine. `send` sends a part of the reply.
+    /// Executes a request, except those that open the engine and [`Request::ClaimsVip`] for an existing probe. `send`
+    /// sends all parts of the reply but the last.
     pub(crate) async fn execute(
         &mut self,
         request: Request,
@@ -168,8 +170,9 @@ impl Host {
                 self.with_engine(|engine, _| Ok(probe::add(engine, id, forwarding)))
             }
             Request::RemoveProbe(id) => self.with_engine(|engine, _| Ok(probe::remove(engine, id))),
-            // A separate thread handles this request, because the server's response may take some time.
-            Request::ClaimsVip(_) => failure_reply(&"this request is out of sequence"),
+            // For an existing probe, the caller handles this request in a separate thread, because it waits for the
+            // server.
+            Request::ClaimsVip(_) => failure_reply(&"there is no such probe"),
             Request::Prepare => {
                 self.policy.prepare();
                 Reply::Done
@@ -181,7 +184,7 @@ impl Host {
             Request::Resume => {
                 self.is_paused = false;
                 self.serve_permits();
-                // Events may have been missed during the pause.
+                // Network events were discarded during the pause.
                 self.network_event(&Event::Lost).await;
                 Reply::Done
             }
@@ -241,7 +244,7 @@ impl Host {
             Ok(desired) => desired,
             Err(reason) => return refuse(reason),
         };
-        // Do not read the key again after a change that affects only server lists.
+        // Do not read the key file of `[sync]` again if only server lists have changed.
         let sync = match has_text.then(|| accepted.sync()).transpose() {
             Ok(sync) => sync,
             Err(reason) => return failure_reply(&reason),
@@ -422,7 +425,8 @@ impl Host {
         self.sync.step(self.engine.as_mut())
     }
 
-    /// Publishes the costs of `least-time`. Returns the time until the next call.
+    /// Publishes the costs that `least-time` uses. Returns the time until the next call; `None` = no engine is active,
+    /// or publishing failed.
     pub(crate) fn publish_latency(&mut self) -> Option<Duration> {
         match self.active_engine()?.0.publish_latency() {
             Ok(pause) => Some(pause),

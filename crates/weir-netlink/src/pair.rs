@@ -77,7 +77,8 @@ impl Netlink {
         Ok(())
     }
 
-    /// Removes a device and its peer. Returns [`Change::None`] if the device does not exist.
+    /// Removes a device. The kernel also removes the peer of a veth device. Returns [`Change::None`] if the device does
+    /// not exist.
     ///
     /// # Errors
     /// Fails if the device cannot be removed, or `CAP_NET_ADMIN` is missing.
@@ -96,7 +97,7 @@ impl Netlink {
     /// missing.
     pub async fn add_default_route(&self, ipv6: bool, table: u32, ifindex: u32) -> Result<Change> {
         let message = default_route(ipv6, table, ifindex);
-        let request = format!("add a default route to device {ifindex} to table {table}");
+        let request = format!("add a default route through device {ifindex} to table {table}");
         self.create(&request, RouteNetlinkMessage::NewRoute(message))
             .await
     }

@@ -22,6 +22,10 @@ const MAX_PORTS: usize = 64;
 const SSH: u16 = 22;
 
 const CONSEQUENCE: &str = "clients of this server receive no reply";
+/// The consequence if it is not known whether clients use the port.
+const UNCERTAIN_CONSEQUENCE: &str = "the firewall lets clients reach no port on which a program listens: if clients \
+                                     use such a port, they receive no reply; otherwise the program that they use is \
+                                     not running";
 
 /// Reports rules that drop packets of the VIPs. `listeners` contains the local addresses of listening TCP sockets.
 pub(crate) fn dropped_packets(
@@ -35,7 +39,7 @@ pub(crate) fn dropped_packets(
         for direction in Direction::BOTH {
             let drop = direction.find_drop(entry, port, rules);
             findings.extend(match drop {
-                Some(drop) => vec![direction.diagnosis(entry, port.as_slice(), &drop)],
+                Some(drop) => vec![direction.diagnosis(entry, port.as_slice(), &drop, CONSEQUENCE)],
                 None if port.is_none() => dropped_ports(entry, direction, rules, listeners),
                 None => Vec::new(),
             });
@@ -62,12 +66,14 @@ fn dropped_ports(
     rules: &Ruleset,
     listeners: &[SocketAddr],
 ) -> Vec<Diagnosis> {
-    let ports = listening_ports(entry, listeners);
+    let mut ports = listening_ports(entry, listeners);
     let passes = |port: u16| {
         let mut directions = Direction::BOTH.into_iter();
         !directions.any(|it| it.find_drop(entry, Some(port), rules).is_some())
     };
-    let is_closed = !ports.keys().any(|port| *port != SSH && passes(*port));
+    let is_closed = !ports.iter().any(|(port, _)| *port != SSH && passes(*port));
+    ports.truncate(MAX_PORTS);
+    ports.sort_unstable();
     let mut dropped: Vec<(Drop, bool, Vec<u16>)> = Vec::new();
     for (port, of_vip) in ports {
         let drop = direction.find_drop(entry, Some(port), rules);
@@ -82,20 +88,23 @@ fn dropped_ports(
         }
     }
     let diagnosis = |(drop, of_vip, ports): (Drop, bool, Vec<u16>)| {
-        let mut finding = direction.diagnosis(entry, &ports, &drop);
-        if !of_vip && ports.len() > 1 {
-            finding.fix = finding
-                .fix
-                .map(|fix| format!("omit the ports that clients must not reach: {fix}"));
+        if of_vip {
+            return direction.diagnosis(entry, &ports, &drop, CONSEQUENCE);
         }
+        let mut finding = direction.diagnosis(entry, &ports, &drop, UNCERTAIN_CONSEQUENCE);
+        let condition = match ports.len() {
+            1 => "if clients must reach this port",
+            _ => "omit the ports that clients must not reach",
+        };
+        finding.fix = finding.fix.map(|fix| format!("{condition}: {fix}"));
         finding
     };
     dropped.into_iter().map(diagnosis).collect()
 }
 
-/// Returns the ports on which a socket accepts connections to the VIP, at most [`MAX_PORTS`], and whether the port
-/// certainly belongs to the VIP: the socket listens on the VIP itself, or the VIP has a range with this port.
-fn listening_ports(entry: &Entry, listeners: &[SocketAddr]) -> BTreeMap<u16, bool> {
+/// Returns the ports on which a socket accepts connections to the VIP, and whether the port certainly belongs to the
+/// VIP: the socket listens on the VIP itself, or the VIP has a range with this port. These ports are first.
+fn listening_ports(entry: &Entry, listeners: &[SocketAddr]) -> Vec<(u16, bool)> {
     let (first, last) = entry.ports_or_all();
     let is_own_address = |local: &SocketAddr| {
         // If the VIP is not on `lo`, clients' packets are addressed to one of the server's own addresses.
@@ -113,8 +122,7 @@ fn listening_ports(entry: &Entry, listeners: &[SocketAddr]) -> BTreeMap<u16, boo
     }
     let mut ports: Vec<(u16, bool)> = ports.into_iter().collect();
     ports.sort_by_key(|(port, of_vip)| (!of_vip, *port));
-    ports.truncate(MAX_PORTS);
-    ports.into_iter().collect()
+    ports
 }
 
 /// The direction of packets.
@@ -149,7 +157,7 @@ impl Direction {
     }
 
     /// Reports a drop of packets of these ports; no ports = all ports.
-    fn diagnosis(self, entry: &Entry, ports: &[u16], drop: &Drop) -> Diagnosis {
+    fn diagnosis(self, entry: &Entry, ports: &[u16], drop: &Drop, consequence: &str) -> Diagnosis {
         let vip = match ports {
             [] => entry.to_string(),
             [port] => Entry {
@@ -170,7 +178,7 @@ impl Direction {
         let filter = PacketFilter::all(entry.vip.is_ipv4(), side, None)
             .with_addresses(address)
             .with_ports(ports.iter().copied());
-        firewall::diagnosis(drop, &packets, CONSEQUENCE, &filter)
+        firewall::diagnosis(drop, &packets, consequence, &filter)
     }
 }
 

@@ -127,12 +127,18 @@ pub(crate) fn wide_prefixes(vips: &BTreeSet<IpAddr>, actual: &ActualState) -> Ve
 /// Reports a VIP on a loopback interface with the prefix length of a network.
 pub(crate) fn wide_prefix(vip: IpAddr, length: u8, interface: &str) -> Diagnosis {
     let host_length = host_prefix(vip);
+    // Otherwise the kernel could select the VIP as the source of this machine's packets.
+    let lifetime = if vip.is_ipv6() {
+        " preferred_lft 0"
+    } else {
+        ""
+    };
     Diagnosis::new(
         format!("the VIP {vip} has the prefix length {length} on {interface}"),
         "this machine accepts packets for every address in this prefix and replies to ARP requests for them",
     )
     .fix(format!(
-        "ip addr del {vip}/{length} dev {interface} && ip addr add {vip}/{host_length} dev {interface}"
+        "ip addr del {vip}/{length} dev {interface} && ip addr add {vip}/{host_length} dev {interface}{lifetime}"
     ))
 }
 

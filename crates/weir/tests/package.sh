@@ -1,7 +1,7 @@
-# Follows a page of the manual for new users in a copy-on-write view of a system: runs the page's commands, writes its
-# file, and installs the packages of the apt repository $1, which is served by HTTP. Then upgrades the packages under
-# traffic from 0.1.0 to 0.2.0, removes and purges them. Requires separate mount and network namespaces. $2 is an empty
-# directory, $3 the root directory of the system, $4 the page. A stub of systemctl starts and stops a real daemon.
+# Follows the manual's first-request page in a copy-on-write overlay of a system: runs the page's commands, writes its
+# configuration file, and installs packages from the apt repository $1, which is served over HTTP. Then upgrades the
+# packages under traffic from 0.1.0 to 0.2.0, removes and purges them. Must run in its own mount and network namespaces.
+# $2 is an empty directory, $3 the root directory of the system, $4 the page. A stub systemctl starts the real daemon.
 set -eu
 mount -t tmpfs tmpfs "$2"
 page=$(realpath "$4")
@@ -11,7 +11,7 @@ cd "$2"
 mkdir upper work root www
 mount -t overlay overlay -o "lowerdir=$system,upperdir=upper,workdir=work" root
 for directory in proc sys dev; do mount --rbind "/$directory" "root/$directory"; done
-# Copy dpkg's database, because another package that is installed on this machine meanwhile would disturb dpkg.
+# Copy dpkg's database, so that a package installation on this machine during the test does not interfere.
 cp -a "$system/var/lib/dpkg" dpkg
 rm -f dpkg/updates/*
 mount --bind dpkg root/var/lib/dpkg
@@ -28,13 +28,13 @@ echo '127.0.0.1 packages.example' >>root/etc/hosts
 printf 'Package: weir weir-*\nPin: version 0.1.0\nPin-Priority: 1001\n' >root/etc/apt/preferences.d/weir
 # Remove the file before it is written: it may be a link to the service manager's program.
 rm -f root/usr/bin/systemctl
-# As in Debian's container images: packages must not need files in /usr/share/doc.
+# Exclude documents, as Debian's slim container images do: packages must not need files in /usr/share/doc.
 mkdir -p root/etc/dpkg/dpkg.cfg.d
 printf 'path-exclude=/usr/share/doc/*\npath-include=/usr/share/doc/*/copyright\n' >root/etc/dpkg/dpkg.cfg.d/no-documents
 cat >root/usr/bin/systemctl <<'EOF2'
 #!/bin/sh
 echo "systemctl $*" >>/run/systemctl.log
-# As weir-helper.service and weir.service do.
+# Starts the processes as weir-helper.service and weir.service do.
 start() {
   export WEIR_HELPER_SOCKET=/run/weir-helper/socket
   setsid weir helper --service >/run/helper.log 2>&1 &
@@ -120,7 +120,7 @@ set +e
 status=$?
 set -e
 [ $status = 0 ] || { cat /run/page.out /run/page.err; exit 1; }
-# On a busy machine, the first check may run before the web servers listen: the page advises to repeat the last command.
+# On a busy machine, the first check may run before the web servers listen. The page says to repeat the last command.
 reply=$(tail -n 1 /run/page.out)
 tries=0
 until [ "$reply" = one ] || [ "$reply" = two ]; do
@@ -144,7 +144,7 @@ echo "sample: $(stat -c %a /usr/share/weir/weir.toml) $(stat -c %a /etc/weir/wei
 [ -s /usr/share/man/man1/weir-reload.1.gz ] && [ -s /usr/share/man/man5/weir.toml.5.gz ] &&
   [ -s /usr/share/bash-completion/completions/weir ] && echo "documented"
 [ ! -e /usr/share/doc/weir/manual/README.md ] && [ -s /usr/share/doc/weir/copyright ] && echo "without documents"
-# The package's script may run again: files and accounts stay the same.
+# The postinst script can run again: files and accounts stay the same.
 package_state() {
   find /etc/weir /var/log/weir -printf '%p %u %g %m %T@\n' | sort
   getent passwd weir weir-vrrp

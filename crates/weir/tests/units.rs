@@ -1,4 +1,5 @@
-//! Tests the package's systemd units: an unprivileged keeper and daemon, and a privileged service.
+//! Runs Weir with the accounts and capabilities of the package's systemd units, without a service manager: an
+//! unprivileged keeper and daemon with the privileged helper, and the single unit that runs as root.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -135,7 +136,7 @@ fn unprivileged_keeper_and_daemon_serve() {
 }
 
 #[test]
-fn single_root_unit_and_split_units_replace_each_other_without_lost_request() {
+fn switching_between_root_unit_and_split_units_loses_no_request() {
     if !privileged() {
         return;
     }

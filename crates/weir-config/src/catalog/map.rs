@@ -21,9 +21,9 @@ fn map_kinds() -> Choices {
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
-    purpose: "A lookup table. Weir looks up part of the request in it to select a pool or to set the variable \
-              `{map.NAME}`. The cost of a lookup does not depend on the number of entries. If a key occurs several \
-              times, the first entry applies.",
+    purpose: "A lookup table. Weir looks up a text from the request in it. The value selects a pool, or is available \
+              as the variable `{map.NAME}`. Except with `kind = \"regex\"`, the cost of a lookup does not depend on \
+              the number of entries. If a key occurs more than once, the first entry is used.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
               servers = \
               [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
@@ -51,22 +51,23 @@ pub(crate) static MAP: Section = Section {
             "kind",
             Kind::OneOf(map_kinds),
             Default("exact"),
-            "How a key is compared with the text: with all of it, with its beginning or its end (the longest key \
-             wins), as a network that contains the address (the longest prefix wins), or as a regular expression that \
-             matches anywhere in it (the first one wins).",
+            "How the keys of entries are compared with the text: `exact`: the key equals the text; `prefix`, `suffix`: \
+             the text begins or ends with the key, and the longest key wins; `network`: the key is a network that \
+             contains the address, and the longest prefix wins; `regex`: the key is a regular expression that matches \
+             anywhere in the text, and the first one wins.",
             "kind = \"suffix\"",
         ),
         Key::new(
             "key",
             Kind::DescribedText("text with variables"),
             Default(ValueMap::KEY),
-            "Text to look up; it may contain request variables. `{host}` is in lower case here.",
+            "Text to look up; it may contain request variables. `{host}` is converted to lower case.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(
             "default",
             Kind::DescribedText("any text"),
-            Absent("the empty string; for a pool, the service's pool"),
+            Absent("the empty string; if the map selects a pool, the service's pool"),
             "Value used if no key matches.",
             "default = \"none\"",
         ),
@@ -74,7 +75,7 @@ pub(crate) static MAP: Section = Section {
             "ignore_case",
             Kind::Flag,
             Default("false"),
-            "Whether ASCII case is ignored.",
+            "Whether keys are compared without regard to ASCII case.",
             "ignore_case = true",
         ),
     ],
@@ -84,7 +85,7 @@ pub(crate) static MAP: Section = Section {
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
-    purpose: "Selects the pool with a map whose values are pool names.",
+    purpose: "Selects the pool by a lookup in a map whose values are pool names.",
     example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\n\
               servers \
               = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
@@ -93,7 +94,7 @@ pub(crate) static ROUTE_POOL: Section = Section {
     keys: &[
         Key::new(
             "map",
-            Kind::DescribedText("the name of a [map.NAME]"),
+            Kind::DescribedText("the name of a `[map.NAME]` table"),
             Required,
             "The map. Each of its values must be the name of a pool.",
             "map = \"tenants\"",

@@ -39,7 +39,7 @@ pub(super) fn check_program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>
         sink.push(
             Diagnostic::new(Code::MissingProgram, span, message)
                 .cause(
-                    "Weir cannot start the program: a check with it fails, a notification is lost",
+                    "Weir cannot start the program: its checks fail, and its notifications are not sent",
                 )
                 .fix("install the program, make it executable, or correct the path"),
         );

@@ -1,4 +1,4 @@
-//! Verifies proxy services against pools and the node.
+//! Verifies proxy services and their routes, pools and listeners.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -97,7 +97,9 @@ fn report_dropped_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &Low
             )
             .related(
                 &proxy.name,
-                format!("the service drops header fields like `{name}`"),
+                format!(
+                    "the service removes header fields whose names contain `_`, such as `{name}`"
+                ),
             )
             .cause("many servers cannot distinguish `_` from `-` in field names")
             .fix("use `-` in the name, or set underscores = \"keep\" in the service"),
@@ -120,7 +122,7 @@ fn report_missing_proxy(
                 Diagnostic::new(Code::Contradiction, location, message)
                     .related(forward, "its forwarding method handles packets")
                     .cause("routes select pools for requests, but layer 4 forwarding handles only packets")
-                    .fix("set forward = \"proxy\" and protocol = \"http\" there, or remove the route"),
+                    .fix("set forward = \"proxy\" and protocol = \"http\" in the service, or remove the route"),
             );
         }
         return;
@@ -157,11 +159,11 @@ fn verify_preferred_server(
         return;
     };
     let mut servers = pool.pool.servers.iter();
-    // Servers from lists and DNS are unknown at this point.
+    // Servers from `servers_file`, DNS and the API are not known yet.
     if pool.complete && !servers.any(|known| known.name == server) {
         let near = nearest(server, pool.pool.servers.iter().map(|it| it.name.as_str()));
         let fix = near.map_or_else(
-            || "write a server exactly as in the pool".to_owned(),
+            || "specify the server exactly as in the pool".to_owned(),
             |near| format!("did you mean \"{near}\"?"),
         );
         let message = format!("pool `{name}` has no server \"{server}\"");
@@ -173,7 +175,7 @@ fn verify_preferred_server(
     }
 }
 
-/// Verifies the service, the pools and the reachability of each route.
+/// Verifies each route: its service, its pools, its server, `forward_auth`, and that requests can reach it.
 fn verify_routes(
     sink: &mut Sink<'_>,
     lowered: &LoweredConfig,
@@ -190,7 +192,7 @@ fn verify_routes(
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
                 report_dropped_headers(sink, proxy, route);
             }
-            // Only the SNI and the client's address are known at that point.
+            // In a tcp service, only the SNI and the client's address are known when a route is selected.
             Some(_) if route.route.is_valid_for_tcp() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
@@ -201,7 +203,7 @@ fn verify_routes(
                 .related(&proxy.name, "its protocol is \"tcp\"")
                 .cause("in a tcp service, a route can only compare `host` with the SNI and `source` with the client \
                         address, and its only actions are `pool` and `close`")
-                .fix("remove other conditions and actions, or set protocol = \"http\" there"),
+                .fix("remove the other conditions and actions, or set protocol = \"http\" in the service"),
             ),
             None => report_missing_proxy(sink, lowered, name, location),
         }
@@ -227,7 +229,7 @@ fn verify_routes(
 }
 
 /// Verifies the pool of `forward_auth`. It must exist, and its servers must not be services with `forward_auth`,
-/// because they could send authorization requests to each other endlessly.
+/// because authorization requests could loop endlessly.
 fn verify_forward_auth(
     sink: &mut Sink<'_>,
     lowered: &LoweredConfig,
@@ -246,24 +248,25 @@ fn verify_forward_auth(
         routes.any(|it| it.service.0 == proxy.proxy.name && it.route.forward_auth().is_some())
     };
     for (server, span) in pool.pool.servers.iter().zip(&pool.servers) {
-        let is_own = |listen: &SocketAddr| {
+        let is_server_address = |listen: &SocketAddr| {
             let is_address = listen.ip() == server.address
                 || listen.ip().is_unspecified() && server.address.is_loopback();
             is_address && server.port.is_none_or(|port| port == listen.port())
         };
         let mut services = lowered.proxies.iter().filter(has_forward_auth);
-        let Some(proxy) = services.find(|proxy| proxy.proxy.listen.iter().any(is_own)) else {
+        let Some(proxy) = services.find(|proxy| proxy.proxy.listen.iter().any(is_server_address))
+        else {
             continue;
         };
         let message = format!(
-            "server {} is a listener of service `{}`, which has `forward_auth` itself",
+            "server {} is a listener of service `{}`, which also uses `forward_auth`",
             server.name, proxy.proxy.name
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, span, message)
                 .related(location, "used here")
                 .related(&proxy.name, "this service")
-                .cause("two services that send authorization requests to each other would never respond")
+                .cause("authorization requests to a service that uses `forward_auth` can loop endlessly")
                 .fix("use the address of the authorizing server"),
         );
     }
@@ -339,17 +342,17 @@ fn report_no_servers(
         (false, false) => return,
         (true, _) if routes().next().is_none() => "this service rejects all clients",
         (true, _) => "this service rejects requests that match no route",
-        (false, true) => "requests routed to it by this service are rejected",
+        (false, true) => "this service rejects requests that are routed to the pool",
     };
     let message = format!("pool `{name}` has no servers");
     sink.push(
         Diagnostic::new(Code::NoServers, &pool.name, message)
             .related(&proxy.name, what)
-            .fix("add `servers`, or respond to these requests with a route"),
+            .fix("add `servers`, or a route that responds to these requests"),
     );
 }
 
-/// Reports the first server of a pool that would get plain HTTP or TCP on the service's TLS port.
+/// Reports the first server of a pool that would receive unencrypted traffic on the service's TLS port.
 fn report_plain_to_tls_port(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
     if proxy.proxy.tls.is_none() || pool.pool.tls.is_some() {
         return;
@@ -368,7 +371,7 @@ fn report_plain_to_tls_port(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &Lo
                 .related(&proxy.name, "this service terminates TLS")
                 .cause("a server without a port uses the port of the client's connection")
                 .fix(format!(
-                    "add its port, as in \"{example}\", or add `tls` to the pool if it expects TLS"
+                    "add the server's port, as in \"{example}\"; or, if the server expects TLS, add `tls` to the pool"
                 )),
         );
     }
@@ -398,7 +401,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
                 .related(&proxy.name, "used by this service")
-                .fix("remove one of them"),
+                .fix("remove `proxy_protocol` or `http2`"),
         );
     }
     report_plain_to_tls_port(sink, proxy, pool);

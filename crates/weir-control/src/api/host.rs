@@ -1,9 +1,9 @@
-//! Checks the `Host` and `Origin` fields in requests.
+//! Checks the `Host` and `Origin` header fields of requests.
 //!
-//! A web page in an operator's browser can send requests to this server under a name that the attacker's DNS server
-//! resolves to this address (DNS rebinding). `Host` then contains that name. Accepted names must therefore be
-//! configured, and `Origin`, if present, must equal the host. Changes require a token in a header field that pages with
-//! other origins cannot set.
+//! A malicious web page in an operator's browser can send requests to this server if the attacker's DNS server resolves
+//! the page's host name to this server's address (DNS rebinding). `Host` then contains that name. Therefore only
+//! configured names, this server's addresses and, on loopback, `localhost` are accepted. The host and port in `Origin`,
+//! if present, must match `Host`. Changes require a token in a header field that pages of other origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,8 +63,8 @@ pub(super) fn check(
     }
 }
 
-/// Checks a request on the unix socket. `Host` must be an address or a name without a dot, which public DNS servers do
-/// not resolve. `Origin`, if present, must equal `Host`.
+/// Checks a request on the unix socket. `Host`, if present, must be an address or a name without a dot; public DNS
+/// servers do not resolve such names. The host and port in `Origin`, if present, must match `Host`.
 pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {

@@ -282,7 +282,7 @@ fn write_service(
         super::certificate::write_lines(out, &proxy.certificates);
         if proxy.log_dropped > 0 {
             let lines = format_count(proxy.log_dropped, "access log line");
-            let _ = writeln!(out, "  warning: {lines} lost (the log has the cause)");
+            let _ = writeln!(out, "  warning: {lines} lost (see the log for the cause)");
         }
     }
     if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {

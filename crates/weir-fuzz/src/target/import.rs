@@ -1,4 +1,5 @@
-//! Fuzzes the importers of other programs' configuration files. `weir check` must accept their output.
+//! Fuzzes the importers of other programs' configuration files. `weir check` must accept the files that they write; for
+//! ipvsadm, only panics are detected.
 
 use weir_config::Host;
 use weir_import::EmptyEnvironment;

@@ -1,6 +1,6 @@
-//! Measures clients on the director: every host balances its own outgoing connections, and service discovery changes
-//! the servers continuously (experiment 2). Compares `socket` with HAProxy on loopback, which reloads for each change,
-//! and with a direct connection to one server.
+//! Measures load balancing on the clients' host (experiment 2): the clients run on the director, which balances their
+//! outgoing connections, while the servers change continuously, as with service discovery. Compares `socket` with an
+//! HAProxy on loopback that is reloaded for each change, and with direct connections to one server.
 
 use super::disturbance::{Disturbance, Subject};
 use super::trial::{Balancer, Method, Site, Trial, Workload};

@@ -368,9 +368,9 @@ impl Session {
         forwarded.map_or(uses_tls, |scheme| scheme == Scheme::Https)
     }
 
-    /// Returns the client's TLS details, if routes or texts use them.
+    /// Returns the client's TLS details, if routes, texts or taps use them.
     pub(super) fn tls_details(&self, service: &Service) -> Option<Rc<TlsDetails>> {
-        if !service.needs_tls {
+        if !service.needs_tls && !service.taps.is_active() {
             return None;
         }
         let connection_details = || self.transport.tls_details().map(Rc::new);

@@ -61,7 +61,8 @@ fn firewall_that_drops_all_listening_ports_is_one_finding() {
         [(
             "the chain `inet fw input` of nftables drops client packets for 10.0.0.10:80 direct because of its policy"
                 .to_owned(),
-            "nft insert rule inet fw input ip daddr 10.0.0.10 tcp dport 80 accept".to_owned()
+            "if clients must reach this port: nft insert rule inet fw input ip daddr 10.0.0.10 tcp dport 80 accept"
+                .to_owned()
         )]
     );
     let found = found(VIP, &rules, &["0.0.0.0:80", "0.0.0.0:111", "10.0.0.5:443"]);
@@ -144,10 +145,34 @@ fn number_of_examined_ports_is_limited() {
         (1..=200).map(|port| ([0, 0, 0, 0], port).into()).collect();
     listeners.push(([10, 0, 0, 10], 9000).into());
     let ports = listening_ports(&entry, &listeners);
-    assert_eq!(ports.len(), MAX_PORTS);
-    assert_eq!(
-        ports.get(&9000),
-        Some(&true),
-        "sockets on the VIP are preferred"
+    assert_eq!(ports[0], (9000, true), "sockets on the VIP are first");
+    let wildcard = &listeners[..200];
+    let closed = ruleset("input", "drop", &[(22, "accept"), (9000, "accept")]);
+    let found = dropped_packets(&desired(VIP), &closed, wildcard);
+    assert!(found[0].observation.contains("62, 63, 64)"), "{found:?}");
+    // A port above the limit is open.
+    let open = ruleset("input", "drop", &[(200, "accept")]);
+    assert_eq!(dropped_packets(&desired(VIP), &open, wildcard), []);
+}
+
+/// The service may be stopped, so it is not certain that clients use the only other port.
+#[test]
+fn port_that_clients_may_not_use_is_reported_as_uncertain() {
+    let rules = ruleset("input", "drop", &[(22, "accept"), (80, "accept")]);
+    let listeners = ["0.0.0.0:22", "0.0.0.0:9100"].map(|local| local.parse().unwrap());
+    let found = dropped_packets(&desired(VIP), &rules, &listeners);
+    let [finding] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert!(
+        finding
+            .consequence
+            .ends_with("otherwise the program that they use is not running"),
+        "{finding:?}"
+    );
+    let fix = finding.fix.as_deref().unwrap();
+    assert!(
+        fix.starts_with("if clients must reach this port: nft"),
+        "{fix}"
     );
 }

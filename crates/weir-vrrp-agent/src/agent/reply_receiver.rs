@@ -38,7 +38,7 @@ impl ReplyReceiver {
         })
     }
 
-    /// Returns the next response, or `None` if the helper has exited. Cancel-safe.
+    /// Returns the next response, or `None` if the helper has exited or the channel cannot be read. Cancel-safe.
     pub(super) async fn next(&self) -> Option<ReplyWithRouters> {
         loop {
             let mut guard = self.ready.readable().await.ok()?;

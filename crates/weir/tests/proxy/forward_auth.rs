@@ -448,7 +448,7 @@ fn circular_forward_auth_is_rejected() {
     fs::write(&file, circular).expect("write file");
     let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
-        !succeeded && output.contains("which has `forward_auth` itself"),
+        !succeeded && output.contains("which also uses `forward_auth`"),
         "{output}"
     );
     let missing = configuration_with_auth(&proxy, origin.address(), origin.address(), AUTH, "")

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -304,6 +306,48 @@ fn tap_shows_matching_requests_while_it_runs() {
     assert!(
         !succeeded && output.contains("unknown variable `sttus`"),
         "{output}"
+    );
+}
+
+/// Nothing else in the configuration uses the TLS properties.
+#[test]
+fn tap_shows_tls_properties() {
+    let authority = Authority::new("tap");
+    authority.sign("one", "DNS:a.example", 30);
+    let origin = Origin::start("o");
+    let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
+    let proxy = Proxy::start("http", &[origin.address()], &tls);
+    let mut command = Command::new(PROGRAM);
+    Proxy::set_directories(&mut command, &proxy.directory);
+    command.args(["tap", "s", "--json"]);
+    let mut tap = command.stdout(Stdio::piped()).spawn().expect("start weir");
+    let output = tap.stdout.take().expect("not piped");
+    let (config, listen) = (authority.client(None), proxy.listen);
+    let is_over = Arc::new(AtomicBool::new(false));
+    // The tap may not yet be active for the first requests.
+    let load = std::thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let mut stream = tls::connect(&config, listen, "a.example");
+                tls::fetch(&mut stream, GET).expect("fetch");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    let mut line = String::new();
+    let read = BufReader::new(output).read_line(&mut line);
+    is_over.store(true, Ordering::Relaxed);
+    tap.kill().expect("send signal");
+    tap.wait().expect("wait for the process");
+    load.join().expect("load thread panicked");
+    read.expect("read a line");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("parse JSON");
+    let cipher = line["tls_cipher"].as_str().expect("no cipher");
+    assert!(cipher.starts_with("TLS13_"), "{line}");
+    assert_eq!(
+        (&line["scheme"], &line["tls_version"], &line["tls_sni"]),
+        (&"https".into(), &"1.3".into(), &"a.example".into())
     );
 }
 

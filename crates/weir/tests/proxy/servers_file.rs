@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::keeper::{ConnectionLoad, wait_until};
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// Returns a configuration whose pool reads its servers from the file `members`.
+/// Returns a configuration whose pool has `servers`, and those in the file `members`.
 fn with_file(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     let file = proxy.directory.join("members");
     let text = configuration(proxy.listen, "http", servers, "");
@@ -104,7 +104,7 @@ fn implausible_list_changes_nothing() {
         output.contains("the previous servers remain in use: the list shrank from 3 to 0 servers"),
         "{output}"
     );
-    // The servers survive a restart without the file. A reload accepts the list unconditionally.
+    // The servers are kept across a restart even if the file is missing. A reload accepts a list that has shrunk.
     fs::remove_file(&file).expect("remove file");
     assert!(proxy.terminate().success());
     proxy.start_again();

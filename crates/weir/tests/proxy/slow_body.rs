@@ -1,5 +1,5 @@
-//! Tests clients that send a request body slowly: no server connection waits for them, and Weir does not delay content
-//! that a server must receive immediately.
+//! Tests clients that send a request body slowly: Weir connects to a server only after it has buffered the body, and
+//! immediately if the body must not be buffered.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, connect_http2, frame};
 use super::keeper::wait_until;
@@ -72,7 +72,7 @@ fn slow_body_occupies_no_server_connection() {
 }
 
 #[test]
-fn unbuffered_body_is_forwarded_immediately() {
+fn unbuffered_body_opens_server_connection_immediately() {
     let head = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
     let long_head = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let cases = [
@@ -127,7 +127,7 @@ fn unbuffered_body_is_forwarded_immediately() {
 }
 
 #[test]
-fn incomplete_body_is_rejected_without_a_server() {
+fn incomplete_body_opens_no_server_connection() {
     let origin = Origin::start("o");
     let limit = "timeouts = { client = \"300ms\" }";
     let proxy = Proxy::start("http", &[origin.address()], limit);
@@ -146,7 +146,7 @@ fn incomplete_body_is_rejected_without_a_server() {
 }
 
 #[test]
-fn buffered_body_is_retried_for_idempotent_methods() {
+fn idempotent_request_with_buffered_body_is_retried() {
     let good = Origin::start("good");
     let bad = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
     let servers = [bad.address(), good.address()];

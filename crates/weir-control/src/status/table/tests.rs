@@ -41,7 +41,7 @@ fn lost_access_log_lines_are_reported() {
     report.services[0].proxy = Some(serde_json::from_value(details).unwrap());
     let text = render(&report, &View::default());
     assert!(
-        text.contains("  warning: 4 access log lines lost (the log has the cause)\n"),
+        text.contains("  warning: 4 access log lines lost (see the log for the cause)\n"),
         "{text}"
     );
 }
@@ -162,12 +162,12 @@ fn states_are_colored_only_if_requested() {
 }
 
 #[test]
-fn report_without_services_says_so() {
+fn report_without_services_states_that_there_are_none() {
     insta::assert_snapshot!(render(&Report::default(), &View::default()));
 }
 
 #[test]
-fn rejected_list_without_servers_has_no_previous_servers() {
+fn failed_source_without_servers_does_not_mention_previous_servers() {
     let text = |servers| {
         let report = Report {
             sources: vec![weir_discovery::Source {
@@ -195,7 +195,7 @@ fn rejected_list_without_servers_has_no_previous_servers() {
 }
 
 #[test]
-fn changed_files_that_are_not_in_use_are_warnings() {
+fn failed_reload_of_changed_files_is_reported() {
     let key_error = "service www: /etc/weir/www.key: the key does not match the certificate";
     let report = Report {
         certificate_error: Some(key_error.to_owned()),

@@ -1,0 +1,204 @@
+//! Reports servers and services whose clients' handshakes do not complete, although checks may pass.
+
+use weir_model::{Desired, Service};
+use weir_netlink::NetState;
+
+use crate::server_path::{has_ipv4_vip, parse_ip, replies_must_pass_director, return_route_fix};
+use crate::{Diagnosis, ServerReport, ServiceReport, reach};
+
+/// Minimum number of SYNs without an established connection before a problem is reported.
+const MIN_SYNS: u64 = 10;
+
+/// Reports a server whose handshakes never complete although those of other servers do.
+pub(crate) fn server_without_handshakes(
+    service: &str,
+    server: &ServerReport,
+    context: (&Desired, &NetState),
+) -> Option<Diagnosis> {
+    let syns = server
+        .handshakes
+        .as_ref()
+        .filter(|handshakes| handshakes.completed == 0)?
+        .syns;
+    let is_reported =
+        server.warning.is_some() || server.ejected.is_some() || server.state == "down";
+    if syns < MIN_SYNS || is_reported {
+        return None;
+    }
+    let address = parse_ip(&server.address).filter(|_| server.forward == "direct");
+    let router = address.and_then(|address| Some((address, reach::router(address, context.1)?)));
+    if let Some((address, router)) = router {
+        return Some(reach::routed_server(service, address, router));
+    }
+    let observation = format!(
+        "{syns} SYNs were sent to server {} of {service}, and no handshake has completed",
+        server.address
+    );
+    Some(if replies_must_pass_director(service, server, context.0) {
+        let consequence = "it does not reply, or its replies do not return through this machine";
+        Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
+    } else {
+        let consequence = format!(
+            "handshakes with other servers complete: this server does not have the VIP, its firewall drops the \
+             packets,{} or its replies are lost",
+            gateway_cause(&server.forward, context.0.service(service))
+        );
+        Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor")
+    })
+}
+
+/// Returns the cause that this machine is the default gateway, for servers that reply from an IPv4 VIP.
+fn gateway_cause(forward: &str, service: Option<&Service>) -> &'static str {
+    let replies_from_vip = matches!(forward, "direct" | "tunnel" | "l3dsr");
+    match replies_from_vip && service.is_some_and(has_ipv4_vip) {
+        true => {
+            " its default gateway is this director, which drops replies whose source is the VIP,"
+        }
+        false => "",
+    }
+}
+
+/// Reports a `nat` service whose handshakes with all servers fail to complete.
+fn nat_without_handshakes(
+    service: &ServiceReport,
+    syns: u64,
+    context: (&Desired, &NetState),
+) -> Diagnosis {
+    let observation = format!(
+        "{syns} SYNs were sent to the servers of {}, and no handshake has completed",
+        service.name
+    );
+    let mut servers = service.servers.iter().filter(|server| !server.removed);
+    let server =
+        servers.find(|server| replies_must_pass_director(&service.name, server, context.0));
+    match server {
+        Some(server) => {
+            let route = return_route_fix(&service.name, server, context);
+            Diagnosis::new(
+                observation,
+                "the servers do not reply, or their replies do not return through this machine. A check shows which is \
+                 the case",
+            )
+            .fix(format!("add a check to the pool; then {route}"))
+        }
+        None => Diagnosis::new(observation, "the servers do not reply")
+            .fix("correct the servers' applications, or the firewalls on the path to them"),
+    }
+}
+
+/// Reports a service whose handshakes with all servers fail to complete: packets from the VIP are lost on their path.
+pub(crate) fn service_without_handshakes(
+    service: &ServiceReport,
+    context: (&Desired, &NetState),
+) -> Option<Diagnosis> {
+    let servers = service.servers.iter().filter(|server| !server.removed);
+    let syns: u64 = servers
+        .filter_map(|server| server.handshakes.map(|handshakes| handshakes.syns))
+        .sum();
+    let is_reported = service
+        .servers
+        .iter()
+        .any(|server| server.warning.is_some());
+    if syns < MIN_SYNS || is_reported {
+        return None;
+    }
+    if service.forward == "nat" {
+        return Some(nat_without_handshakes(service, syns, context));
+    }
+    let gateway = match gateway_cause(&service.forward, context.0.service(&service.name)) {
+        "" => "",
+        _ => {
+            " this director is the servers' default gateway and drops replies whose source is the VIP,"
+        }
+    };
+    Some(
+        Diagnosis::new(
+            format!(
+                "{syns} SYNs reached the servers of {}, and no handshake has completed",
+                service.name
+            ),
+            format!(
+                "the servers reply from the VIP: a router, switch or firewall upstream drops packets with an \
+                 unexpected source (reverse path filter, port security, source guard), a stateful firewall on the \
+                 path sees only one direction and drops packets as invalid,{gateway} or no server has the VIP"
+            ),
+        )
+        .fix("use a check with via = \"both\" to find out which; then allow packets from the VIP upstream"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::{Host, parse};
+
+    use super::*;
+    use crate::Handshakes;
+
+    fn desired(vip: &str, keys: &str) -> Desired {
+        let text = format!(
+            "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.web]\nlisten = [\"{vip}:80\"]\npool = \"p\"\n{keys}\n"
+        );
+        parse(&text, &Host::default()).unwrap().desired
+    }
+
+    fn service(forward: &str) -> ServiceReport {
+        let server = ServerReport {
+            address: "10.0.0.5".to_owned(),
+            forward: forward.to_owned(),
+            handshakes: Some(Handshakes {
+                syns: 16,
+                completed: 0,
+            }),
+            ..ServerReport::default()
+        };
+        ServiceReport {
+            name: "web".to_owned(),
+            forward: forward.to_owned(),
+            servers: vec![server],
+        }
+    }
+
+    /// Linux drops IPv4 packets whose source is the VIP, and forwards IPv6 packets.
+    #[test]
+    fn missing_handshakes_can_be_caused_by_the_default_gateway() {
+        let state = NetState::default();
+        for (forward, vip, is_cause) in [
+            ("direct", "10.0.0.10", true),
+            ("tunnel", "10.0.0.10", true),
+            ("tunnel", "[2001:db8::10]", false),
+            ("nat", "10.0.0.10", false),
+        ] {
+            let desired = desired(vip, &format!("forward = \"{forward}\""));
+            let service = service(forward);
+            let server = server_without_handshakes("web", &service.servers[0], (&desired, &state));
+            let service = service_without_handshakes(&service, (&desired, &state));
+            for found in [server, service].map(|found| found.expect("a finding")) {
+                let text = &found.consequence;
+                assert_eq!(text.contains("default gateway"), is_cause, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn nat_service_without_handshakes_has_a_fix() {
+        let state = NetState::default();
+        for (keys, expected) in [
+            ("forward = \"nat\"", "ip route replace default via"),
+            (
+                "forward = \"nat\"\nsnat = true",
+                "correct the servers' applications",
+            ),
+        ] {
+            let desired = desired("10.0.0.10", keys);
+            let found = service_without_handshakes(&service("nat"), (&desired, &state));
+            let found = found.expect("a finding");
+            let fix = found.fix.as_deref().expect("a fix");
+            assert!(fix.contains(expected), "{fix}");
+            assert_eq!(
+                found.consequence.contains("return through this machine"),
+                !keys.contains("snat"),
+                "{found}"
+            );
+        }
+    }
+}
