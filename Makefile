@@ -38,8 +38,8 @@ static: require-cargo ## build the static program (musl), stripped, and show its
 	@strip --strip-unneeded -R .comment -o $(TARGET)/packages/weir-static $(STATIC)
 	@tools/size.py --limit 30 $(STATIC) $(TARGET)/packages/weir-static
 
-demo: require-root deps build ## install, build, and show the main use: four servers behind one director, with seven methods
-	@echo "The demo: a client fetches a 4 MB file 100 times from four servers; every host has a 100 Mbit/s link."
+demo: require-root require-cargo deps build ## install, build, and show the main use: four servers behind one director, with seven methods
+	@echo "The demo: a client fetches a 4 MB file 100 times from four servers; every host sends at most 100 Mbit/s."
 	@echo "Everything runs in network namespaces, which are removed at the end; this takes about a minute and a half."
 	$(WEIR) lab run saturated-uplink --rate 100mbit --report $(TARGET)/demo
 
@@ -54,19 +54,19 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 # All steps use the development profile, so that tests reuse what the lints compiled. Several test programs run at a
 # time, because most tests wait for timers. Snapshots are never rewritten here: a difference is a failure.
 # ARGS: --jobs N, --only NAME.
-test: require-root deps check ## everything that CI runs; needs root: the tests create network namespaces and load BPF programs
+test: require-root require-cargo deps check ## everything that CI runs; needs root: the tests create network namespaces and load BPF programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 tools/run-tests.py $(ARGS)
 
 # Tests named ..._soak have a long form. Fuzzing takes ten minutes for each parser, on all CPUs. Then each pure
 # crate's tests must detect at least 95 % of 300 random changes to the crate. This takes hours.
-soak: require-root deps require-cargo ## the long forms of the tests, one after the other, because some of them measure latencies
+soak: require-root require-cargo deps ## the long forms of the tests, one after the other, because some of them measure latencies
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _soak
 	tools/fuzz.sh
 	tools/mutants.sh
 
 # ARGS: --only debian|kernels|packages|programs|reproducible|browser, --suite 12|13, --quick. The whole check takes hours.
-release-check: require-root deps dist-deps build ## test demo, tests and packages on newly installed Debian 12 and 13, with their kernels; the image; arm64
+release-check: require-root require-cargo deps dist-deps build ## test demo, tests and packages on newly installed Debian 12 and 13, with their kernels; the image; arm64
 	WEIR_DIST=$(DIST) tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
 
 screenshots: require-root require-cargo ## retake the manual's screenshots of the dashboard: docs/manual/images

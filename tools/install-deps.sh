@@ -215,7 +215,7 @@ main() {
     sed 's/^\([^ ]*\) /  \1: /' <<<"$missing"
     if ! $dry_run; then
       if [[ $(id -u) -ne 0 ]]; then
-        echo "The installation needs root. Try: sudo make deps" >&2
+        echo "The installation needs root. Try: sudo -E make deps" >&2
         exit 1
       fi
       local packages
@@ -232,7 +232,6 @@ main() {
   else
     echo "All required packages are installed."
   fi
-  "$(dirname "${BASH_SOURCE[0]}")/require-cargo.sh"
 }
 
 main

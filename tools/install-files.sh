@@ -3,10 +3,13 @@
 # and licences. The Debian packages and the RPM are made from this directory.
 #
 #   tools/install-files.sh BINARY ROOT
+#
+# ROOT must not be the root directory of this machine, because the modes of all files in ROOT/usr/share are set.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/install-files.sh BINARY ROOT" >&2; exit 2; }
 readonly BINARY=$1 ROOT=$2
+[[ $(realpath -m "$ROOT") != / ]] || { echo "install-files.sh: ROOT must not be /: install a package" >&2; exit 2; }
 readonly FILES=docs/packaging/files
 # A program for a different architecture cannot generate its man pages here.
 readonly WEIR=${WEIR_NATIVE:-$BINARY}

@@ -171,7 +171,7 @@ __noinline int sync_insert_new(__u32 index)
 	return result;
 }
 
-/* Updates the entry of the same flow and server. */
+/* Updates the entry of the same flow, with the same server and source. */
 __noinline int sync_update(__u32 index, __u32 entry_index, __u64 meta)
 {
 	struct weir_sync_flow *record = WEIR_LOOKUP(weir_sync_batch, index);
@@ -211,6 +211,27 @@ static __always_inline int sync_release(__u32 entry_index, __u64 meta)
 }
 
 /*
+ * Returns whether the server receives the flow's packets from the record's source address and port. They differ if the
+ * peer has assigned another source to a new connection with the same client port.
+ */
+__noinline int sync_same_source(__u32 index, __u32 entry_index)
+{
+	struct weir_sync_flow *record = WEIR_LOOKUP(weir_sync_batch, index);
+	struct weir_flow_cold *cold = cold_at(entry_index);
+
+	if (!record || !cold)
+		return 0;
+	if (cold->peer == WEIR_NO_PLACE)
+		return 1;
+	cold = cold_at(link_load(entry_index, cold->peer));
+	if (!cold)
+		return 0;
+	if (record->snat_port)
+		return addr_equal(&cold->dst, &record->snat) && cold->dport == record->snat_port;
+	return addr_equal(&cold->dst, &record->src) && cold->dport == record->sport;
+}
+
+/*
  * Handles an entry that has the record's tag. Returns a result, or 0 after releasing the entry. Ticks of two directors
  * start at different times, so a record can appear to be one tick older than it is.
  */
@@ -234,7 +255,8 @@ __noinline int sync_existing(__u32 index, __u32 entry_index, __u64 meta, __u32 n
 	}
 	if ((__s32)(META_SEEN(meta) - new->now) > 1)
 		return WEIR_SYNC_OLDER;
-	if ((entry->id & (WEIR_DESTS_MAX - 1)) == new->dest && cold->dest_generation == new->dest_generation)
+	if ((entry->id & (WEIR_DESTS_MAX - 1)) == new->dest && cold->dest_generation == new->dest_generation &&
+	    sync_same_source(index, entry_index))
 		return sync_update(index, entry_index, meta);
 	sync_release(entry_index, meta);
 	return 0;

@@ -74,7 +74,7 @@ pub struct Decisions {
     draining_since: Option<Duration>,
     withdraw_after: Duration,
     drain_delay: Duration,
-    /// Time of the daemon's latest report, or of the start if no report has arrived yet.
+    /// Time of the daemon's latest report and of the reply to it, or of the start if no report has arrived yet.
     reported_at: Duration,
     /// Whether the daemon has sent no report for `withdraw_after`.
     is_daemon_silent: bool,
@@ -145,6 +145,12 @@ impl Decisions {
             }
         }
         self.update_states((now, unix));
+    }
+
+    /// Handles the reply to a report. The daemon waits for the reply before it sends the next report, so the time that
+    /// the speaker takes in the meantime is not silence.
+    pub(crate) fn handle_reply(&mut self, now: Duration) {
+        self.reported_at = self.reported_at.max(now);
     }
 
     /// Makes the changes that are due at `now`.

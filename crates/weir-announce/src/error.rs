@@ -3,6 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
+/// Parts of the replies of `gobgp` and `vtysh` if the speaker is not running.
+const NOT_RUNNING_REPLIES: [&str; 2] = ["connection refused", "failed to connect to any daemons"];
+
 /// An error of the announcer or a speaker.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -39,6 +44,23 @@ pub enum Error {
         /// The error.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// Returns whether the speaker is not running, and therefore announces nothing.
+    pub(crate) fn is_not_running(&self) -> bool {
+        match self {
+            // NXIO: no process reads the pipe.
+            Self::File { source, .. } | Self::Program { source, .. } => matches!(
+                Errno::from_io_error(source),
+                Some(Errno::NOENT | Errno::CONNREFUSED | Errno::NXIO)
+            ),
+            Self::Rejected { reply, .. } => {
+                NOT_RUNNING_REPLIES.iter().any(|text| reply.contains(text))
+            }
+            Self::Signals(_) | Self::Timeout { .. } => false,
+        }
+    }
 }
 
 /// The result of this crate's fallible functions.

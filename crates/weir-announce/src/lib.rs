@@ -7,12 +7,14 @@
 //! sends nothing for `withdraw_after`, the announcer withdraws all routes, because the kernel still forwards packets
 //! but no process checks the servers.
 
+mod announcer;
 mod client;
 mod decision;
 mod error;
 mod message;
 mod policy;
 mod process;
+mod record;
 mod speaker;
 
 pub use client::Client;

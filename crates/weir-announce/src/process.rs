@@ -1,30 +1,24 @@
-//! Runs the announcer's main loop: handles requests and timers, and updates the speaker's routes.
+//! Runs the announcer's main loop: handles requests and timers.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::process::{geteuid, getppid};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout};
-use weir_model::Announce;
-use weir_sys::{Clock, now_ns, read_owned_file};
+use tokio::time::{sleep, timeout};
 
-use crate::decision::{Decisions, WITHDRAWN};
+use crate::announcer::Announcer;
 use crate::error::{Error, Result};
 use crate::message::{Report, Request};
 use crate::policy::Policy;
-use crate::speaker::Driver;
 
 pub(crate) const SOCKET: &str = "announce.sock";
-/// File that stores the VIPs that the speaker may be announcing, for the next announcer.
-const RECORD: &str = "announced.json";
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 /// Maximum number of concurrent connections; further connections are closed.
@@ -33,32 +27,8 @@ const CLIENTS_MAX: usize = 64;
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Time limit for the previous announcer to exit.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay before a failed command is tried again.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Interval of [`Driver::refresh`].
-const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without a report after which routes from an earlier announcer are withdrawn. The limit is long because the
-/// daemon may still be starting.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time that the loop sleeps.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
-
-/// State of the announcer.
-struct Announcer {
-    /// The file that stores [`Self::recorded`].
-    record: PathBuf,
-    settings: Option<Announce>,
-    decisions: Decisions,
-    driver: Driver,
-    /// The VIPs in the file `record`.
-    recorded: Vec<IpAddr>,
-    /// The speaker's error, until a command succeeds.
-    error: Option<String>,
-    /// Why the last request was rejected. The same reason is not logged again.
-    rejected: Option<String>,
-    retry_at: Option<Instant>,
-    refresh_at: Instant,
-}
+/// Delay after a connection could not be accepted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A client's request that has not been answered yet.
 struct PendingRequest {
@@ -85,20 +55,20 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     let keeper = getppid();
     loop {
         tokio::select! {
+            // Requests come before the timer: a report that arrived while a command was running shows that the daemon
+            // is not silent, and a withdrawal must not wait for the remaining steps of a change.
+            biased;
+            _ = terminate.recv() => {
+                announcer.withdraw_all().await;
+                return Ok(());
+            }
             Some(PendingRequest { request, is_trusted, reply }) = requests.recv() => match request {
                 Request::DaemonReport(daemon_report) => {
-                    if !is_trusted && let Err(reason) = policy.check(&daemon_report) {
-                        let _ = reply.send(announcer.reject(reason));
-                        continue;
-                    }
-                    announcer.rejected = None;
-                    if announcer.settings.as_ref() != Some(&daemon_report.settings) {
-                        announcer.driver.resend_all();
-                        announcer.settings = Some(daemon_report.settings.clone());
-                    }
-                    announcer.decisions.handle_daemon_report(&daemon_report, current_times());
-                    announcer.apply().await;
-                    let _ = reply.send(announcer.report());
+                    let permitted = if is_trusted { Ok(()) } else { policy.check(&daemon_report) };
+                    let _ = reply.send(match permitted {
+                        Ok(()) => announcer.handle_daemon_report(&daemon_report).await,
+                        Err(reason) => announcer.reject(reason),
+                    });
                 }
                 // Do not exit: the routes would remain, and no process would withdraw them.
                 Request::HandOver if !is_trusted => {
@@ -112,163 +82,12 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                     return Ok(());
                 }
             },
-            _ = terminate.recv() => {
-                announcer.withdraw_all().await;
-                return Ok(());
-            }
             () = sleep(announcer.pause()) => {
-                announcer.decisions.handle_timeout(current_times());
-                announcer.refresh();
-                announcer.apply().await;
+                announcer.handle_timeout().await;
                 if getppid() != keeper && announcer.is_done() {
                     return Ok(());
                 }
             }
-        }
-    }
-}
-
-/// Returns the time since boot, and Unix time.
-fn current_times() -> (Duration, Duration) {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let since_boot = Duration::from_nanos(now_ns(Clock::Boottime));
-    (since_boot, unix.unwrap_or_default())
-}
-
-impl Announcer {
-    fn new(runtime_dir: &Path) -> Self {
-        let record = runtime_dir.join(RECORD);
-        // Read the file only if this process's user owns it, because an unprivileged daemon may be able to write to the
-        // directory.
-        let content = read_owned_file(&record).unwrap_or_default();
-        let inherited: Vec<IpAddr> = serde_json::from_slice(&content).unwrap_or_default();
-        Self {
-            record,
-            settings: None,
-            decisions: Decisions::new(inherited.iter().copied(), START_TIMEOUT, current_times()),
-            driver: Driver::new(&inherited),
-            recorded: inherited,
-            error: None,
-            rejected: None,
-            retry_at: None,
-            refresh_at: Instant::now() + REFRESH_INTERVAL,
-        }
-    }
-
-    /// Returns whether the daemon has sent no report for `withdraw_after` and all routes are withdrawn.
-    fn is_done(&self) -> bool {
-        self.decisions.is_daemon_silent() && self.error.is_none()
-    }
-
-    /// Returns the time until the next deadline, at most [`PAUSE_MAX`].
-    fn pause(&self) -> Duration {
-        let (now, _) = current_times();
-        let until_decision = self
-            .decisions
-            .next_deadline()
-            .map_or(PAUSE_MAX, |deadline| deadline.saturating_sub(now))
-            .min(PAUSE_MAX);
-        let until_retry = self
-            .retry_at
-            .map(|time| time.duration_since(Instant::now()));
-        let until_refresh = self.refresh_at.duration_since(Instant::now());
-        until_decision
-            .min(until_retry.unwrap_or(PAUSE_MAX))
-            .min(until_refresh)
-    }
-
-    /// Calls [`Driver::refresh`] if its interval has passed.
-    fn refresh(&mut self) {
-        if let Some(settings) = &self.settings
-            && Instant::now() >= self.refresh_at
-        {
-            self.driver.refresh(settings);
-            self.refresh_at = Instant::now() + REFRESH_INTERVAL;
-        }
-    }
-
-    /// Passes the routes to the speaker. A failed command is retried after [`RETRY_DELAY`].
-    async fn apply(&mut self) {
-        let Some(settings) = self.settings.clone() else {
-            return;
-        };
-        if self.retry_at.is_some_and(|time| time > Instant::now()) {
-            return;
-        }
-        let routes = self.decisions.routes();
-        let previous: Vec<IpAddr> = self.driver.announced_vips().collect();
-        // Record the VIPs before the command, because routes that are not recorded would never be withdrawn.
-        self.record_announced(previous.into_iter().chain(routes.keys().copied()));
-        match self.driver.apply(&settings, &routes).await {
-            Ok(()) => {
-                if self.error.take().is_some() {
-                    tracing::info!(
-                        speaker = settings.speaker.as_str(),
-                        "the speaker has recovered"
-                    );
-                }
-                self.retry_at = None;
-                self.record_announced(routes.keys().copied());
-            }
-            Err(error) => {
-                let error = error.to_string();
-                if self.error.as_ref() != Some(&error) {
-                    tracing::error!(%error, "failed to announce VIPs");
-                }
-                self.error = Some(error);
-                self.retry_at = Some(Instant::now() + RETRY_DELAY);
-            }
-        }
-    }
-
-    /// Withdraws all routes. Errors are only logged.
-    async fn withdraw_all(&mut self) {
-        self.decisions = Decisions::default();
-        self.retry_at = None;
-        self.apply().await;
-    }
-
-    /// Records the VIPs that the speaker may be announcing.
-    fn record_announced(&mut self, vips: impl Iterator<Item = IpAddr>) {
-        let mut vips: Vec<IpAddr> = vips.collect();
-        vips.sort_unstable();
-        vips.dedup();
-        if vips == self.recorded {
-            return;
-        }
-        let encoded = serde_json::to_vec(&vips).map_err(Into::into);
-        match encoded.and_then(|text| weir_sys::replace_file(&self.record, &text)) {
-            Ok(()) => self.recorded = vips,
-            Err(error) => tracing::warn!(%error, "failed to record the announced VIPs"),
-        }
-    }
-
-    /// Returns a report that rejects a request from an unprivileged daemon.
-    fn reject(&mut self, reason: String) -> Report {
-        let report = Report {
-            error: Some(reason.clone()),
-            ..self.report()
-        };
-        if self.rejected.as_ref() != Some(&reason) {
-            tracing::error!(reason, "refused a request from the daemon");
-            self.rejected = Some(reason);
-        }
-        report
-    }
-
-    /// Returns the states of the VIPs. A VIP that the speaker has not accepted is reported as withdrawn.
-    fn report(&self) -> Report {
-        let mut routes = self.decisions.report();
-        if let Some(error) = &self.error {
-            let announced = routes.iter_mut().filter(|it| it.state != WITHDRAWN);
-            for route in announced.filter(|it| !self.driver.has_accepted(it.vip)) {
-                route.state = WITHDRAWN.to_owned();
-                route.reason = format!("the speaker has not accepted the route: {error}");
-            }
-        }
-        Report {
-            routes,
-            error: self.error.clone(),
         }
     }
 }
@@ -316,7 +135,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingRequest>) 
                     drop(permit);
                 });
             }
-            Err(_) => sleep(RETRY_DELAY).await,
+            Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }

@@ -1,4 +1,8 @@
 //! Drives a BGP speaker: makes it announce a set of routes.
+//!
+//! A change is sent in steps, between which the announcer handles requests, because a slow speaker takes many seconds
+//! for hundreds of routes. Each step withdraws routes first. A route that the speaker rejects does not block the
+//! others.
 
 mod bird;
 mod command;
@@ -10,8 +14,8 @@ use std::time::Duration;
 
 use weir_model::{Announce, Community, Speaker};
 
-use crate::Quality;
 use crate::error::Result;
+use crate::{Error, Quality};
 
 /// Time limit for a command to a speaker.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -24,22 +28,36 @@ pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 pub(crate) struct Driver {
     /// All routes that the speaker may be announcing.
     announced: Routes,
-    /// The VIPs of the routes that the speaker accepted last.
+    /// The VIPs of `announced` that the speaker accepted last.
     accepted: BTreeSet<IpAddr>,
-    /// Whether the speaker is known to announce exactly `announced`.
-    is_in_sync: bool,
+    /// The VIPs whose routes the speaker is known to announce as in `announced`.
+    confirmed: BTreeSet<IpAddr>,
+    /// The VIPs whose last command failed. They are sent after the others.
+    failed: BTreeSet<IpAddr>,
+    /// Whether the speaker has accepted the settings, which it must have even if there are no routes.
+    is_configured: bool,
 }
 
 impl Driver {
     /// Creates the driver of a speaker that may still be announcing the `inherited` VIPs of an earlier process.
-    pub(crate) fn new(inherited: &[IpAddr]) -> Self {
+    pub(crate) fn new(inherited: impl IntoIterator<Item = IpAddr>) -> Self {
+        let inherited = inherited.into_iter().map(|vip| (vip, Quality::Normal));
+        let announced: Routes = inherited.collect();
         Self {
-            announced: inherited
-                .iter()
-                .map(|vip| (*vip, Quality::Normal))
-                .collect(),
-            accepted: inherited.iter().copied().collect(),
-            is_in_sync: false,
+            accepted: announced.keys().copied().collect(),
+            announced,
+            confirmed: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            is_configured: false,
+        }
+    }
+
+    /// Creates the driver of the speaker that replaces this one. It also withdraws the VIPs of this speaker, because
+    /// both may be the same program.
+    pub(crate) fn successor(&self) -> Self {
+        Self {
+            accepted: BTreeSet::new(),
+            ..Self::new(self.announced_vips())
         }
     }
 
@@ -53,76 +71,159 @@ impl Driver {
         self.announced.keys().copied()
     }
 
-    /// Makes the speaker announce exactly `routes`. Does nothing if the speaker is known to announce them already.
+    /// Returns whether the speaker has rejected a route that is still to be sent or withdrawn.
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Returns whether [`Self::apply`] has anything to send.
+    pub(crate) fn needs_step(&self, routes: &Routes) -> bool {
+        let is_known = |(vip, quality): (&IpAddr, &Quality)| {
+            self.confirmed.contains(vip) && self.announced.get(vip) == Some(quality)
+        };
+        !self.is_configured
+            || self.announced.keys().any(|vip| !routes.contains_key(vip))
+            || !routes.iter().all(is_known)
+    }
+
+    /// Sends the next step of the change to `routes`, after which the speaker announces exactly `routes`.
     ///
     /// # Errors
-    /// Returns an error if the speaker cannot be reached or rejects a route. The next call sends all routes again.
+    /// Returns an error if the speaker cannot be reached or rejects a route. A later step sends that route again.
     pub(crate) async fn apply(&mut self, settings: &Announce, routes: &Routes) -> Result<()> {
-        if self.is_in_sync && self.announced == *routes {
-            return Ok(());
-        }
-        let previous = self.announced.clone();
-        let change = Change {
-            settings,
-            previous: &previous,
-            resends_all: !self.is_in_sync,
-            routes,
-        };
+        let change = self.next_change(settings, routes);
+        let vips = change.removed.iter();
+        let vips = vips.chain(change.added.iter().map(|(vip, _)| vip));
         // If the change fails, part of it may still have taken effect.
-        self.is_in_sync = false;
-        self.announced.extend(routes);
-        match &settings.speaker {
-            Speaker::Bird { socket, include } => bird::apply(socket, include, &change).await?,
-            Speaker::Exabgp { pipe } => exabgp::apply(pipe, &change)?,
-            Speaker::Gobgp { command } => command::apply_gobgp(command, &change).await?,
-            Speaker::Frr { command, asn } => command::apply_frr(command, *asn, &change).await?,
+        for vip in vips {
+            self.confirmed.remove(vip);
+            self.failed.insert(*vip);
         }
-        self.announced.clone_from(routes);
-        self.accepted = routes.keys().copied().collect();
-        self.is_in_sync = true;
+        self.announced.extend(change.added.iter().copied());
+        let outcome = match &settings.speaker {
+            Speaker::Bird { socket, include } => {
+                Outcome::from_whole(&change, bird::apply(socket, include, &change).await)
+            }
+            Speaker::Exabgp { pipe } => Outcome::from_whole(&change, exabgp::apply(pipe, &change)),
+            Speaker::Gobgp { command } => command::apply_gobgp(command, &change).await,
+            Speaker::Frr { command, asn } => command::apply_frr(command, *asn, &change).await,
+        };
+        for vip in &outcome.withdrawn {
+            self.announced.remove(vip);
+            self.accepted.remove(vip);
+            self.failed.remove(vip);
+        }
+        for vip in &outcome.announced {
+            self.confirmed.insert(*vip);
+            self.accepted.insert(*vip);
+            self.failed.remove(vip);
+        }
+        match outcome.error {
+            None => self.is_configured = true,
+            Some(error) => return Err(error),
+        }
         Ok(())
     }
 
-    /// Makes the next [`Self::apply`] send all routes, unless the speaker keeps its routes across a restart. Called
-    /// regularly, because the speaker may have been restarted.
+    /// Sends the next step that withdraws all routes from a speaker that the settings no longer specify. Returns
+    /// whether all routes are withdrawn.
+    ///
+    /// # Errors
+    /// Returns an error if the speaker cannot be reached or rejects the change.
+    pub(crate) async fn retire(&mut self, settings: &Announce) -> Result<bool> {
+        let result = match &settings.speaker {
+            Speaker::Bird { socket, include } => {
+                let result = bird::clear(socket, include).await;
+                result.map(|()| self.announced.clear())
+            }
+            _ if self.announced.is_empty() => Ok(()),
+            _ => self.apply(settings, &Routes::new()).await,
+        };
+        match result {
+            Ok(()) => Ok(self.announced.is_empty()),
+            Err(error) if error.is_not_running() => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes [`Self::apply`] send all routes, unless the speaker keeps its routes across a restart. Called regularly,
+    /// because the speaker may have been restarted.
     pub(crate) fn refresh(&mut self, settings: &Announce) {
-        self.is_in_sync &= match &settings.speaker {
+        let keeps_routes = match &settings.speaker {
             Speaker::Bird { include, .. } => include.exists(),
             Speaker::Exabgp { .. } | Speaker::Gobgp { .. } | Speaker::Frr { .. } => false,
         };
+        if !keeps_routes {
+            self.resend_all();
+        }
     }
 
-    /// Makes the next [`Self::apply`] send all routes, because the settings have changed.
+    /// Makes [`Self::apply`] send all routes.
     pub(crate) fn resend_all(&mut self) {
-        self.is_in_sync = false;
+        self.is_configured = false;
+        self.confirmed.clear();
+    }
+
+    /// Returns the next step of the change to `routes`. New and changed routes are sent before those that are sent
+    /// again.
+    fn next_change<'a>(&self, settings: &'a Announce, routes: &'a Routes) -> Change<'a> {
+        let vips = self.announced_vips();
+        let mut removed: Vec<IpAddr> = vips.filter(|vip| !routes.contains_key(vip)).collect();
+        removed.sort_by_key(|vip| self.failed.contains(vip));
+        let is_unchanged =
+            |(vip, quality): &(IpAddr, Quality)| self.announced.get(vip) == Some(quality);
+        let routes_to_send = routes.iter().map(|(vip, quality)| (*vip, *quality));
+        let mut added: Vec<(IpAddr, Quality)> = routes_to_send
+            .filter(|route| !is_unchanged(route) || !self.confirmed.contains(&route.0))
+            .collect();
+        added.sort_by_key(|route| {
+            let (vip, _) = route;
+            let is_sent_again = is_unchanged(route) && self.accepted.contains(vip);
+            (self.failed.contains(vip), is_sent_again)
+        });
+        let size = step_size(&settings.speaker);
+        removed.truncate(size);
+        added.truncate(size);
+        Change {
+            settings,
+            routes,
+            removed,
+            added,
+        }
     }
 }
 
-/// A change to the announced routes.
+/// Returns whether two settings specify the same speaker.
+pub(crate) fn is_same(old: &Speaker, new: &Speaker) -> bool {
+    match (old, new) {
+        // FRR runs one BGP process without a VRF. A process with another AS number does not have the old statements.
+        (Speaker::Frr { command: old, .. }, Speaker::Frr { command: new, .. }) => old == new,
+        _ => old == new,
+    }
+}
+
+/// Maximum number of routes to withdraw, and of routes to announce, in one step. It limits the time of a step if each
+/// route requires a command.
+const fn step_size(speaker: &Speaker) -> usize {
+    match speaker {
+        Speaker::Bird { .. } | Speaker::Exabgp { .. } => usize::MAX,
+        Speaker::Gobgp { .. } => 1,
+        Speaker::Frr { .. } => 16,
+    }
+}
+
+/// A step of a change to the announced routes.
 struct Change<'a> {
     settings: &'a Announce,
-    previous: &'a Routes,
-    /// Whether to resend routes that are already announced.
-    resends_all: bool,
+    /// All routes to announce after the last step.
     routes: &'a Routes,
+    /// The VIPs of the routes to withdraw in this step.
+    removed: Vec<IpAddr>,
+    /// The routes to add or replace in this step.
+    added: Vec<(IpAddr, Quality)>,
 }
 
 impl Change<'_> {
-    /// Returns the routes to add or replace.
-    fn added_routes(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
-        let is_new = |(vip, quality): &(&IpAddr, &Quality)| {
-            self.resends_all || self.previous.get(*vip) != Some(*quality)
-        };
-        let routes = self.routes.iter().filter(is_new);
-        routes.map(|(vip, quality)| (vip, *quality))
-    }
-
-    /// Returns the VIPs of the routes to withdraw.
-    fn removed_vips(&self) -> impl Iterator<Item = &IpAddr> {
-        let previous = self.previous.keys();
-        previous.filter(|vip| !self.routes.contains_key(*vip))
-    }
-
     /// Returns the communities of a route.
     fn communities(&self, quality: Quality) -> impl Iterator<Item = Community> {
         let drain_communities: &[Community] = match quality {
@@ -131,6 +232,36 @@ impl Change<'_> {
         };
         let communities = self.settings.communities.iter().chain(drain_communities);
         communities.copied()
+    }
+}
+
+/// The part of a [`Change`] that a speaker has accepted.
+#[derive(Debug, Default)]
+struct Outcome {
+    withdrawn: Vec<IpAddr>,
+    announced: Vec<IpAddr>,
+    /// The first error.
+    error: Option<Error>,
+}
+
+impl Outcome {
+    /// Returns the outcome of a change that a speaker accepts or rejects as a whole.
+    fn from_whole(change: &Change<'_>, result: Result<()>) -> Self {
+        match result {
+            Ok(()) => Self {
+                withdrawn: change.removed.clone(),
+                announced: change.added.iter().map(|(vip, _)| *vip).collect(),
+                error: None,
+            },
+            Err(error) => Self {
+                error: Some(error),
+                ..Self::default()
+            },
+        }
+    }
+
+    fn add_error(&mut self, error: Error) {
+        self.error.get_or_insert(error);
     }
 }
 

@@ -26,6 +26,28 @@ pub struct LocalState {
     pub applies_with_others: bool,
 }
 
+/// A configuration of the group that this director has applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedConfiguration {
+    /// Version.
+    pub version: u64,
+    /// Text.
+    pub text: String,
+    /// How long each director guards the configuration, in milliseconds; 0 = no guard.
+    pub guard_ms: u64,
+}
+
+/// What a director keeps on disk while no state machine runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SavedState {
+    /// The group's last configuration.
+    pub applied: Option<AppliedConfiguration>,
+    /// The shared entries.
+    pub shared: SharedState,
+    /// The VIPs in the last [`Output::Decided`] that had to stay announced.
+    pub held_vips: BTreeSet<IpAddr>,
+}
+
 /// An event for the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
@@ -167,8 +189,13 @@ pub enum Output {
         /// The published version, or the reason why the publication failed.
         result: Result<u64, PublishError>,
     },
-    /// VIPs that must stay announced although their services cannot serve.
-    Held(BTreeSet<IpAddr>),
+    /// The decisions about the VIPs whose services cannot serve according to the last [`Input::LocalState`].
+    Decided {
+        /// VIPs that must stay announced, because no other director announces them.
+        held: BTreeSet<IpAddr>,
+        /// All other VIPs, which must be withdrawn.
+        withdrawn: BTreeSet<IpAddr>,
+    },
     /// Servers that the group considers down.
     Verdicts(Verdicts),
     /// The shared entries have changed and must be saved to disk.

@@ -29,7 +29,7 @@ mod store;
 
 pub use agreement::{HealthView, Verdicts};
 pub use chunk::{CHUNK_BYTES, CHUNKS_MAX, digest};
-pub use event::{Input, LocalState, Output, PublishError};
+pub use event::{AppliedConfiguration, Input, LocalState, Output, PublishError, SavedState};
 pub use key::{InvalidName, Key, Keys, check_name};
 pub use link::Link;
 pub use machine::{Machine, Settings};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agreement::{Verdicts, find_verdicts};
-use crate::event::{Input, LocalState, Output, PublishError};
+use crate::event::{Input, LocalState, Output, PublishError, SavedState};
 use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
@@ -14,7 +14,7 @@ use crate::rollout::{Context, GroupConfig, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, AnnouncedVips};
 use crate::settling::Settling;
-use crate::shared::{SharedEntries, SharedKey, SharedState, SharedStore};
+use crate::shared::{SharedEntries, SharedKey, SharedStore};
 use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large_message};
 
 /// Minimum time between a rejected registration and the next attempt.
@@ -82,8 +82,8 @@ pub struct Machine {
     settling: Settling,
     serving: AnnouncedVips,
     verdicts: Verdicts,
-    /// VIPs that stay announced although their services cannot serve.
-    held: BTreeSet<IpAddr>,
+    /// The last decisions in an [`Output::Decided`]: the VIPs that stay announced, and those that are withdrawn.
+    decided: (BTreeSet<IpAddr>, BTreeSet<IpAddr>),
     /// Present and recently absent members, with the last record of each and the time at which it was last present.
     known_members: BTreeMap<String, (MemberRecord, Duration)>,
     in_flight: Option<InFlight>,
@@ -102,22 +102,16 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates a state machine from the state on disk: the version and text of the group's last configuration, and the
-    /// shared entries.
-    pub fn new(
-        settings: Settings,
-        applied: Option<(u64, String)>,
-        shared: SharedState,
-        now: Duration,
-    ) -> Self {
-        let applied = applied.map(|(version, text)| GroupConfig {
-            version,
-            digest: crate::chunk::text_digest(&text, settings.key.as_ref()),
-            text,
-            guard_ms: 0,
+    /// Creates a state machine.
+    pub fn new(settings: Settings, saved: SavedState, now: Duration) -> Self {
+        let applied = saved.applied.map(|it| GroupConfig {
+            version: it.version,
+            digest: crate::chunk::text_digest(&it.text, settings.key.as_ref()),
+            text: it.text,
+            guard_ms: it.guard_ms,
             mac: String::new(),
         });
-        let shared = SharedEntries::new(shared);
+        let shared = SharedEntries::new(saved.shared);
         // The daemon may have died before it applied the saved overrides, so apply them again.
         let outputs = shared.overrides().map(|(key, value)| Output::Shared {
             key: key.clone(),
@@ -133,9 +127,9 @@ impl Machine {
             rollout: Rollout::new(applied.unwrap_or_default()),
             shared,
             settling: Settling::default(),
-            serving: AnnouncedVips::default(),
+            serving: AnnouncedVips::new(saved.held_vips),
             verdicts: Verdicts::new(),
-            held: BTreeSet::new(),
+            decided: Default::default(),
             known_members: BTreeMap::new(),
             in_flight: None,
             transactions: 0,
@@ -430,7 +424,8 @@ impl Machine {
                 self.serving
                     .withdraw_without_etcd(&self.keys, &self.mirror, &self.settings.member);
             }
-            State::Listing => {}
+            // A large listing can take longer than the lease lasts.
+            State::Listing => self.renew_lease(now),
             State::Watching { .. } if self.lag.is_too_long(now) => {
                 self.fail(lag::error_message(), now);
             }
@@ -503,6 +498,11 @@ impl Machine {
             let ttl = self.settings.ttl;
             self.outputs.push_back(Output::Grant { ttl });
         }
+        self.renew_lease(now);
+    }
+
+    /// Renews the lease if its renewal is due.
+    fn renew_lease(&mut self, now: Duration) {
         match &mut self.connection.lease {
             Lease::Held {
                 id,
@@ -637,7 +637,8 @@ impl Machine {
             || self.mirror.get(&put.key).map(|it| &it.value) != Some(&put.value)
     }
 
-    /// Updates the decisions that are reported only to the daemon: health verdicts and held VIPs.
+    /// Updates the decisions that are reported only to the daemon: health verdicts, and VIPs whose services cannot
+    /// serve.
     fn update_decisions(&mut self, now: Duration) {
         let synced_for = self.connection.synced_for(now);
         // If the store has lost its data, members register again one by one. Wait for all of them.
@@ -651,10 +652,11 @@ impl Machine {
             self.verdicts.clone_from(&agreed);
             self.outputs.push_back(Output::Verdicts(agreed));
         }
-        let held = self.serving.held_vips();
-        if held != self.held {
-            self.held.clone_from(&held);
-            self.outputs.push_back(Output::Held(held));
+        let decided = (self.serving.held_vips(), self.serving.withdrawn_vips());
+        if decided != self.decided {
+            self.decided.clone_from(&decided);
+            let (held, withdrawn) = decided;
+            self.outputs.push_back(Output::Decided { held, withdrawn });
         }
     }
 
@@ -717,7 +719,7 @@ impl Machine {
     }
 
     pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
-        self.held.clone()
+        self.decided.0.clone()
     }
 
     pub(crate) const fn verdicts(&self) -> &Verdicts {

@@ -109,6 +109,12 @@ impl Context<'_> {
         self.mirror.read(&self.keys.name(&Key::Stopped))
     }
 
+    /// Returns whether the rollout of a configuration was stopped.
+    fn is_stopped(&self, pointer: &Pointer) -> bool {
+        let stopped = self.read_stopped();
+        stopped.is_some_and(|it| it.version == pointer.version)
+    }
+
     /// Returns the lowest version above `newest` that the pointer and the record of a stopped rollout do not have, even
     /// if they are not authentic: their state would be reported as the state of the new version.
     fn unused_version(&self, newest: u64) -> Option<u64> {
@@ -144,8 +150,8 @@ struct Publication {
     /// Number of the request; `None` = this director writes its applied configuration again, because etcd has lost the
     /// configuration or the MAC of the pointer is invalid.
     request: Option<u64>,
-    /// Whether to write the pointer to [`Key::Complete`] too.
-    marks_complete: bool,
+    /// The record of the stopped rollout of this configuration, which etcd has lost too.
+    stopped: Option<StoppedRollout>,
     pointer: Pointer,
     chunks: Vec<(String, Vec<u8>)>,
     /// Revision of the pointer to be replaced; 0 = there is none.
@@ -168,6 +174,8 @@ pub(crate) struct Rollout {
     /// configuration, even if the pointer is removed.
     newest: u64,
     publication: Option<Publication>,
+    /// The last record of a stopped rollout that the store has contained.
+    stopped: Option<StoppedRollout>,
     /// Directors whose process became absent while applying the configuration, and when the absence was first observed.
     absent: BTreeMap<String, Duration>,
     /// When unused chunks were first observed, and the revision of the pointer at that time.
@@ -251,6 +259,9 @@ impl Rollout {
         if let Some(txn) = self.next_publication_write(context) {
             return Step::Write(txn);
         }
+        if let Some(stopped) = context.read_stopped() {
+            self.stopped = Some(stopped);
+        }
         let current = context.read_pointer(&Key::Current);
         let is_authentic = current.as_ref().is_some_and(|it| context.is_authentic(it));
         if let Some(current) = current
@@ -266,7 +277,7 @@ impl Rollout {
                 {
                     // An earlier version of Weir wrote the pointer, or another program changed it.
                     if !is_authentic {
-                        return self.rewrite(context, false);
+                        return self.rewrite(context, None);
                     }
                     return self.complete(context, &current);
                 }
@@ -309,17 +320,18 @@ impl Rollout {
         let complete = context.read_pointer(&Key::Complete);
         let is_current =
             |it: &Pointer| (it.version, &it.digest) == (current.version, &current.digest);
-        if complete.as_ref().is_some_and(is_current) {
-            return self.apply(context, current, &Key::Current);
-        }
-        let stopped = context.read_stopped();
-        if stopped.is_some_and(|it| it.version == current.version) {
+        if context.is_stopped(current) {
             return match complete {
-                Some(complete) if complete.version > self.applied.version => {
+                Some(complete)
+                    if complete.version > self.applied.version && !is_current(&complete) =>
+                {
                     self.apply(context, &complete, &Key::Complete)
                 }
                 _ => Step::Nothing,
             };
+        }
+        if complete.as_ref().is_some_and(is_current) {
+            return self.apply(context, current, &Key::Current);
         }
         if self.has_failed(current) {
             return Step::Nothing;
@@ -474,8 +486,11 @@ impl Rollout {
             .any(|it| it.0 == context.own_name && has_applied(it));
         let complete = context.read_pointer(&Key::Complete);
         let is_complete = complete.as_ref() == Some(current);
+        // Directors that failed to apply the configuration, or crashed while doing so, may be absent. They must not
+        // apply it when they return.
         if has_own_record
             && !is_complete
+            && !context.is_stopped(current)
             && members.iter().all(has_applied)
             && context.synced_for >= context.ttl / 4
         {
@@ -483,6 +498,7 @@ impl Rollout {
                 compares: vec![
                     context.unchanged(&Key::Current),
                     context.unchanged(&Key::Complete),
+                    context.unchanged(&Key::Stopped),
                 ],
                 writes: vec![context.put(&Key::Complete, current)],
             });
@@ -531,7 +547,8 @@ impl Rollout {
     }
 
     /// Writes the applied configuration if etcd has no configuration or an older one. First waits for the other
-    /// members, because one of them may have a newer configuration.
+    /// members, because one of them may have a newer configuration. The rollout continues where it was: the other
+    /// directors take turns, and a stopped rollout remains stopped.
     fn restore(&mut self, context: &Context<'_>) -> Step {
         if self.applied.version == 0 || context.synced_for < context.ttl {
             return Step::Nothing;
@@ -542,11 +559,15 @@ impl Rollout {
         {
             return Step::Nothing;
         }
-        self.rewrite(context, true)
+        let stopped = self.stopped.clone();
+        self.rewrite(
+            context,
+            stopped.filter(|it| it.version == self.applied.version),
+        )
     }
 
     /// Writes the applied configuration again, with the same version.
-    fn rewrite(&mut self, context: &Context<'_>, marks_complete: bool) -> Step {
+    fn rewrite(&mut self, context: &Context<'_>, stopped: Option<StoppedRollout>) -> Step {
         let GroupConfig {
             version,
             text,
@@ -555,7 +576,7 @@ impl Rollout {
         } = self.applied.clone();
         if let Ok(publication) = new_publication(context, None, &text, version, guard_ms) {
             self.publication = Some(Publication {
-                marks_complete,
+                stopped,
                 ..publication
             });
         }
@@ -595,13 +616,13 @@ impl Rollout {
         compares.extend(
             chunks.map(|(digest, _)| Compare::Exists(context.keys.name(&chunk_key(digest)))),
         );
-        let mut writes = vec![
+        let writes = vec![
             context.put(&Key::Current, &publication.pointer),
-            context.delete(&Key::Stopped),
+            match &publication.stopped {
+                Some(stopped) => context.put(&Key::Stopped, stopped),
+                None => context.delete(&Key::Stopped),
+            },
         ];
-        if publication.marks_complete {
-            writes.push(context.put(&Key::Complete, &publication.pointer));
-        }
         Some(Txn { compares, writes })
     }
 
@@ -731,7 +752,7 @@ fn new_publication(
     };
     Ok(Publication {
         request,
-        marks_complete: false,
+        stopped: None,
         pointer: pointer.sign(context.keys, context.key),
         chunks,
         base,

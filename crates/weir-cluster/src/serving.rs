@@ -18,6 +18,9 @@ pub(crate) struct AnnouncedVips {
     candidates: BTreeMap<IpAddr, bool>,
     /// The VIPs that this member announces.
     announced: BTreeSet<IpAddr>,
+    /// VIPs that this member announced before it last joined the group. Each is announced again when it becomes a
+    /// candidate.
+    announced_before: BTreeSet<IpAddr>,
 }
 
 /// Returns the records of other members: the key, its revision, and the VIPs.
@@ -42,6 +45,14 @@ fn other_announcers<'a>(
 }
 
 impl AnnouncedVips {
+    /// `announced_before` = the VIPs that this member has announced until now although their services cannot serve.
+    pub(crate) fn new(announced_before: BTreeSet<IpAddr>) -> Self {
+        Self {
+            announced_before,
+            ..Self::default()
+        }
+    }
+
     /// Returns the VIPs that must stay announced although their services cannot serve.
     pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
         let cannot_serve = |vip: &&IpAddr| self.candidates.get(vip) == Some(&false);
@@ -50,6 +61,14 @@ impl AnnouncedVips {
             .filter(cannot_serve)
             .copied()
             .collect()
+    }
+
+    /// Returns the other VIPs whose services cannot serve.
+    pub(crate) fn withdrawn_vips(&self) -> BTreeSet<IpAddr> {
+        let candidates = self.candidates.iter();
+        let withdrawn =
+            candidates.filter(|(vip, serves)| !**serves && !self.announced.contains(vip));
+        withdrawn.map(|(vip, _)| *vip).collect()
     }
 
     pub(crate) fn announced_vips(&self) -> &BTreeSet<IpAddr> {
@@ -62,6 +81,10 @@ impl AnnouncedVips {
         self.announced.retain(|vip| candidates.contains_key(vip));
         let serving = candidates.iter().filter(|(_, serves)| **serves);
         self.announced.extend(serving.map(|(vip, _)| *vip));
+        let announced_before = self
+            .announced_before
+            .extract_if(.., |vip| candidates.contains_key(vip));
+        self.announced.extend(announced_before);
         self.candidates = candidates;
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    Entry, Event, GroupKey, Input, Link, Machine, Output, RolloutState, Settings, SharedState,
+    Entry, Event, GroupKey, Input, Link, Machine, Output, RolloutState, SavedState, Settings,
     TxnResult, Write, digest,
 };
 
@@ -22,7 +22,7 @@ fn connected_machine(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Mach
         agreement: false,
     };
     let now = Duration::from_secs(1);
-    let mut machine = Machine::new(settings, None, SharedState::default(), now);
+    let mut machine = Machine::new(settings, SavedState::default(), now);
     machine.handle_time(now);
     let entry = |(name, value): &(&str, Vec<u8>)| Entry {
         key: format!("/weir/edge/config/{name}"),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_cluster::{
-    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, GroupKey, Input, Machine, Output, Settings,
-    SharedState, Txn, TxnResult, Write,
+    AppliedConfiguration, CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, GroupKey, Input, Machine,
+    Output, SavedState, Settings, Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
 }
 
 fn machine(member: &str, key: Option<&GroupKey>, now: Duration) -> Machine {
-    Machine::new(settings(member, key), None, SharedState::default(), now)
+    Machine::new(settings(member, key), SavedState::default(), now)
 }
 
 /// A state machine, and the store that it is connected to.
@@ -137,7 +137,7 @@ impl Fixture {
                 | Output::Shared { .. }
                 | Output::Settle { .. }
                 | Output::Settled { .. }
-                | Output::Held(_)
+                | Output::Decided { .. }
                 | Output::Verdicts(_)
                 | Output::Save(_) => continue,
             };
@@ -244,8 +244,15 @@ fn pointer_of_another_group_key_is_kept_until_next_publication() {
     fixture.run(|_| true);
     let stored = fixture.keys[CURRENT].clone();
     let settings = settings("lb1", Some(&new_key));
-    let applied = Some((1, "# first\n".to_owned()));
-    fixture.machine = Machine::new(settings, applied, SharedState::default(), fixture.now);
+    let saved = SavedState {
+        applied: Some(AppliedConfiguration {
+            version: 1,
+            text: "# first\n".to_owned(),
+            guard_ms: 0,
+        }),
+        ..SavedState::default()
+    };
+    fixture.machine = Machine::new(settings, saved, fixture.now);
     fixture.machine.handle_time(fixture.now);
     for _ in 0..30 {
         fixture.wait(Duration::from_secs(1));

@@ -14,8 +14,9 @@ use std::time::Duration;
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Event, GroupKey, HealthView, Input, Kind, Link, LocalState, Machine, MemberRecord,
-    Output, RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
+    AppliedConfiguration, Compare, Event, GroupKey, HealthView, Input, Kind, Link, LocalState,
+    Machine, MemberRecord, Output, RolloutState, SavedState, Settings, SharedKey, SharedState, Txn,
+    TxnResult, Write,
 };
 
 const STEP: Duration = Duration::from_millis(10);
@@ -57,9 +58,9 @@ struct Director {
     /// `None` = the director is not running.
     machine: Option<Machine>,
     saved: SharedState,
-    applied: Option<(u64, String)>,
-    /// The configuration being applied: time of completion, version and text.
-    applying: Option<(Duration, u64, String)>,
+    applied: Option<AppliedConfiguration>,
+    /// The configuration being applied, and the time of completion.
+    applying: Option<(Duration, AppliedConfiguration)>,
     /// Values of overrides.
     values: BTreeMap<SharedKey, u64>,
     /// The next revision that the watch reports.
@@ -73,7 +74,8 @@ struct Director {
     instance: u64,
     /// Whether the director's service can serve.
     serves: bool,
-    /// Whether the director announces the VIP although its service cannot serve.
+    /// Whether the director announces the VIP although its service cannot serve. Like a daemon, a director keeps the
+    /// VIP until its state machine decides, and records the decision.
     holds_vip: bool,
     verdicts: BTreeSet<String>,
 }
@@ -172,9 +174,13 @@ impl Simulation {
             key: self.key.clone(),
             agreement: true,
         };
-        let (applied, saved) = (director.applied.clone(), director.saved.clone());
-        director.machine = Some(Machine::new(settings, applied, saved, self.now));
-        (director.holds_vip, director.verdicts) = (false, BTreeSet::new());
+        let saved = SavedState {
+            applied: director.applied.clone(),
+            shared: director.saved.clone(),
+            held_vips: director.holds_vip.then(vip).into_iter().collect(),
+        };
+        director.machine = Some(Machine::new(settings, saved, self.now));
+        director.verdicts = BTreeSet::new();
         self.report(n);
     }
 
@@ -204,7 +210,11 @@ impl Simulation {
     fn change_health(&mut self, n: usize) {
         match self.random.below(4) {
             0 => self.bad_is_down = !self.bad_is_down,
-            1 => self.directors[n].serves = !self.directors[n].serves,
+            1 => {
+                let director = &mut self.directors[n];
+                director.holds_vip = director.serves && director.machine.is_some();
+                director.serves = !director.serves;
+            }
             _ => match self.faulty_checks {
                 (Some(_), _) => self.faulty_checks = (None, self.now),
                 (None, since) if self.now > since + VIEW_LAG => {
@@ -357,20 +367,21 @@ impl Simulation {
         let Some(machine) = &mut director.machine else {
             return;
         };
-        let Some((_, version, text)) = director.applying.take_if(|(time, ..)| *time <= now) else {
+        let Some((_, applied)) = director.applying.take_if(|(time, _)| *time <= now) else {
             return;
         };
+        let (version, text) = (applied.version, &applied.text);
         let result = match text.starts_with("good") {
             true => {
-                let previous = director.applied.as_ref().map_or(0, |it| it.0);
+                let previous = director.applied.as_ref().map_or(0, |it| it.version);
                 assert!(version >= previous, "version {version} after {previous}");
                 // Directors with the same version must have the same configuration, because it determines their tables.
                 let first_text = self.texts.entry(version).or_insert_with(|| text.clone());
                 assert!(
-                    self.loses_data || *first_text == text,
+                    self.loses_data || first_text == text,
                     "version {version}: {first_text} and {text}"
                 );
-                director.applied = Some((version, text));
+                director.applied = Some(applied);
                 Ok(())
             }
             false => {
@@ -391,9 +402,19 @@ impl Simulation {
 
     fn execute(&mut self, n: usize, output: Output) {
         match output {
-            Output::Apply { version, text, .. } => {
+            Output::Apply {
+                version,
+                text,
+                guard_ms,
+                ..
+            } => {
                 let at = self.now + Duration::from_millis(self.random.below(500));
-                self.directors[n].applying = Some((at, version, text));
+                let applied = AppliedConfiguration {
+                    version,
+                    text,
+                    guard_ms,
+                };
+                self.directors[n].applying = Some((at, applied));
             }
             Output::Shared { key, value } => {
                 let value = value["weight"].as_u64().expect("value has a weight");
@@ -414,7 +435,11 @@ impl Simulation {
             Output::List | Output::Grant { .. } | Output::Renew { .. } | Output::Txn { .. } => {
                 self.request(n, output)
             }
-            Output::Held(held) => self.directors[n].holds_vip = held.contains(&vip()),
+            Output::Decided { held, withdrawn } => {
+                let director = &mut self.directors[n];
+                let is_kept = director.holds_vip && !withdrawn.contains(&vip());
+                director.holds_vip = held.contains(&vip()) || is_kept;
+            }
             Output::Verdicts(verdicts) => {
                 // The good server is down for at most one director at a time, so there is never a majority.
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");

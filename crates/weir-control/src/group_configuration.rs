@@ -11,4 +11,7 @@ pub struct GroupConfiguration {
     pub version: u64,
     /// The configuration text.
     pub text: String,
+    /// How long each director guards the configuration, in milliseconds; 0 = no guard.
+    #[serde(default)]
+    pub guard_ms: u64,
 }

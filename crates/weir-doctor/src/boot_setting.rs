@@ -1,4 +1,4 @@
-//! Determines whether settings made at run time are restored at boot, from the files of sysctl.d(5).
+//! Determines whether sysctls set at run time are set again at boot, from the files of sysctl.d(5).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,6 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
+
+/// Directories of systemd units, relative to `/`. The first one also contains the links that enable units.
+pub const UNIT_DIRECTORIES: [&str; 4] = [
+    "etc/systemd/system",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
+    "lib/systemd/system",
+];
 
 /// Directories of configuration files. A file replaces files of the same name in later directories.
 const DIRECTORIES: [&str; 5] = [
@@ -18,17 +26,6 @@ const DIRECTORIES: [&str; 5] = [
 
 /// The file that procps reads last. systemd installs a link to this file in one of `DIRECTORIES`.
 const LAST_FILE: &str = "etc/sysctl.conf";
-
-/// Directories of systemd units, and files and directories of boot scripts.
-const BOOT_FILES: [&str; 7] = [
-    "etc/systemd/system",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-    "etc/network/interfaces",
-    "etc/network/interfaces.d",
-    "etc/rc.local",
-];
 
 /// Values set at boot, by the sysctl's path below `/proc/sys`. Paths can be globs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -202,53 +199,6 @@ pub fn settings_lost_at_boot(
     findings
 }
 
-/// Returns whether a unit or script that runs at boot calls `weir real-server up`. A template counts only if an
-/// instance of it is enabled.
-pub fn is_prepared_at_boot(root: &Path) -> bool {
-    let calls = |path: &Path| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let mut lines = text.lines().map(str::trim);
-        lines.any(|line| !line.starts_with(['#', ';']) && line.contains("real-server up"))
-    };
-    let is_template = |path: &Path| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.contains("@."))
-    };
-    let paths = BOOT_FILES.iter().map(|path| root.join(path));
-    let mut files = paths.flat_map(|path| match path.is_file() {
-        true => vec![path],
-        false => entries(&path),
-    });
-    files.any(|file| !is_template(&file) && calls(&file))
-        || enabled_units(root).any(|link| calls(&link_target(root, &link)))
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let all = fs::read_dir(directory).into_iter().flatten().flatten();
-    all.map(|entry| entry.path()).collect()
-}
-
-/// Returns the links that enable units, including instances of templates.
-fn enabled_units(root: &Path) -> impl Iterator<Item = PathBuf> {
-    let directories = entries(&root.join(BOOT_FILES[0])).into_iter();
-    let wants = directories.filter(|path| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        matches!(extension, Some("wants" | "requires"))
-    });
-    wants.flat_map(|directory| entries(&directory))
-}
-
-/// Returns the target of a link. An absolute target is relative to `root`.
-fn link_target(root: &Path, link: &Path) -> PathBuf {
-    match fs::read_link(link) {
-        Ok(target) if target.is_absolute() => {
-            root.join(target.strip_prefix("/").unwrap_or(&target))
-        }
-        Ok(target) => link.with_file_name(target),
-        Err(_) => link.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,28 +236,5 @@ mod tests {
         assert_eq!(dotted_form(name), "net.ipv4.conf.eth0/100.rp_filter");
         assert!(glob_matches("net/ipv4/conf/e*0/x", "net/ipv4/conf/eth0/x"));
         assert!(!glob_matches("net/ipv4/*/x", "net/ipv4/conf/eth0/x"));
-    }
-
-    #[test]
-    fn templates_count_only_when_an_instance_is_enabled() {
-        let root = std::env::temp_dir().join(format!("weir-boot-{}", std::process::id()));
-        let units = root.join("usr/lib/systemd/system");
-        fs::create_dir_all(&units).unwrap();
-        let template = "weir-real-server@.service";
-        fs::write(
-            units.join(template),
-            "[Service]\nExecStart=/usr/bin/weir real-server up --vip %i\n",
-        )
-        .unwrap();
-        assert!(!is_prepared_at_boot(&root));
-        let wants = root.join("etc/systemd/system/multi-user.target.wants");
-        fs::create_dir_all(&wants).unwrap();
-        std::os::unix::fs::symlink(
-            Path::new("/usr/lib/systemd/system").join(template),
-            wants.join("weir-real-server@192.0.2.10.service"),
-        )
-        .unwrap();
-        assert!(is_prepared_at_boot(&root));
-        fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Address, Link, NetState, Netlink, Sysctl, resolve};
 
+use crate::boot_setting::UNIT_DIRECTORIES;
 use crate::down::down_server;
 use crate::handshakes::{server_without_handshakes, service_without_handshakes};
 use crate::manager::{self, AssignedVip};
@@ -83,7 +84,7 @@ pub async fn director(
     let state = resolve_neighbours(&netlink, &servers, &destinations).await?;
     let disconnected = Disconnected::new(desired, &destinations, &state);
     let mut findings = Vec::new();
-    findings.extend(daemon_finding(daemon));
+    findings.extend(daemon_finding(daemon, Path::new("/")));
     findings.extend(disconnected.findings());
     let is_running = !matches!(daemon, Daemon::NotRunning | Daemon::Starting);
     let vips = claimant::all_vips(desired);
@@ -126,8 +127,8 @@ pub async fn director(
     })
 }
 
-/// Reports that there is no status of the daemon.
-fn daemon_finding(daemon: &Daemon) -> Option<Diagnosis> {
+/// Reports that there is no status of the daemon. `root` is `/` except in tests.
+fn daemon_finding(daemon: &Daemon, root: &Path) -> Option<Diagnosis> {
     let not_examined = "problems that only the daemon's status shows, such as servers that are down, are not reported";
     Some(match daemon {
         Daemon::Running(_) => return None,
@@ -135,7 +136,7 @@ fn daemon_finding(daemon: &Daemon) -> Option<Diagnosis> {
             "no daemon is running",
             "checks do not run, and nothing is repaired; only services of an earlier daemon are still forwarded",
         )
-        .fix("weir run"),
+        .fix(start_command(root)),
         Daemon::Starting => {
             Diagnosis::new("a daemon is starting and does not respond yet", not_examined)
                 .fix("repeat weir doctor when the daemon is ready, which its log reports")
@@ -150,6 +151,18 @@ fn daemon_finding(daemon: &Daemon) -> Option<Diagnosis> {
         )
         .fix("run as root, or as a member of `socket_group` in [node]"),
     })
+}
+
+/// Returns the command that starts the daemon. If the unit is installed, a daemon that is started with `weir run` would
+/// prevent the unit from starting.
+fn start_command(root: &Path) -> &'static str {
+    let is_installed = |directory| root.join(directory).join("weir.service").is_file();
+    let mut directories = UNIT_DIRECTORIES.into_iter();
+    if directories.any(is_installed) {
+        "systemctl start weir"
+    } else {
+        "weir run"
+    }
 }
 
 /// Makes the kernel resolve the servers' link addresses, because neighbour entries expire without traffic. Returns the
@@ -554,7 +567,8 @@ mod tests {
 
     #[test]
     fn daemon_without_status_is_a_finding() {
-        let text = |daemon| daemon_finding(&daemon).map(|found| found.to_string());
+        let text =
+            |daemon| daemon_finding(&daemon, Path::new("/nowhere")).map(|found| found.to_string());
         assert_eq!(text(Daemon::Running(DaemonReport::default())), None);
         let denied = text(Daemon::NoAccess("/run/weir/weir.sock".into()));
         let denied = denied.expect("a finding");
@@ -567,6 +581,18 @@ mod tests {
             starting.contains("is starting") && !starting.contains("weir run"),
             "{starting}"
         );
+    }
+
+    #[test]
+    fn daemon_is_started_with_its_unit() {
+        let root = std::env::temp_dir().join(format!("weir-daemon-{}", std::process::id()));
+        let fix = || daemon_finding(&Daemon::NotRunning, &root).and_then(|found| found.fix);
+        assert_eq!(fix().as_deref(), Some("weir run"));
+        let units = root.join("usr/lib/systemd/system");
+        std::fs::create_dir_all(&units).unwrap();
+        std::fs::write(units.join("weir.service"), "").unwrap();
+        assert_eq!(fix().as_deref(), Some("systemctl start weir"));
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     /// A removed server keeps its flows, and keeps the service's previous forwarding method.

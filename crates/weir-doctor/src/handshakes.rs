@@ -37,6 +37,11 @@ pub(crate) fn server_without_handshakes(
     Some(if replies_must_pass_director(service, server, context.0) {
         let consequence = "it does not reply, or its replies do not return through this machine";
         Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
+    } else if server.forward == "nat" {
+        let consequence = "handshakes with other servers complete: this server does not reply, or a firewall on the \
+                           path drops the packets";
+        Diagnosis::new(observation, consequence)
+            .fix("correct the server's application, or the firewalls on the path to it")
     } else {
         let consequence = format!(
             "handshakes with other servers complete: this server does not have the VIP, its firewall drops the \
@@ -180,25 +185,31 @@ mod tests {
     }
 
     #[test]
-    fn nat_service_without_handshakes_has_a_fix() {
+    fn nat_without_handshakes_has_a_fix() {
         let state = NetState::default();
-        for (keys, expected) in [
-            ("forward = \"nat\"", "ip route replace default via"),
+        let route = "ip route replace default via";
+        for (keys, of_server, of_service) in [
+            ("forward = \"nat\"", route, route),
             (
                 "forward = \"nat\"\nsnat = true",
+                "correct the server's application",
                 "correct the servers' applications",
             ),
         ] {
             let desired = desired("10.0.0.10", keys);
-            let found = service_without_handshakes(&service("nat"), (&desired, &state));
-            let found = found.expect("a finding");
-            let fix = found.fix.as_deref().expect("a fix");
-            assert!(fix.contains(expected), "{fix}");
-            assert_eq!(
-                found.consequence.contains("return through this machine"),
-                !keys.contains("snat"),
-                "{found}"
-            );
+            let service = service("nat");
+            let server = server_without_handshakes("web", &service.servers[0], (&desired, &state));
+            let service = service_without_handshakes(&service, (&desired, &state));
+            for (found, expected) in [(server, of_server), (service, of_service)] {
+                let found = found.expect("a finding");
+                let fix = found.fix.as_deref().expect("a fix");
+                assert!(fix.contains(expected), "{fix}");
+                assert_eq!(
+                    found.consequence.contains("return through this machine"),
+                    !keys.contains("snat"),
+                    "{found}"
+                );
+            }
         }
     }
 }

@@ -201,7 +201,7 @@ impl ActiveSync {
         states.any(|state| matches!(state, PeerState::Transfer | PeerState::Established))
     }
 
-    fn switch(&mut self, daemon: SyncDaemon, on: bool) -> Result<(), EditError> {
+    fn switch(&mut self, daemon: SyncDaemon, on: bool, now: Duration) -> Result<(), EditError> {
         let state = match daemon {
             SyncDaemon::Master => &mut self.sending,
             SyncDaemon::Backup => &mut self.receiving,
@@ -215,11 +215,17 @@ impl ActiveSync {
             return Err(EditError::Message(message.to_owned()));
         }
         *state = on;
-        if self.sending && on {
+        if !on {
+            return Ok(());
+        }
+        match daemon {
             // Changes were not recorded while sending was stopped.
-            self.sessions
+            SyncDaemon::Master => self
+                .sessions
                 .iter_mut()
-                .for_each(|(_, session)| session.send_all());
+                .for_each(|(_, session)| session.send_all()),
+            // Flows that arrived while receiving was stopped were acknowledged but not inserted.
+            SyncDaemon::Backup => self.restart_sessions(now),
         }
         Ok(())
     }
@@ -367,10 +373,11 @@ impl FlowSynchronizer {
     /// Starts or stops an ipvsadm synchronization daemon. ipvsadm has a separate command for this, so this is the only
     /// edit. Returns `None` if there are other edits, or if there is no `[sync]`.
     pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), EditError>> {
+        let now = self.started_at.elapsed();
         let running = self.running.as_mut()?;
         match edits {
-            [Edit::StartDaemon(daemon)] => Some(running.switch(*daemon, true)),
-            [Edit::StopDaemon(daemon)] => Some(running.switch(*daemon, false)),
+            [Edit::StartDaemon(daemon)] => Some(running.switch(*daemon, true, now)),
+            [Edit::StopDaemon(daemon)] => Some(running.switch(*daemon, false, now)),
             _ => None,
         }
     }
@@ -461,18 +468,88 @@ fn exchange(
 #[cfg(test)]
 mod tests {
     use weir_model::{Secret, SecretSource};
+    use weir_sync::Kind;
 
     use super::*;
 
+    const KEY: &[u8] = b"0123456789abcdef";
+
+    /// A table with one flow.
+    struct OneFlow;
+
+    impl Source for OneFlow {
+        fn prefetch(&mut self, _entry: u32) {}
+
+        fn export(&mut self, _entry: u32, records: &mut Vec<Record>) {
+            let endpoint = |text: &str| (text.parse().expect("an address"), 80);
+            records.push(Record {
+                kind: Kind::Flow,
+                proto: 6,
+                state: 1,
+                active: true,
+                client: endpoint("198.51.100.1"),
+                vip: endpoint("192.0.2.10"),
+                server: endpoint("10.0.0.1"),
+                idle_ms: 0,
+                age_s: 0,
+                service: None,
+                snat: None,
+                timeout_ms: None,
+                whole_service: false,
+            });
+        }
+
+        fn scan(&mut self, _from: u32, entries: &mut Vec<u32>) -> Option<u32> {
+            entries.push(0);
+            None
+        }
+    }
+
+    /// Returns a configuration with the peer 192.0.2.2. No interface has an address in TEST-NET-1 (RFC 5737).
+    fn config() -> FlowSync {
+        FlowSync {
+            listen: "192.0.2.1:8482".parse().expect("an address"),
+            peers: vec!["192.0.2.2:8482".parse().expect("an address")],
+            key: Secret::new(SecretSource::Text, KEY.to_vec()),
+        }
+    }
+
+    /// Delivers the datagrams of two seconds in both directions. Returns the number of flows that the peer has sent.
+    fn receive_from(running: &mut ActiveSync, peer: &mut Session, now: &mut Duration) -> usize {
+        let mut records = Vec::new();
+        let (_, session) = &mut running.sessions[0];
+        for _ in 0..40 {
+            *now += Duration::from_millis(50);
+            while let Some(mut datagram) = session.poll(*now, &mut NoTable) {
+                let _ = peer.handle(&mut datagram, *now, &mut Vec::new());
+            }
+            while let Some(mut datagram) = peer.poll(*now, &mut OneFlow) {
+                let _ = session.handle(&mut datagram, *now, &mut records);
+            }
+        }
+        records.len()
+    }
+
+    #[test]
+    fn peer_sends_all_flows_again_after_receiving_was_stopped() {
+        let mut now = Duration::ZERO;
+        let mut running = ActiveSync::new(&config(), now).expect("random numbers");
+        let mut peer = Session::new(&Key::new(KEY), [1; 32], 0, now);
+        assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
+        let stopped = running.switch(SyncDaemon::Backup, false, now);
+        stopped.expect("receiving is on");
+        peer.queue_entry(0, now);
+        assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
+        let started = running.switch(SyncDaemon::Backup, true, now);
+        started.expect("receiving is off");
+        let status = running.sessions[0].1.status(now);
+        assert!(!status.complete, "the dropped flow is missing");
+        assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
+    }
+
     #[test]
     fn address_of_another_machine_is_named_in_the_error() {
-        // No interface has an address in TEST-NET-1 (RFC 5737).
-        let config = FlowSync {
-            listen: "192.0.2.1:8482".parse().expect("an address"),
-            peers: Vec::new(),
-            key: Secret::new(SecretSource::Text, b"0123456789abcdef".to_vec()),
-        };
-        let mut running = ActiveSync::new(&config, Duration::ZERO).expect("random numbers");
+        let mut running = ActiveSync::new(&config(), Duration::ZERO).expect("random numbers");
         running.open(Duration::ZERO);
         let expected = "192.0.2.1 is not configured on this machine";
         assert_eq!(running.error.as_deref(), Some(expected));

@@ -86,6 +86,14 @@ pub enum Error {
 
 /// The gRPC status UNAUTHENTICATED.
 const UNAUTHENTICATED: i64 = 16;
+/// etcd's error message for a JSON web token that it issued before a user or role was changed (`ErrGRPCAuthOldRevision`
+/// in etcd's rpctypes, with the gRPC status INVALID_ARGUMENT).
+const OLD_REVISION: &str = "revision of auth store is old";
+
+/// Returns whether an error means that another token must be requested, as etcd's own client does.
+fn is_invalid_token(code: i64, message: &str) -> bool {
+    code == UNAUTHENTICATED || message.contains(OLD_REVISION)
+}
 
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
@@ -277,7 +285,7 @@ impl Client {
     }
 
     /// Sends a request on the persistent connection for `purpose`, or on a separate connection if it is `None`. If the
-    /// token has expired, requests another token and repeats the request.
+    /// token has become invalid, requests another token and repeats the request.
     async fn call(
         &self,
         purpose: Option<Purpose>,
@@ -287,11 +295,10 @@ impl Client {
         let body = Bytes::from(body.to_string());
         let token = self.token().await?;
         let result = self.call_once(purpose, path, body.clone(), token).await;
-        if let Err(Error::Refused { code, .. }) = &result
-            && *code == UNAUTHENTICATED
+        if let Err(Error::Refused { code, message, .. }) = &result
+            && is_invalid_token(*code, message)
             && self.user.is_some()
         {
-            // Tokens expire.
             *self.token.lock().await = None;
             let token = self.token().await?;
             return self.call_once(purpose, path, body, token).await;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
-use weir_cluster::{Input, Machine, Output, SharedState, Status, TxnResult};
+use weir_cluster::{Input, Machine, Output, SavedState, Status, TxnResult};
 
 use crate::client::Client;
 
@@ -21,10 +21,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Settings {
     /// Settings of the state machine.
     pub machine: weir_cluster::Settings,
-    /// Version and text of the group's last configuration, from disk.
-    pub applied: Option<(u64, String)>,
-    /// Shared entries from disk.
-    pub shared: SharedState,
+    /// The state from disk.
+    pub saved: SavedState,
     /// The client for etcd.
     pub client: Client,
 }
@@ -142,7 +140,7 @@ impl Runner {
         started: Instant,
     ) -> Self {
         let now = started.elapsed();
-        let machine = Machine::new(settings.machine, settings.applied, settings.shared, now);
+        let machine = Machine::new(settings.machine, settings.saved, now);
         Self {
             range: machine.range(),
             machine,
@@ -290,7 +288,7 @@ impl Runner {
             | Output::Settle { .. }
             | Output::Settled { .. }
             | Output::Published { .. }
-            | Output::Held(_)
+            | Output::Decided { .. }
             | Output::Verdicts(_)
             | Output::Save(_) => {
                 let _ = self.outputs.send(output);

@@ -28,6 +28,7 @@ impl Addresses {
             netlink: Netlink::open()?,
             runtime_dir: runtime_dir.to_owned(),
             record: record::read(runtime_dir),
+            is_file_outdated: false,
             configured_addresses: BTreeSet::new(),
         };
         if !adopt {
@@ -66,7 +67,8 @@ impl Addresses {
         // Remove outdated addresses last, so an address that moves to another interface is never absent.
         let outdated = self.remove_outdated(router, &link).await;
         let others = other_change::add(self, router, &base).await;
-        filtered.and(added).and(outdated).and(others)
+        let recorded = self.write_if_outdated();
+        filtered.and(added).and(outdated).and(others).and(recorded)
     }
 
     /// Returns the interface of a virtual router.
@@ -100,7 +102,7 @@ impl Addresses {
     ) -> Result<(), Error> {
         self.take_over(router, interface, link).await?;
         let present = self.netlink.addresses().await?;
-        for adopted in self.adopt(router, interface, link, &present)? {
+        for adopted in self.adopt(router, interface, link, &present) {
             tracing::warn!(
                 router = router.name,
                 interface = link.name,
@@ -127,8 +129,10 @@ impl Addresses {
             return Ok(());
         }
         // Record first, so a crash leaves no unrecorded address.
-        self.record.added.extend(missing.iter().map(entry));
-        self.write()?;
+        for network in &missing {
+            self.record.insert(entry(network));
+        }
+        self.write_or_log();
         let mut first_error = None;
         for network in &missing {
             let added = self
@@ -152,13 +156,11 @@ impl Addresses {
         }
     }
 
-    /// Removes the addresses of an inactive virtual router from its interfaces, even if another program added them.
+    /// Removes the objects of an inactive virtual router, and its addresses even if another program added them.
     pub(crate) async fn vacate(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
-        let mut is_any_adopted = false;
         for (interface, link) in self.links_of(router).await? {
-            for adopted in self.adopt(router, interface, &link, &present)? {
-                is_any_adopted = true;
+            for adopted in self.adopt(router, interface, &link, &present) {
                 tracing::warn!(
                     router = router.name,
                     interface = link.name,
@@ -168,7 +170,8 @@ impl Addresses {
                 );
             }
         }
-        if is_any_adopted {
+        // Addresses that were recorded before are removed too: an earlier removal may have failed.
+        if self.record.added.iter().any(|it| it.router == router.name) {
             self.remove(&|name| name == router.name).await?;
         }
         Ok(())
@@ -199,7 +202,7 @@ impl Addresses {
         interface: Option<&str>,
         link: &Link,
         present: &[Address],
-    ) -> Result<Vec<IpAddr>, Error> {
+    ) -> Vec<IpAddr> {
         let on_link = || present.iter().filter(|it| it.ifindex == link.index);
         let (mut adopted, mut kept) = (Vec::new(), Vec::new());
         for network in router.managed_on(interface) {
@@ -218,7 +221,7 @@ impl Addresses {
                     kept.push(found.ip);
                     continue;
                 }
-                self.record.added.insert(entry);
+                self.record.insert(entry);
                 adopted.push(found.ip);
             }
         }
@@ -232,9 +235,9 @@ impl Addresses {
             );
         }
         if !adopted.is_empty() {
-            self.write()?;
+            self.write_or_log();
         }
-        Ok(adopted)
+        adopted
     }
 
     /// Removes the objects that were added for the affected virtual routers: rules, routes, addresses, then devices and
@@ -244,7 +247,7 @@ impl Addresses {
         is_affected: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<(), Error> {
         if self.record.is_empty() {
-            return Ok(());
+            return self.write_if_outdated();
         }
         let links = self.netlink.links().await?;
         let mut first_error = None;
@@ -308,6 +311,9 @@ impl Addresses {
     ) {
         let added = self.record.added.iter();
         let to_remove: Vec<AddedAddress> = added.filter(|it| is_removed(it)).cloned().collect();
+        if to_remove.is_empty() {
+            return;
+        }
         let others = self.secondary_addresses(&to_remove, links).await;
         self.reset_connections(&to_remove, links).await;
         for added in to_remove {
@@ -453,16 +459,18 @@ fn is_source(
     }
 }
 
-/// Removes all objects that a helper has added or adopted but not removed. Returns the number of recorded addresses,
-/// routes, rules and devices. Must be called inside a tokio runtime, while no helper runs.
+/// Removes all objects that a helper has added or adopted but not removed, and restores sysctls. Returns a line for
+/// each reverted change. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
 /// Fails if an object cannot be removed, or the record cannot be written.
-pub async fn remove_recorded(runtime_dir: &Path) -> Result<usize, Error> {
+pub async fn revert_recorded(runtime_dir: &Path) -> Result<Vec<String>, Error> {
     let record = record::read(runtime_dir);
-    let count = record.added.len() + record.other_changes.len();
-    if count > 0 {
+    if !record.is_empty() {
         Addresses::open(runtime_dir, false).await?;
     }
-    Ok(count)
+    Ok(record.reversals())
 }
+
+#[cfg(test)]
+mod tests;

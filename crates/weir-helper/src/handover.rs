@@ -15,7 +15,7 @@ impl Addresses {
         for (interface, link) in self.links_of(router).await? {
             self.take_over(router, interface, &link).await?;
             let present = self.netlink.addresses().await?;
-            self.adopt(router, interface, &link, &present)?;
+            self.adopt(router, interface, &link, &present);
         }
         Ok(())
     }
@@ -39,13 +39,13 @@ impl Addresses {
                 true => network.prefix,
                 false => found.prefix,
             };
-            self.record.added.insert(AddedAddress {
+            self.record.insert(AddedAddress {
                 router: router.name.clone(),
                 interface: link.name.clone(),
                 address: found.ip,
                 prefix,
             });
-            self.write()?;
+            self.write_or_log();
             if prefix == found.prefix {
                 self.netlink
                     .take_over_address(link.index, found.ip, prefix)
@@ -108,6 +108,7 @@ impl Addresses {
                 "handed the address over to its next owner"
             );
         }
-        self.write()
+        self.write_or_log();
+        Ok(())
     }
 }

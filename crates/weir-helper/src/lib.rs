@@ -30,14 +30,14 @@ mod state;
 
 use std::path::PathBuf;
 
-pub use address::remove_recorded;
+pub use address::revert_recorded;
 pub use client::{Client, ReplyWithRouters};
 pub use daemon::{
     DaemonClient, address_digest, is_trusted, read_trusted, section_digest, serve_daemon,
 };
 pub use machine::{Environment, ThisMachine, parse};
 pub use message::{NotifyState, NumberedReply, Reply, Request, TrackedOutcome, VERSION};
-pub use other_change::virtual_mac;
+pub use other_change::{virtual_device, virtual_mac};
 pub use published::with_published_part;
 pub use root_section::RootSection;
 pub use serve::serve;

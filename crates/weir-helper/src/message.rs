@@ -32,8 +32,8 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the addresses of a virtual router that is not active, even if another program has added them. Addresses
-    /// that were handed over stay until `Keep`.
+    /// Remove the objects that were added for a virtual router that is not active, and its addresses even if another
+    /// program has added them. Addresses that were handed over stay until `Keep`.
     Vacate {
         /// Name of the virtual router.
         router: String,
@@ -49,9 +49,9 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects that were added for all virtual routers except those that a new caller takes over.
+    /// Remove the objects that were added for all virtual routers except those that need them.
     Settle {
-        /// The names of the virtual routers that the caller takes over.
+        /// The names of the virtual routers that are active or keep addresses.
         active: Vec<String>,
     },
     /// Run the notification programs of a virtual router.

@@ -31,6 +31,11 @@ pub fn virtual_mac(router_id: u8, ipv6: bool) -> [u8; 6] {
     [0, 0, 0x5e, 0, if ipv6 { 2 } else { 1 }, router_id]
 }
 
+/// Returns the name of the device with the virtual MAC address of a virtual router.
+pub fn virtual_device(router_id: u8, ipv6: bool) -> String {
+    format!("vrrp{}.{router_id}", if ipv6 { "6" } else { "" })
+}
+
 const fn is_ipv6(router: &VirtualRouter) -> bool {
     !router.is_ipv4()
 }
@@ -42,7 +47,7 @@ pub(crate) async fn add_device(
     base: &Link,
 ) -> Result<Link, Error> {
     let ipv6 = is_ipv6(router);
-    let name = format!("vrrp{}.{}", if ipv6 { "6" } else { "" }, router.router_id);
+    let name = virtual_device(router.router_id, ipv6);
     let device = OtherChange::Device {
         router: router.name.clone(),
         name: name.clone(),
@@ -51,7 +56,7 @@ pub(crate) async fn add_device(
     let was_recorded = addresses.record.other_changes.contains(&device);
     if !was_recorded {
         addresses.record.other_changes.push(device.clone());
-        addresses.write()?;
+        addresses.write_or_log();
     }
     set_base_sysctls(addresses, &base.name)?;
     let mac = MacAddr(virtual_mac(router.router_id, ipv6));
@@ -59,7 +64,7 @@ pub(crate) async fn add_device(
     if !matches!(created, Ok(Change::Made)) && !was_recorded {
         // Another program created the device.
         addresses.record.other_changes.retain(|it| *it != device);
-        addresses.write()?;
+        addresses.write_or_log();
     }
     let is_new = created? == Change::Made;
     if is_new {
@@ -91,12 +96,16 @@ fn set_base_sysctls(addresses: &mut Addresses, base: &str) -> Result<(), Error> 
         if previous == value {
             continue;
         }
-        addresses.record.other_changes.push(OtherChange::Sysctl {
+        let change = OtherChange::Sysctl {
             base: base.to_owned(),
             name: sysctl.name().to_owned(),
             value: previous,
-        });
-        addresses.write()?;
+        };
+        // An earlier attempt may have failed after recording the change.
+        if !addresses.record.other_changes.contains(&change) {
+            addresses.record.other_changes.push(change);
+            addresses.write_or_log();
+        }
         sysctl.set(value)?;
     }
     Ok(())
@@ -145,7 +154,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
     };
     if !is_recorded {
         addresses.record.other_changes.push(filter);
-        addresses.write()?;
+        addresses.write_or_log();
     }
     let allowed_ports = ports.iter().map(|it| AllowedPorts {
         address: it.address,
@@ -184,7 +193,7 @@ pub(crate) async fn add(
             continue;
         }
         addresses.record.other_changes.push(change.clone());
-        addresses.write()?;
+        addresses.write_or_log();
         let added = match &change {
             OtherChange::Route {
                 interface, route, ..

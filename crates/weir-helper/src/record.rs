@@ -53,7 +53,35 @@ pub(crate) enum OtherChange {
     },
 }
 
+impl AddedAddress {
+    /// Returns a line that says that the address was removed.
+    fn to_removal(&self) -> String {
+        let Self {
+            interface,
+            address,
+            prefix,
+            ..
+        } = self;
+        format!("{address}/{prefix} removed from {interface}")
+    }
+}
+
 impl OtherChange {
+    /// Returns a line that says that the change was reverted.
+    fn to_reversal(&self) -> String {
+        match self {
+            Self::Route {
+                interface, route, ..
+            } => format!("route to {} removed from {interface}", route.to),
+            Self::Rule { rule, .. } => {
+                format!("routing rule with priority {} removed", rule.priority)
+            }
+            Self::Device { name, base, .. } => format!("interface {name} removed from {base}"),
+            Self::Filter { table, .. } => format!("nftables table {table} removed"),
+            Self::Sysctl { name, value, .. } => format!("sysctl {name} restored to {value}"),
+        }
+    }
+
     /// Returns the virtual router of the change; `None` = several routers can share the object.
     pub(crate) fn router(&self) -> Option<&str> {
         match self {
@@ -84,6 +112,21 @@ struct Content {
 impl Record {
     pub(crate) fn is_empty(&self) -> bool {
         self.added.is_empty() && self.other_changes.is_empty()
+    }
+
+    /// Inserts an address. Its former owner's entry is removed, so that a later request for the former owner does not
+    /// remove the address.
+    pub(crate) fn insert(&mut self, address: AddedAddress) {
+        let key = |it: &AddedAddress| (it.interface.clone(), it.address, it.prefix);
+        self.added.retain(|it| key(it) != key(&address));
+        self.added.insert(address);
+    }
+
+    /// Returns a line for each change, which says that it was reverted.
+    pub(crate) fn reversals(&self) -> Vec<String> {
+        let added = self.added.iter().map(AddedAddress::to_removal);
+        let other = self.other_changes.iter().map(OtherChange::to_reversal);
+        added.chain(other).collect()
     }
 }
 

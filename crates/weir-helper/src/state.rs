@@ -15,13 +15,38 @@ pub(crate) struct Addresses {
     pub(crate) netlink: Netlink,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) record: Record,
+    /// Whether the file does not contain the record, because the last write failed.
+    pub(crate) is_file_outdated: bool,
     /// The addresses in the active configuration, with their interfaces.
     pub(crate) configured_addresses: BTreeSet<(String, IpAddr)>,
 }
 
 impl Addresses {
     /// Writes the record.
-    pub(crate) fn write(&self) -> Result<(), Error> {
-        record::write(&self.runtime_dir, &self.record)
+    pub(crate) fn write(&mut self) -> Result<(), Error> {
+        let written = record::write(&self.runtime_dir, &self.record);
+        self.is_file_outdated = written.is_err();
+        written
+    }
+
+    /// Writes the record before a change. A failure, such as a full file system, must not prevent the change: the other
+    /// director has released the addresses, or has them too. The next successful write includes the change. Only the
+    /// first of consecutive failures is logged.
+    pub(crate) fn write_or_log(&mut self) {
+        let was_outdated = self.is_file_outdated;
+        if let Err(error) = self.write()
+            && !was_outdated
+        {
+            tracing::error!(%error, "failed to record a change; making it anyway");
+        }
+    }
+
+    /// Writes the record if the last write failed.
+    pub(crate) fn write_if_outdated(&mut self) -> Result<(), Error> {
+        if self.is_file_outdated {
+            self.write()
+        } else {
+            Ok(())
+        }
     }
 }

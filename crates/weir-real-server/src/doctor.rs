@@ -4,26 +4,26 @@
 //! listening sockets, ARP, firewalls, and settings that are lost at the next boot. With `fix`, makes the changes that
 //! `up` would make; without it, makes no changes.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
 use weir_netlink::Netlink;
 
 use crate::apply::{Host, reconcile};
+use crate::boot;
 use crate::desired::DesiredState;
 use crate::dropped_packet::dropped_packets;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
 use crate::listener;
-use crate::plan::{self, ActualState, Record, Step};
+use crate::plan::{self, ActualState, Step};
 use crate::request::Options;
 use crate::state::{self, State};
 use crate::unmanaged_vip;
 use weir_dataplane::real_server::object_id;
 use weir_doctor::firewall;
 use weir_doctor::manager::{self, AssignedVip};
-use weir_doctor::{Diagnosis, boot_setting, checksum, conntrack, duplicate, gateway, source};
+use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, gateway, source};
 
 /// Returns the problems that are visible from this machine.
 ///
@@ -60,7 +60,11 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
     if !desired.entries.is_empty() {
-        findings.extend(settings_lost_at_boot(&record, Path::new("/")));
+        findings.extend(boot::settings_lost_at_boot(
+            &desired,
+            &record,
+            Path::new("/"),
+        ));
         findings.extend(conntrack::nearly_full_table());
         let firewall = firewall::read();
         findings.extend(firewall.unreadable);
@@ -167,24 +171,6 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
         }
     }
     findings
-}
-
-/// Reports settings made by `up` that are lost at the next boot, unless a program calls `up` at boot.
-fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
-    let settings = record.sysctls.iter();
-    let settings: BTreeMap<String, String> = settings
-        .map(|(name, changed)| (name.clone(), changed.set.clone()))
-        .collect();
-    if settings.is_empty() || boot_setting::is_prepared_at_boot(root) {
-        return Vec::new();
-    }
-    boot_setting::settings_lost_at_boot(
-        &settings,
-        root,
-        "if this machine boots with the VIP but without these settings, clients bypass the director or their packets \
-         are dropped. Alternatives to the fix: systemctl enable weir-real-server@VIP, or another unit that runs weir \
-         real-server up",
-    )
 }
 
 /// Reports a server that forwards IP packets but does not have the VIP: it sends packets for the VIP back to the

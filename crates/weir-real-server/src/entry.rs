@@ -67,7 +67,14 @@ impl Entry {
         self.ports.unwrap_or(ALL_PORTS)
     }
 
-    fn argument(&self) -> VipArgument {
+    /// Returns whether the programs for this VIP also process the packets of `other`.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let (ports, others) = (self.ports_or_all(), other.ports_or_all());
+        let covers_ports = ports.0 <= others.0 && others.1 <= ports.1;
+        self.vip == other.vip && self.role == other.role && covers_ports
+    }
+
+    pub(crate) fn argument(&self) -> VipArgument {
         VipArgument {
             address: self.vip,
             ports: self.ports,

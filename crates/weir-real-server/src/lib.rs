@@ -8,6 +8,7 @@
 //! All functions work in the calling thread's network namespace and must be called inside a tokio runtime.
 
 mod apply;
+mod boot;
 pub mod desired;
 mod doctor;
 mod dropped_packet;

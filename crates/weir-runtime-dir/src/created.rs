@@ -17,6 +17,7 @@ const CHANGE_RECORDS: &[&str] = &[
     "vips.json",
     "vrrp.json",
     "announced.json",
+    "announced-speakers.json",
     "real-server.json",
     "protect.sysctl",
 ];

@@ -18,6 +18,7 @@ pub(crate) const FILES: &[&str] = &[
     "node.json",
     "cluster.json",
     "announced.json",
+    "announced-speakers.json",
     "announce-configuration",
     "cookie.key",
     "members.json",

@@ -22,6 +22,7 @@ const ROOT_FILES: &[&str] = &[
     "vrrp.json",
     "vrrp-configuration",
     "announced.json",
+    "announced-speakers.json",
     "announce-configuration",
     "real-server.json",
     "real-server.lock",

@@ -1,16 +1,17 @@
 //! Runs the agent's event loop. It passes packets, timeouts, network changes, requests and the helper's responses to
 //! the state machine, and executes the state machine's outputs through sockets and the helper.
 
+mod address;
 mod election;
 mod handover;
 mod port;
+mod release;
 mod reload;
 mod reply_receiver;
 mod report;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,7 +30,7 @@ use crate::control::{self, ObservedState, PendingControlRequest};
 use crate::link::Network;
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
-use handover::Handover;
+use handover::{Handover, Recorded};
 use port::Port;
 use reply_receiver::ReplyReceiver;
 
@@ -45,11 +46,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The purpose of a pending request to the helper.
 #[derive(Debug)]
 enum Purpose {
+    /// See [`Request::Add`].
     Add(String),
+    /// See [`Request::Remove`].
     Remove(String),
     /// See [`Request::Retire`].
     Retire(String),
-    /// The removal of addresses that another program added.
+    /// See [`Request::Vacate`].
     Vacate(String),
     /// See [`Request::Keep`].
     Keep(String),
@@ -70,6 +73,10 @@ struct Agent {
     tracked: Vec<TrackedObject>,
     pending: HashMap<u64, Purpose>,
     handover: Handover,
+    /// Why addresses could not be removed. The removal is repeated until it succeeds.
+    removal_failure: Option<String>,
+    /// Names of virtual routers that must not be active; see the `release` module.
+    released: BTreeSet<String>,
     /// The daemon's last report on tracked services, pools and the data plane.
     observed_state: Option<ObservedState>,
     /// Whether virtual routers are being stopped because they are no longer configured.
@@ -140,7 +147,9 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         ports: Vec::new(),
         tracked: Vec::new(),
         pending: HashMap::new(),
-        handover: Handover::open(),
+        handover: Handover::open(now()),
+        removal_failure: None,
+        released: BTreeSet::new(),
         observed_state: None,
         is_reconfiguring: false,
     };
@@ -156,10 +165,13 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
                 None => return agent.handle_helper_exit(),
             },
             event = watch.next() => agent.handle_event(event, &mut watch).await?,
-            Some(request) = control_requests.recv() => agent.handle_control_request(request),
+            // Before the first policy, every virtual router is unknown.
+            Some(request) = control_requests.recv(), if !agent.handover.is_first() => {
+                agent.handle_control_request(request);
+            }
             _ = hangup.recv() => agent.request(Request::Policy, Purpose::Policy)?,
             _ = terminate.recv() => break,
-            _ = retries.tick() => agent.attach(false),
+            _ = retries.tick() => agent.retry()?,
             () = sleep(if has_more { Duration::ZERO } else { agent.time_until_due() }) => {}
         }
         has_more = agent.receive();
@@ -169,6 +181,12 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         agent.flush()?;
     }
     agent.stop(&replies).await
+}
+
+/// Removes the requests that preceded a request with a reply. The helper executes requests in order, so an earlier
+/// helper has received them and exited before it replied. Only tracked objects are checked concurrently.
+fn drop_lost_requests(pending: &mut HashMap<u64, Purpose>, replied: u64) {
+    pending.retain(|number, purpose| *number > replied || matches!(purpose, Purpose::Track(_)));
 }
 
 /// Returns the time since 1970.
@@ -257,52 +275,34 @@ impl Agent {
     ) -> Result<(), Error> {
         match event {
             Ok(Event::Route { .. } | Event::Neighbour { .. }) => return Ok(()),
+            Ok(Event::Link { link, removed }) if removed || !(link.up && link.carrier) => {
+                for port in &mut self.ports {
+                    port.addresses.forget_sender(link.index);
+                }
+            }
             Ok(Event::Link { .. } | Event::Address { .. } | Event::Lost) => {}
             Err(error) => {
                 tracing::warn!(%error, "failed to watch the network; reopening the watch");
                 *watch = self.netlink.watch()?;
             }
         }
-        self.read_network().await
+        self.read_network().await?;
+        self.attach(true);
+        self.vacate_inactive()?;
+        self.restore_active(false)
     }
 
     async fn read_network(&mut self) -> Result<(), Error> {
         self.network.links = self.netlink.links().await?;
         self.network.addresses = self.netlink.addresses().await?;
-        self.attach(true);
-        self.vacate_inactive()?;
-        self.restore_active()
-    }
-
-    /// Requests the addresses of active routers again if another program has removed some of them.
-    fn restore_active(&mut self) -> Result<(), Error> {
-        for router in self.active_routers() {
-            let is_pending = |it: &Purpose| matches!(it, Purpose::Add(name) if *name == router);
-            if self.pending.values().any(is_pending) {
-                continue;
-            }
-            let Some(address) = self.missing_address(&router) else {
-                continue;
-            };
-            tracing::warn!(
-                router,
-                %address,
-                "an address of the active virtual router was removed; adding it again"
-            );
-            let request = Request::Add {
-                router: router.clone(),
-            };
-            self.request(request, Purpose::Add(router))?;
-        }
         Ok(())
     }
 
-    /// Returns an address of a virtual router that is missing from all interfaces.
-    fn missing_address(&self, router: &str) -> Option<IpAddr> {
-        let settings = self.settings.iter().find(|it| it.name == router)?;
-        let present = &self.network.addresses;
-        let mut managed = settings.managed_addresses().map(|it| it.address);
-        managed.find(|address| !present.iter().any(|it| it.ip == *address))
+    /// Repeats what has failed: opening sockets, and adding and removing addresses.
+    fn retry(&mut self) -> Result<(), Error> {
+        self.attach(false);
+        self.remove_again()?;
+        self.restore_active(true)
     }
 
     /// Opens a socket for each virtual router that has none, or whose interface or source address has changed, and
@@ -310,7 +310,10 @@ impl Agent {
     fn attach(&mut self, changed: bool) {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let settings = &self.settings[index];
-            if port.attach(settings, self.network.attachment(settings), changed) {
+            let attachment = self
+                .network
+                .attachment(settings, &self.settings, port.source());
+            if port.attach(settings, attachment, changed) {
                 self.router.handle_source(index, port.source(), now());
             }
         }
@@ -379,55 +382,65 @@ impl Agent {
             return Ok(());
         };
         match (purpose, reply.body) {
-            (Purpose::Policy, Reply::Policy) => {
-                let is_first = self.settings.is_empty() && self.handover.take_is_first();
-                // The helper may have been restarted without replying.
-                self.pending
-                    .retain(|_, purpose| !matches!(purpose, Purpose::Vacate(_)));
-                self.apply(routers.unwrap_or_default())?;
-                if is_first {
-                    self.continue_active_routers();
-                }
-                self.read_network().await?;
-                if is_first {
-                    self.remove_stale_addresses()?;
-                }
-                self.record_all();
-                self.add_addresses_again()?;
+            (Purpose::Policy, body) => {
+                drop_lost_requests(&mut self.pending, reply.number);
+                self.handle_policy(body, routers.unwrap_or_default())
+                    .await?;
             }
-            (Purpose::Policy, reply) => {
-                let reason = format!("{reply:?}");
-                if self.settings.is_empty() {
-                    return Err(Error::Policy { reason });
-                }
-                tracing::error!(
-                    reason,
-                    "failed to get the virtual routers; they are unchanged"
-                );
-            }
-            (Purpose::Add(name), reply) => self.handle_added(&name, &reply),
+            (Purpose::Add(name), reply) => self.handle_added(&name, reply).await?,
             (Purpose::Track(index), reply) => self.handle_tracked(index, reply),
             (
                 Purpose::Remove(router) | Purpose::Retire(router) | Purpose::Vacate(router),
                 Reply::Failed { reason },
-            ) => {
-                tracing::error!(router, reason, "failed to remove addresses");
-            }
+            ) => self.handle_removal_failure(Some(&router), reason),
             (Purpose::Keep(router), Reply::Failed { reason }) => {
                 self.handle_keep_failure(&router, &reason)?;
             }
             (Purpose::Settle, Reply::Failed { reason }) => {
-                tracing::error!(reason, "failed to remove a previous agent's addresses");
+                self.handle_removal_failure(None, reason);
             }
             (Purpose::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
             }
-            (Purpose::Remove(_) | Purpose::Retire(_) | Purpose::Settle, _) => {
+            (Purpose::Settle, _) => {
+                self.handle_settled();
                 self.vacate_inactive()?;
             }
+            (Purpose::Remove(_) | Purpose::Retire(_), _) => self.vacate_inactive()?,
             (Purpose::Vacate(_) | Purpose::Keep(_) | Purpose::Notify, _) => {}
         }
         Ok(())
+    }
+
+    /// Applies the configured virtual routers. Then requests what earlier requests may not have achieved, because they
+    /// were lost when the helper was restarted.
+    async fn handle_policy(
+        &mut self,
+        reply: Reply,
+        routers: Vec<VirtualRouter>,
+    ) -> Result<(), Error> {
+        if matches!(reply, Reply::Policy) {
+            let is_first = self.settings.is_empty() && self.handover.take_is_first();
+            self.apply_policy(routers, is_first)?;
+            if is_first {
+                self.continue_active_routers();
+            }
+        } else {
+            let reason = format!("{reply:?}");
+            if self.settings.is_empty() {
+                return Err(Error::Policy { reason });
+            }
+            tracing::error!(
+                reason,
+                "failed to get the virtual routers; they are unchanged"
+            );
+        }
+        self.read_network().await?;
+        self.attach(true);
+        self.vacate_inactive()?;
+        self.remove_stale_addresses()?;
+        self.record_all();
+        self.add_addresses_again()
     }
 
     /// Keeps virtual routers active that were active in the previous agent.
@@ -441,51 +454,18 @@ impl Agent {
 
     /// Records the state of all virtual routers for the next agent.
     fn record_all(&self) {
-        let routers = self.router.instances().zip(&self.settings);
-        self.handover
-            .replace(routers.map(|((instance, _), settings)| {
+        let routers = self.router.instances().zip(&self.settings).zip(&self.ports);
+        let routers: Vec<_> = routers
+            .map(|(((instance, _), settings), port)| {
                 let is_active = instance.state() == State::Active;
-                (
-                    settings.name.as_str(),
-                    is_active.then(|| instance.last_sent()),
-                )
-            }));
-    }
-
-    /// Returns the names of the active virtual routers.
-    fn active_routers(&self) -> Vec<String> {
-        let routers = self.router.instances().zip(&self.settings);
-        routers
-            .filter(|((instance, _), _)| instance.state() == State::Active)
-            .map(|(_, settings)| settings.name.clone())
-            .collect()
-    }
-
-    /// Requests the addresses of active routers again, because a restart of the helper may have lost requests.
-    fn add_addresses_again(&mut self) -> Result<(), Error> {
-        for router in self.active_routers() {
-            let request = Request::Add {
-                router: router.clone(),
-            };
-            self.request(request, Purpose::Add(router))?;
-        }
-        Ok(())
-    }
-
-    fn handle_added(&mut self, name: &str, reply: &Reply) {
-        if let Reply::Failed { reason } = reply {
-            tracing::error!(router = name, reason, "failed to add addresses");
-        }
-        let index = self.settings.iter().position(|it| it.name == name);
-        let Some(index) = index else { return };
-        let is_active = self
-            .router
-            .instance(index)
-            .is_some_and(|it| it.state() == State::Active);
-        if is_active {
-            self.ports[index].addresses_added = true;
-            self.announce(index);
-        }
+                Recorded {
+                    name: &settings.name,
+                    last_sent: is_active.then(|| instance.last_sent()),
+                    is_released: port.is_released,
+                }
+            })
+            .collect();
+        self.handover.replace(&routers);
     }
 
     fn handle_tracked(&mut self, index: usize, reply: Reply) {
@@ -508,8 +488,8 @@ impl Agent {
                 Output::Send { priority } => self.send(index, priority),
                 Output::Changed { from, to } => self.handle_change(index, from, to)?,
                 Output::Announce { repeat } => {
-                    self.ports[index].pending_announcement = Some(repeat);
-                    self.announce(index);
+                    self.ports[index].addresses.plan_announcement(repeat);
+                    self.announce(index, &[]);
                 }
                 Output::AnnounceSource => self.announce_source(index),
             }
@@ -561,10 +541,7 @@ impl Agent {
             self.handover.write(index, &router, None);
         }
         if to == State::Active {
-            let request = Request::Add {
-                router: router.clone(),
-            };
-            self.request(request, Purpose::Add(router.clone()))?;
+            self.add_addresses(index)?;
         }
         if from == State::Active {
             self.remove_addresses(router.clone())?;
@@ -607,29 +584,6 @@ impl Agent {
         }
         let router = settings.name.clone();
         self.request(Request::NotifyGroup { router, state }, Purpose::Notify)
-    }
-
-    /// Announces the addresses of a virtual router if an announcement is pending and the addresses have been added.
-    fn announce(&mut self, index: usize) {
-        let port = &mut self.ports[index];
-        let Some(repeat) = port.pending_announcement.filter(|_| port.addresses_added) else {
-            return;
-        };
-        port.pending_announcement = None;
-        if let Some((ifindex, mac)) = port.link(&self.settings[index]) {
-            let router = &self.settings[index];
-            let addresses_on = |interface: Option<&str>| -> Vec<_> {
-                let networks = router.managed_on(interface);
-                networks.map(|it| it.address).collect()
-            };
-            announce::send(&self.frames, ifindex, mac, &addresses_on(None), repeat);
-            for other in &router.other_interfaces {
-                let addresses = addresses_on(Some(&other.interface));
-                if let Some((ifindex, mac)) = self.network.hardware_address(&other.interface) {
-                    announce::send(&self.frames, ifindex, mac, &addresses, repeat);
-                }
-            }
-        }
     }
 
     fn handle_control_request(&mut self, (request, reply): PendingControlRequest) {
@@ -684,5 +638,27 @@ impl Agent {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_before_a_reply_are_lost() {
+        let name = || "outside".to_owned();
+        let mut pending = HashMap::from([
+            (3, Purpose::Add(name())),
+            (4, Purpose::Track(0)),
+            (5, Purpose::Remove(name())),
+            (6, Purpose::Policy),
+            (8, Purpose::Add(name())),
+            (9, Purpose::Policy),
+        ]);
+        drop_lost_requests(&mut pending, 7);
+        let mut remaining: Vec<u64> = pending.into_keys().collect();
+        remaining.sort_unstable();
+        assert_eq!(remaining, [4, 8, 9]);
     }
 }

@@ -38,7 +38,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum ControlRequest {
     /// Return the status of all virtual routers.
     Status,
-    /// Prevent a virtual router from being active until `Resume`.
+    /// Prevent a virtual router from being active until `Resume`, even if the agent is replaced.
     Release {
         /// Name of the virtual router.
         router: String,
@@ -61,6 +61,10 @@ pub struct ObservedState {
     pub pools: BTreeMap<String, bool>,
     /// Whether packets can be forwarded.
     pub data_plane: bool,
+    /// Whether the director is drained, so that no virtual router may be active. A daemon of an earlier version does
+    /// not report this; it only sends `Release`.
+    #[serde(default)]
+    pub drained: bool,
 }
 
 /// Reports the state of tracked objects to the agent. Blocks for at most half a second per read or write.
@@ -194,4 +198,21 @@ fn exchange(
 /// Returns an error if no agent responds.
 pub fn status(runtime_dir: &Path) -> Result<Vec<RouterReport>, Error> {
     exchange(runtime_dir, &ControlRequest::Status, STATUS_TIMEOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_of_earlier_daemon_is_accepted() {
+        let text = r#"{"observed":{"services":{"web":true},"pools":{},"data_plane":true}}"#;
+        let expected = ObservedState {
+            services: BTreeMap::from([("web".to_owned(), true)]),
+            data_plane: true,
+            ..ObservedState::default()
+        };
+        let request: ControlRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(request, ControlRequest::Observed(expected));
+    }
 }

@@ -23,8 +23,14 @@ pub(crate) struct Network {
 
 impl Network {
     /// Returns the attachment of a virtual router; `None` if the interface is missing or has no source address, or if
-    /// the interface is down and `track_interface` is set.
-    pub(crate) fn attachment(&self, router: &VirtualRouter) -> Option<Attachment> {
+    /// the interface is down and `track_interface` is set. `routers` are all virtual routers, and `previous` is the
+    /// previous source address.
+    pub(crate) fn attachment(
+        &self,
+        router: &VirtualRouter,
+        routers: &[VirtualRouter],
+        previous: Option<IpAddr>,
+    ) -> Option<Attachment> {
         let link = match (&router.interface, router.source) {
             (Some(name), _) => self.links.iter().find(|link| link.name == *name)?,
             (None, source) => {
@@ -40,37 +46,39 @@ impl Network {
         Some(Attachment {
             ifindex: link.index,
             interface: link.name.clone(),
-            source: self.source(router, link.index)?,
+            source: self.source(router, routers, link.index, previous)?,
             mac: link.mac,
         })
     }
 
-    /// Returns the configured source address if the interface has it. If none is configured, returns the interface's
-    /// first address that is not virtual, which for IPv6 must be link-local (RFC 9568 section 5.1.2.1).
-    fn source(&self, router: &VirtualRouter, ifindex: u32) -> Option<IpAddr> {
+    /// Returns the configured source address if the interface has it. If none is configured, returns the previous
+    /// source address, or the interface's first address that is not virtual; for IPv6, it must be link-local (RFC 9568
+    /// section 5.1.2.1). An address of another virtual router is not suitable, because it moves to another director,
+    /// and unicast peers ignore advertisements from it. The kernel lists a new IPv6 address first.
+    fn source(
+        &self,
+        router: &VirtualRouter,
+        routers: &[VirtualRouter],
+        ifindex: u32,
+        previous: Option<IpAddr>,
+    ) -> Option<IpAddr> {
         let v4 = router.is_ipv4();
-        let is_virtual = |ip: IpAddr| {
-            router
-                .managed_addresses()
-                .any(|network| network.address == ip)
-        };
-        let is_owner = router.priority == 255;
-        let mut candidates = self.addresses.iter().filter(|it| {
-            it.ifindex == ifindex
-                && it.ip.is_ipv4() == v4
-                && !it.tentative
-                && !it.duplicate
-                && (is_owner || !is_virtual(it.ip))
+        let usable = self.addresses.iter().filter(|it| {
+            it.ifindex == ifindex && it.ip.is_ipv4() == v4 && !it.tentative && !it.duplicate
         });
-        match router.source {
-            Some(source) => candidates.find(|it| it.ip == source).map(|it| it.ip),
-            None => candidates
-                .find(|it| match it.ip {
-                    IpAddr::V4(_) => true,
-                    IpAddr::V6(ip) => ip.is_unicast_link_local(),
-                })
-                .map(|it| it.ip),
+        let mut usable = usable.map(|it| it.ip);
+        if let Some(source) = router.source {
+            return usable.find(|ip| *ip == source && !is_virtual(router, *ip));
         }
+        let candidates: Vec<IpAddr> = usable
+            .filter(|ip| match ip {
+                IpAddr::V4(_) => true,
+                IpAddr::V6(ip) => ip.is_unicast_link_local(),
+            })
+            .filter(|ip| !routers.iter().any(|router| is_virtual(router, *ip)))
+            .collect();
+        let previous = previous.filter(|ip| candidates.contains(ip));
+        previous.or_else(|| candidates.first().copied())
     }
 
     /// Returns the virtual router's managed addresses that are on its interfaces, except the source address of its
@@ -78,9 +86,9 @@ impl Network {
     pub(crate) fn addresses_of<'a>(
         &'a self,
         router: &'a VirtualRouter,
+        attachment: Option<&'a Attachment>,
     ) -> impl Iterator<Item = &'a Address> {
-        let attachment = self.attachment(router);
-        let own_index = match (&router.interface, &attachment) {
+        let own_index = match (&router.interface, attachment) {
             (Some(name), _) => self.index_of(name),
             (None, Some(attachment)) => Some(attachment.ifindex),
             (None, None) => None,
@@ -116,5 +124,157 @@ impl Network {
     pub(crate) fn is_up(&self, name: &str) -> bool {
         let mut links = self.links.iter();
         links.any(|link| link.name == name && link.up && link.carrier)
+    }
+}
+
+/// Returns whether a virtual router manages this address. An owner's addresses (priority 255) are not virtual, because
+/// they are this machine's own.
+fn is_virtual(router: &VirtualRouter, ip: IpAddr) -> bool {
+    router.priority != u8::MAX && router.managed_addresses().any(|it| it.address == ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_model::{Accept, Network as Prefix, Notify, RouterAnnouncements};
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn router(name: &str, priority: u8, vip: &str) -> VirtualRouter {
+        let address = ip(vip);
+        let prefix = if address.is_ipv4() { 32 } else { 128 };
+        VirtualRouter {
+            name: name.to_owned(),
+            interface: Some("eth0".to_owned()),
+            router_id: 51,
+            priority,
+            version: 3,
+            advert_interval: Duration::from_secs(1),
+            addresses: vec![Prefix { address, prefix }],
+            excluded_addresses: Vec::new(),
+            other_interfaces: Vec::new(),
+            preempt: true,
+            preempt_delay: Duration::ZERO,
+            source: None,
+            peers: Vec::new(),
+            unicast_ttl: None,
+            unicast_min_ttl: None,
+            group: None,
+            track: Vec::new(),
+            notify: Notify::default(),
+            start_delay: Duration::ZERO,
+            down_adverts: 3,
+            pseudo_header: true,
+            virtual_mac: false,
+            track_interface: true,
+            announcements: RouterAnnouncements {
+                repeat: 1,
+                second_announcement_delay: Duration::ZERO,
+                refresh: Duration::ZERO,
+                refresh_repeat: 1,
+            },
+            password: None,
+            hmac: None,
+            routes: Vec::new(),
+            rules: Vec::new(),
+            accept: Accept::All,
+        }
+    }
+
+    /// Returns a network with the interface `eth0`, which has these addresses in the order in which the kernel lists
+    /// them.
+    fn network(addresses: &[&str]) -> Network {
+        let link = Link {
+            index: 2,
+            name: "eth0".to_owned(),
+            kind: None,
+            mac: None,
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            master: None,
+            lower: None,
+            vlan: None,
+        };
+        let address = |text: &&str| Address {
+            ifindex: 2,
+            ip: ip(text),
+            prefix: 24,
+            label: None,
+            tentative: false,
+            duplicate: false,
+            destination_only: false,
+            handed_over: false,
+        };
+        Network {
+            links: vec![link],
+            addresses: addresses.iter().map(address).collect(),
+        }
+    }
+
+    fn source(
+        network: &Network,
+        router: &VirtualRouter,
+        routers: &[VirtualRouter],
+    ) -> Option<IpAddr> {
+        let attachment = network.attachment(router, routers, None);
+        attachment.map(|it| it.source)
+    }
+
+    #[test]
+    fn source_is_not_an_address_of_another_virtual_router() {
+        for (first, second, own) in [
+            ("fe80::a1", "fe80::a2", "fe80::1"),
+            ("10.0.0.10", "10.0.0.11", "10.0.0.3"),
+        ] {
+            let routers = [router("r1", 150, first), router("r2", 150, second)];
+            let all = network(&[second, first, own]);
+            let virtual_only = network(&[first, second]);
+            for router in &routers {
+                assert_eq!(source(&all, router, &routers), Some(ip(own)));
+                assert_eq!(source(&virtual_only, router, &routers), None);
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_an_owner_are_suitable_sources() {
+        let routers = [
+            router("owner", 255, "10.0.0.3"),
+            router("other", 100, "10.0.0.10"),
+        ];
+        let network = network(&["10.0.0.10", "10.0.0.3"]);
+        for router in &routers {
+            assert_eq!(source(&network, router, &routers), Some(ip("10.0.0.3")));
+        }
+    }
+
+    #[test]
+    fn configured_source_is_used() {
+        let mut router = router("r1", 150, "10.0.0.10");
+        router.source = Some(ip("10.0.0.4"));
+        let routers = [router];
+        let network = network(&["10.0.0.3", "10.0.0.4"]);
+        assert_eq!(source(&network, &routers[0], &routers), routers[0].source);
+    }
+
+    #[test]
+    fn source_changes_only_when_it_is_removed() {
+        let routers = [router("r1", 150, "fe80::a1")];
+        let source = |addresses: &[&str], previous: &str| {
+            let network = network(addresses);
+            let attachment = network.attachment(&routers[0], &routers, Some(ip(previous)));
+            attachment.map(|it| it.source)
+        };
+        let (old, new) = ("fe80::1", "fe80::2");
+        assert_eq!(source(&[new, old], old), Some(ip(old)));
+        assert_eq!(source(&[new], old), Some(ip(new)));
+        assert_eq!(source(&[new, "fe80::a1"], "fe80::a1"), Some(ip(new)));
     }
 }

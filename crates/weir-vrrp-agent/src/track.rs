@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use weir_helper::TrackedOutcome;
-use weir_model::{Track, TrackObject, VirtualRouter};
+use weir_model::{Track, TrackObject};
 use weir_vrrp::{Effect, TrackConfig, TrackedState};
 
 /// Interval between process and file checks, and delay before a check is retried.
@@ -64,24 +64,31 @@ pub(crate) fn settings(track: &Track) -> TrackConfig {
     }
 }
 
-/// Returns the tracked objects of all virtual routers.
-pub(crate) fn tracked_objects(routers: &[VirtualRouter], now: Duration) -> Vec<TrackedObject> {
+/// Returns the tracked objects of a virtual router. Objects that are in `known`, the list before a reload, keep their
+/// states and schedules. A check whose result was pending is repeated.
+pub(crate) fn tracked_objects(
+    router: usize,
+    track: &[Track],
+    mut known: Vec<TrackedObject>,
+    now: Duration,
+) -> Vec<TrackedObject> {
     let mut objects = Vec::new();
-    for (router, settings) in routers.iter().enumerate() {
-        for (object, track) in settings.track.iter().enumerate() {
-            let is_polled = matches!(
-                track.object,
-                TrackObject::Process(_) | TrackObject::File(_) | TrackObject::Script(_)
-            );
-            objects.push(TrackedObject {
-                router,
-                object,
-                kind: track.object.clone(),
-                due: is_polled.then_some(now),
-                contradictions: 0,
-                state: TrackedState::Unknown,
-            });
-        }
+    for (object, track) in track.iter().enumerate() {
+        let is_polled = matches!(
+            track.object,
+            TrackObject::Process(_) | TrackObject::File(_) | TrackObject::Script(_)
+        );
+        let index = known.iter().position(|it| it.kind == track.object);
+        let known = index.map(|index| known.swap_remove(index));
+        let due = known.as_ref().and_then(TrackedObject::due).unwrap_or(now);
+        objects.push(TrackedObject {
+            router,
+            object,
+            kind: track.object.clone(),
+            due: is_polled.then_some(due),
+            contradictions: known.as_ref().map_or(0, |it| it.contradictions),
+            state: known.map(|it| it.state).unwrap_or_default(),
+        });
     }
     objects
 }
@@ -167,25 +174,31 @@ mod tests {
     use super::*;
     use weir_model::TrackScript;
 
-    #[test]
-    fn state_changes_after_rise_and_fall_results() {
-        let script = TrackScript {
+    fn track(object: TrackObject) -> Track {
+        Track {
+            object,
+            penalty: 0,
+            bonus: 0,
+        }
+    }
+
+    fn script(interval: Duration) -> Track {
+        track(TrackObject::Script(TrackScript {
             command: vec!["/bin/true".to_owned()],
-            interval: Duration::from_secs(2),
+            interval,
             timeout: Duration::from_secs(1),
             rise: 2,
             fall: 3,
             user: "root".to_owned(),
-        };
-        let mut tracked = TrackedObject {
-            router: 0,
-            object: 0,
-            kind: TrackObject::Script(script),
-            due: None,
-            contradictions: 0,
-            state: TrackedState::Unknown,
-        };
+        }))
+    }
+
+    #[test]
+    fn state_changes_after_rise_and_fall_results() {
         let now = Duration::from_secs(10);
+        let script = script(Duration::from_secs(2));
+        let mut objects = tracked_objects(0, &[script], Vec::new(), now);
+        let tracked = &mut objects[0];
         let (up, down) = (TrackedOutcome::Up, TrackedOutcome::Down);
         let states: Vec<TrackedState> = [up, down, down, up, down, down, down, up, up]
             .into_iter()
@@ -194,6 +207,44 @@ mod tests {
         use TrackedState::{Down, Up};
         assert_eq!(states, [Up, Up, Up, Up, Up, Up, Down, Down, Up]);
         assert_eq!(tracked.due(), Some(Duration::from_secs(12)));
+    }
+
+    #[test]
+    fn known_objects_keep_state_and_schedule_after_reload() {
+        let second = Duration::from_secs;
+        let (script, changed) = (script(second(2)), script(second(5)));
+        let interface = track(TrackObject::Interface("eth1".to_owned()));
+        let mut objects = tracked_objects(0, std::slice::from_ref(&script), Vec::new(), second(10));
+        assert_eq!(objects[0].due(), Some(second(10)));
+        objects[0].finish(TrackedOutcome::Up, second(10));
+        objects[0].finish(TrackedOutcome::Down, second(12));
+
+        let mut objects = tracked_objects(1, &[interface, script.clone()], objects, second(13));
+        let (interface, object) = (&objects[0], &objects[1]);
+        assert_eq!(
+            (interface.state, interface.due()),
+            (TrackedState::Unknown, None)
+        );
+        assert_eq!((object.router, object.object), (1, 1));
+        assert_eq!(
+            (object.state, object.due()),
+            (TrackedState::Up, Some(second(14)))
+        );
+        objects[1].finish(TrackedOutcome::Down, second(14));
+        // A pending check is repeated. Three failures are required in total.
+        objects[1].start();
+        let mut objects = tracked_objects(0, &[script], objects, second(15));
+        assert_eq!(objects[0].due(), Some(second(15)));
+        assert_eq!(objects[0].state, TrackedState::Up);
+        let state = objects[0].finish(TrackedOutcome::Down, second(15));
+        assert_eq!(state, TrackedState::Down);
+
+        let objects = tracked_objects(0, &[changed], objects, second(16));
+        let object = &objects[0];
+        assert_eq!(
+            (object.state, object.due()),
+            (TrackedState::Unknown, Some(second(16)))
+        );
     }
 
     #[test]

@@ -10,80 +10,12 @@ use std::time::Duration;
 
 use crate::packet::{Advertisement, ChecksumForm, DecodedPacket, IgnoreReason, Version};
 use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, TrackConfig, TrackedState};
+use crate::state::{ActivePeer, IdConflict, Output, State};
 
 /// Priority of the address owner.
 const OWNER_PRIORITY: u8 = 255;
 /// Minimum interval between announcements that packets with a lower priority trigger.
 const ANNOUNCE_MIN_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The state of a virtual router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Not started.
-    Init,
-    /// Another router is active, or an election is in progress.
-    Backup,
-    /// This router has the addresses.
-    Active,
-    /// This router cannot become active.
-    Fault,
-}
-
-impl State {
-    /// Returns the state's name in status documents.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::Backup => "backup",
-            Self::Active => "active",
-            Self::Fault => "fault",
-        }
-    }
-}
-
-/// A request to the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Send [`Instance::advertisement`] with this priority and the checksum form [`Instance::checksum`].
-    Send {
-        /// Priority; 0 if this router stops being active.
-        priority: u8,
-    },
-    /// The state has changed: add the addresses if `to` is `Active`, remove them if `from` is `Active`.
-    Changed {
-        /// The previous state.
-        from: State,
-        /// The new state.
-        to: State,
-    },
-    /// Announce the addresses with gratuitous ARP and unsolicited neighbour advertisements.
-    Announce {
-        /// Frames per address.
-        repeat: u32,
-    },
-    /// Announce the source address of sent packets once. While this director was unreachable, its MAC address may have
-    /// expired on unicast peers. Without the announcement, address resolution would delay their advertisements.
-    AnnounceSource,
-}
-
-/// Another router that is active.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ActivePeer {
-    /// The source address of its advertisements.
-    pub address: IpAddr,
-    /// The priority in its last advertisement, 1 to 255.
-    pub priority: u8,
-}
-
-/// Another router that advertises an address of this virtual router with a different virtual router ID. Both routers
-/// can then be active.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdConflict {
-    /// The source address of its advertisements.
-    pub sender: IpAddr,
-    /// Its virtual router ID.
-    pub vrid: u8,
-}
 
 /// The state machine of one virtual router.
 #[derive(Debug)]
@@ -115,6 +47,8 @@ pub struct Instance {
     /// In `Active`, when to send the next advertisement; in `Backup`, when the active down timer expires.
     timer: Option<Duration>,
     last_sent: Duration,
+    /// The interval in the last advertisement, which determines when other routers become active.
+    sent_interval: Duration,
     preempt_at: Option<Duration>,
     /// End of the start delay.
     start_at: Option<Duration>,
@@ -162,6 +96,7 @@ impl Instance {
             active_interval,
             timer: None,
             last_sent: now,
+            sent_interval: active_interval,
             preempt_at: None,
             announce_at: None,
             announced_at: None,
@@ -248,12 +183,17 @@ impl Instance {
 
     /// Returns the priority, including the weights of tracked objects. The address owner's priority never changes.
     pub fn priority(&self) -> u8 {
+        self.priority_as(self.state)
+    }
+
+    fn priority_as(&self, state: State) -> u8 {
         if self.config.priority == OWNER_PRIORITY {
             return OWNER_PRIORITY;
         }
+        let is_active = state == State::Active;
         let weights = self
             .tracked()
-            .map(|(tracked, state)| tracked.effect.weight(state));
+            .map(|(tracked, state)| tracked.effect.weight(state, is_active));
         let priority = weights.fold(i32::from(self.config.priority), i32::saturating_add);
         let priority = priority.saturating_add(self.group_weight);
         u8::try_from(priority.clamp(1, 254)).unwrap_or(1)
@@ -307,12 +247,16 @@ impl Instance {
         self.evaluate(now);
     }
 
-    /// Replaces the settings. The name, version, ID and addresses must not change.
+    /// Replaces the settings. The name, version, ID and addresses must not change. Objects that were already tracked
+    /// keep their states.
     pub fn handle_config(&mut self, config: Config, now: Duration) {
         let former = std::mem::replace(&mut self.config, config);
-        if former.tracked != self.config.tracked {
-            self.tracked = vec![TrackedState::Unknown; self.config.tracked.len()];
-        }
+        let known = |tracked: &TrackConfig| {
+            let mut objects = former.tracked.iter().zip(&self.tracked);
+            let found = objects.find(|(object, _)| object.identity == tracked.identity);
+            found.map(|(_, state)| *state).unwrap_or_default()
+        };
+        self.tracked = self.config.tracked.iter().map(known).collect();
         let interval = self.config.interval;
         if former.interval != interval {
             self.apply_interval(now);
@@ -450,6 +394,7 @@ impl Instance {
         self.start_at = None;
         if let Some(last_sent) = self.previous_last_sent.take() {
             self.last_sent = last_sent;
+            self.sent_interval = self.config.interval;
             if !self.is_stalled(now) {
                 let reason = "continues after a restart of the agent".to_owned();
                 return self.become_active(reason, now);
@@ -563,9 +508,10 @@ impl Instance {
 
     fn send(&mut self, now: Duration) {
         self.outputs.push_back(Output::Send {
-            priority: self.priority(),
+            priority: self.priority_as(State::Active),
         });
         self.last_sent = now;
+        self.sent_interval = self.config.interval;
         self.timer = Some(now + self.config.interval);
     }
 
@@ -580,7 +526,7 @@ impl Instance {
     fn is_stalled(&self, now: Duration) -> bool {
         // At least 2, because the timer of an active router expires only after one interval.
         let missed = self.config.down_adverts.clamp(2, MISSED_ADVERTS);
-        now >= self.last_sent + self.config.interval * missed
+        now >= self.last_sent + self.sent_interval * missed
     }
 
     fn handle_stall(&mut self, now: Duration) {

@@ -8,12 +8,14 @@ mod instance;
 mod packet;
 mod router;
 mod settings;
+mod state;
 
 pub use hmac::{HMAC_KEY_BYTES, HmacConfig, HmacKey, HmacMode};
-pub use instance::{ActivePeer, IdConflict, Instance, Output, State};
+pub use instance::Instance;
 pub use packet::{
     Advertisement, ChecksumForm, DecodedPacket, GROUP_V4, GROUP_V6, HOP_LIMIT, IgnoreReason,
     PROTOCOL, ReceivedPacket, Version, decode, max_listed_addresses,
 };
 pub use router::{Counters, IgnoredCount, Router};
 pub use settings::{Announcements, Config, Effect, TrackConfig, TrackedState};
+pub use state::{ActivePeer, IdConflict, Output, State};

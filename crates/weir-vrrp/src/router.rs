@@ -8,9 +8,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::hmac::{Hmac, PseudoHeader};
-use crate::instance::{Instance, Output, State};
+use crate::instance::Instance;
 use crate::packet::{IgnoreReason, ReceivedPacket, append_trailer, decode};
 use crate::settings::{Config, TrackedState};
+use crate::state::{Output, State};
 
 /// Packet counters of a virtual router.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -337,6 +338,7 @@ impl Router {
             if changes.is_empty() {
                 return;
             }
+            self.share_weights();
             for (index, from, to) in changes {
                 let Some((leader, _)) = self.instances.get(index) else {
                     continue;
@@ -381,8 +383,9 @@ impl Router {
                 continue;
             };
             let weights = groups.entry(group.clone()).or_default();
+            let is_active = instance.state() == State::Active;
             for (tracked, state) in instance.tracked() {
-                let weight = tracked.effect.weight(state);
+                let weight = tracked.effect.weight(state, is_active);
                 let lowest = weights.entry(tracked.identity.clone()).or_insert(weight);
                 *lowest = weight.min(*lowest);
             }
@@ -412,11 +415,12 @@ impl Router {
             }
         }
         for (index, (instance, _)) in self.instances.iter_mut().enumerate() {
-            let Some(group) = &instance.config().group else {
-                continue;
-            };
-            let members = faults.get(group).into_iter().flatten();
+            // A router that has left its group no longer has the fault of the group.
+            let group = instance.config().group.as_ref();
+            let members = group.and_then(|group| faults.get(group));
             let other = members
+                .into_iter()
+                .flatten()
                 .filter(|(member, _)| *member != index)
                 .map(|(_, name)| name)
                 .next();

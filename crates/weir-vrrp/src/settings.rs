@@ -125,10 +125,13 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns the value to add to the priority in this state.
-    pub(crate) fn weight(self, state: TrackedState) -> i32 {
+    /// Returns the value to add to the priority in this state. If the virtual router is active, the bonus counts until
+    /// the first result. Otherwise, after a restart of the agent or a change of `track`, another director would take
+    /// over and hand the addresses back after the first result.
+    pub(crate) fn weight(self, state: TrackedState, is_active: bool) -> i32 {
         match (self, state) {
             (Self::Weight { bonus, .. }, TrackedState::Up) => bonus.into(),
+            (Self::Weight { bonus, .. }, TrackedState::Unknown) if is_active => bonus.into(),
             (Self::Weight { penalty, .. }, TrackedState::Down) => -i32::from(penalty),
             (_, TrackedState::Number(number)) => number,
             (Self::Fault, TrackedState::Up | TrackedState::Down) | (_, TrackedState::Unknown) => 0,
@@ -139,7 +142,7 @@ impl Effect {
 /// The last known state of a tracked object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrackedState {
-    /// No result yet: the virtual router does not start.
+    /// No result yet: the virtual router does not start, unless it continues as active.
     #[default]
     Unknown,
     /// The object is up, or its check succeeded.

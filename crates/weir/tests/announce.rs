@@ -261,6 +261,22 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     });
 }
 
+/// The new announcer has no report from the daemon, but an earlier announcer has recorded the routes and the settings.
+#[test]
+fn restarted_announcer_withdraws_routes_of_daemon_that_hangs() {
+    if !privileged() {
+        return;
+    }
+    let mut fabric = Fabric::new();
+    let keeper = fabric
+        .world
+        .start_daemon(&fabric.config("withdraw_after = \"4s\""));
+    fabric.wait_for_route(true);
+    fabric.world.suspend_daemon();
+    kill(child(keeper, "announcer"));
+    fabric.wait_for_route(false);
+}
+
 /// BIRD's configuration has a syntax error outside Weir's file. Weir reports the error, and recovers once it is fixed.
 #[test]
 fn bird_errors_are_reported_and_retried() {

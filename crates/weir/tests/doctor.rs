@@ -32,17 +32,24 @@ fn config(forward: &str) -> String {
     )
 }
 
-/// Returns a command that runs a program on a host with a separate `/etc/sysctl.d` and with the `keepalived.conf` that
-/// the test wrote to `keepalived`.
+/// Returns a command that runs a program on a host with a separate `/etc/sysctl.d`, a separate `/etc/systemd/system`
+/// that contains the unit for servers, and the `keepalived.conf` that the test wrote to `keepalived`.
 fn local_command(world: &World, host: &str, program: &str) -> Command {
     let directory = world.path(&format!("sysctl.d-{host}"));
     std::fs::create_dir_all(&directory).expect("create a directory");
     let keepalived = world.path("keepalived");
     std::fs::create_dir_all(&keepalived).expect("create a directory");
+    let units = world.path(&format!("systemd-{host}"));
+    std::fs::create_dir_all(&units).expect("create a directory");
+    let name = "weir-real-server@.service";
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/packaging");
+    std::fs::copy(format!("{packaging}/{name}"), units.join(name)).expect("copy the unit");
     let line = format!(
-        "mkdir -p /etc/keepalived; mount --bind {} /etc/sysctl.d && mount --bind {} /etc/keepalived && exec \"$@\"",
+        "mkdir -p /etc/keepalived /etc/systemd/system; mount --bind {} /etc/sysctl.d && mount --bind {} \
+         /etc/keepalived && mount --bind {} /etc/systemd/system && exec \"$@\"",
         directory.display(),
-        keepalived.display()
+        keepalived.display(),
+        units.display()
     );
     let command = world.weir(host);
     let mut outer = world.command(host, "unshare");
@@ -113,6 +120,17 @@ fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: 
     assert_eq!(remaining, None, "after {command}");
 }
 
+/// Asserts that the doctor reports that the next boot would remove the settings of `up`, and that its fix removes the
+/// finding.
+fn assert_enabled_at_boot(world: &World, host: &str) {
+    let (doctor, seen) = (["real-server", "doctor"], "only until the next boot");
+    let fix = fix_command(world, host, &doctor, seen).expect("a finding");
+    // A systemd of this machine does not see the host's directories.
+    let fix = fix.replace("systemctl", "systemctl --root=/");
+    run_shell(world, host, &fix);
+    assert_eq!(fix_command(world, host, &doctor, seen), None, "{fix}");
+}
+
 #[test]
 fn server_faults_are_reported_and_fixed() {
     if !privileged() {
@@ -132,7 +150,7 @@ fn server_faults_are_reported_and_fixed() {
         ],
     );
     world.prepare_direct_servers(&format!("{vip}:80"));
-    assert_fixed_by_command(&world, "server0", &doctor, "only until the next boot");
+    assert_enabled_at_boot(&world, "server0");
     assert_eq!(
         run_on(&world, "server0", &doctor).0,
         0,
@@ -197,7 +215,7 @@ fn director_faults_are_reported_and_fixed() {
         &world,
         "director",
         &doctor,
-        &["no daemon is running", "weir run"],
+        &["no daemon is running", "nothing is repaired"],
     );
     world.start_daemon(&config("direct"));
     wait_for("a report without findings", TIMEOUT, || {

@@ -21,10 +21,10 @@ const MOUNT_SCRIPT: &str = "\
     mount -t overlay overlay -o lowerdir=/usr/sbin,upperdir=$1/sbin,workdir=$1/sbin-work /usr/sbin && \
     mount -t overlay overlay -o lowerdir=/usr/local/sbin,upperdir=$1/local,workdir=$1/local-work /usr/local/sbin && \
     mount -t tmpfs tmpfs /run && mount -t bpf bpf /sys/fs/bpf && \
-    mkdir -p home/target/release && ln -s \"$2\" home/target/release/weir && touch \"$1/ready\" && exec sleep infinity";
+    ln -s \"$2\" home/weir && touch \"$1/ready\" && exec sleep infinity";
 
-/// The README's installation command.
-const INSTALL: &str = "install -m 755 target/release/weir /usr/local/sbin/";
+/// The README's installation command, with the program's directory in this test.
+const INSTALL: &str = "install -m 755 weir /usr/local/sbin/";
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -143,8 +143,8 @@ fn commands(block: &str) -> Vec<(String, String)> {
 /// Creates the README's network: one segment with the director, two servers and a client.
 fn create_network(world: &World) -> (Machine, Vec<Machine>, Machine) {
     let addresses = [
-        ("client", "10.0.0.2"),
-        ("director", "10.0.0.3"),
+        ("client", "10.0.0.9"),
+        ("director", "10.0.0.1"),
         ("server0", "10.0.0.5"),
         ("server1", "10.0.0.6"),
     ];
@@ -182,9 +182,14 @@ fn readme_quick_start_works_as_printed() {
     }
     let (director, servers, client) = create_network(&world);
     for (host, command) in commands(install) {
+        // `Machine::new` provides the program that the README copies to /tmp, which is shared with other tests.
+        let command = command.replace("/tmp/", "");
         match host.as_str() {
             // The test uses its own build.
-            "build" => assert_eq!(command, "make build"),
+            "build" => assert!(
+                command == "make build" || command.starts_with("scp "),
+                "{command}"
+            ),
             "director" => drop(director.run_successfully(&command)),
             "server" => servers.iter().for_each(|server| {
                 server.run_successfully(&command);
@@ -270,6 +275,50 @@ fn readme_quick_start_works_as_printed() {
         "{}",
         String::from_utf8_lossy(&doctor.stdout)
     );
+    assert_pair_example_works(&readme, &director, &servers, &client);
+}
+
+/// Applies the README's file for the first of two directors, after the quick start, and asserts that all its services
+/// respond. The guarded reload would roll back if the servers of the quick start failed the file's checks.
+fn assert_pair_example_works(
+    readme: &str,
+    director: &Machine,
+    servers: &[Machine],
+    client: &Machine,
+) {
+    const APPLY: &str = "weir check && weir plan && weir reload --guard 30s";
+    assert!(readme.contains(&format!("`{APPLY}`")));
+    let blocks = blocks(readme, "One file for packets and requests");
+    let [preparation, file] = &blocks[..] else {
+        panic!("expected a block of commands and a file: {blocks:#?}");
+    };
+    for (host, command) in commands(preparation) {
+        match host.as_str() {
+            "director" => drop(director.run_successfully(&command)),
+            "server" => servers.iter().for_each(|server| {
+                server.run_successfully(&command);
+            }),
+            other => panic!("the README contains a command for an unknown host {other}"),
+        }
+    }
+    let (first, text) = file.split_once('\n').expect("text has a first line");
+    director.write(first.trim_start_matches("# "), text);
+    // A server that fails a check is down after 6 s.
+    director.run_successfully(&APPLY.replace("30s", "10s"));
+    wait_for("the virtual router", Duration::from_secs(60), || {
+        let routers = director.run_successfully("weir vrrp");
+        // No penalty: every pool has a usable server.
+        routers.contains(" active ") && routers.contains(" 150 ")
+    });
+    for url in ["http://10.0.0.10/", "http://10.0.0.11/"] {
+        let page = client.run_successfully(&format!("curl -sSf --max-time 5 {url}"));
+        assert_eq!(page, "hello\n", "{url}");
+    }
+    // The servers have no such page, so 404 shows that the route's pool has a usable server.
+    let status = client.run_successfully(
+        "curl -sS --max-time 5 -o /dev/null -w '%{http_code}' http://10.0.0.11/api/none",
+    );
+    assert_eq!(status, "404");
 }
 
 /// Returns a unit's commands for an instance. Expands `%i`, Environment=, EnvironmentFile= and words as systemd does.

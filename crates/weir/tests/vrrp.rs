@@ -4,6 +4,8 @@ mod world;
 
 #[path = "vrrp/accept.rs"]
 mod accept;
+#[path = "vrrp/announcements.rs"]
+mod announcements;
 #[path = "vrrp/busy_cpus.rs"]
 mod busy_cpus;
 #[path = "vrrp/connections.rs"]
@@ -12,6 +14,8 @@ mod connections;
 mod corner_cases;
 #[path = "vrrp/existing_address.rs"]
 mod existing_address;
+#[path = "vrrp/failed_requests.rs"]
+mod failed_requests;
 #[path = "vrrp/frr.rs"]
 mod frr;
 #[path = "vrrp/groups.rs"]
@@ -30,6 +34,8 @@ mod other_interface;
 mod pair;
 #[path = "vrrp/recorder.rs"]
 mod recorder;
+#[path = "vrrp/released.rs"]
+mod released;
 #[path = "vrrp/schedules.rs"]
 mod schedules;
 #[path = "vrrp/upgrade.rs"]

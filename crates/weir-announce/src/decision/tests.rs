@@ -175,6 +175,19 @@ fn routes_are_withdrawn_if_daemon_is_silent_for_withdraw_after() {
 }
 
 #[test]
+fn silence_is_measured_from_reply_to_report() {
+    let mut run = Run::new(&[]);
+    run.send(&[(A, true)], false);
+    // The speaker takes three seconds.
+    run.now = Duration::from_secs(3);
+    run.decisions.handle_reply(run.now);
+    run.advance(9_999, &[], false);
+    assert_eq!(run.routes(), [(A, Quality::Normal)]);
+    run.advance(1, &[], false);
+    assert_eq!(run.routes(), []);
+}
+
+#[test]
 fn new_vip_waits_for_first_check_results() {
     let vip: IpAddr = [192, 0, 2, 10].into();
     let mut run = Run::new(&[]);

@@ -19,19 +19,38 @@ use crate::error::Result;
 /// Maximum length of a reply.
 const REPLY_MAX_BYTES: usize = 64 * 1024;
 
+/// Content of an include file that Weir no longer uses. It defines no protocol, because BIRD rejects a configuration
+/// that defines a protocol twice. The file is not removed, because bird.conf may include it without a wildcard.
+const UNUSED: &str = "# Written by Weir, which no longer uses this file.\n";
+
 /// Writes the include file if its content has changed, and makes BIRD read its configuration.
 pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
-    let failed = |source| Error::File {
-        path: include.to_owned(),
-        source,
-    };
-    let text = render(change);
+    write(include, &render(change))?;
+    reconfigure(socket).await
+}
+
+/// Removes the protocols from an include file that Weir no longer uses, and makes BIRD read its configuration.
+pub(super) async fn clear(socket: &Path, include: &Path) -> Result<()> {
+    if include.symlink_metadata().is_ok() {
+        write(include, UNUSED)?;
+    }
+    reconfigure(socket).await
+}
+
+fn write(include: &Path, text: &str) -> Result<()> {
     // BIRD runs as a separate user, so the file must be world-readable. BIRD may own the directory, so anything other
     // than a regular file with this content is replaced.
     let current = untrusted_file::read(include, Owner::Any, text.len() as u64);
-    if current.as_ref() != Ok(&text) {
-        weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
+    if current.as_deref() == Ok(text) {
+        return Ok(());
     }
+    weir_sys::replace_public_file(include, text.as_bytes()).map_err(|source| Error::File {
+        path: include.to_owned(),
+        source,
+    })
+}
+
+async fn reconfigure(socket: &Path) -> Result<()> {
     timeout(COMMAND_TIMEOUT, configure(socket))
         .await
         .map_err(|_| Error::Timeout { speaker: "bird" })?

@@ -6,58 +6,151 @@ use std::process::Stdio;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{COMMAND_TIMEOUT, Change, prefix};
+use super::{COMMAND_TIMEOUT, Change, Outcome, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
 /// Maximum length of the part of a reply that an error quotes.
 const REPLY_MAX_CHARS: usize = 200;
+/// FRR's replies to the removal of a `network` statement and of a static route that it does not have, for example
+/// because it was restarted.
+const MISSING_REPLIES: [&str; 2] = [
+    "% Can't find static route specified",
+    "% Refusing to remove a non-existent route",
+];
 
-/// Runs the `gobgp` commands for a change.
-pub(super) async fn apply_gobgp(command: &[String], change: &Change<'_>) -> Result<()> {
-    for arguments in gobgp_commands(change) {
-        run_command("gobgp", command, &arguments).await?;
-    }
-    Ok(())
-}
-
-/// Returns the arguments for each call of `gobgp`.
-pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
-    let arguments = |action: &str, vip: IpAddr| {
-        let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
-        let words = ["global", "rib", "-a", family, action];
-        let words = words.into_iter().map(str::to_owned);
-        words.chain([prefix(vip)]).collect::<Vec<_>>()
-    };
-    let removed = change.removed_vips().map(|vip| arguments("del", *vip));
-    let added = change.added_routes().map(|(vip, quality)| {
-        let mut words = arguments("add", *vip);
-        let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
-        // The default origin is "incomplete". Routers use multiple paths only if their origins are equal.
-        let attributes = ["origin", "igp", "nexthop", next_hop];
-        words.extend(attributes.into_iter().map(str::to_owned));
-        let communities: Vec<String> = change
-            .communities(quality)
-            .map(|it| it.to_string())
-            .collect();
-        if !communities.is_empty() {
-            words.extend(["community".to_owned(), communities.join(",")]);
+/// Runs the `gobgp` commands for a change. A route that cannot be withdrawn does not block the announcements.
+pub(super) async fn apply_gobgp(command: &[String], change: &Change<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    for vip in &change.removed {
+        match run_command("gobgp", command, &gobgp_withdrawal(*vip)).await {
+            Ok(()) => outcome.withdrawn.push(*vip),
+            Err(error) => outcome.add_error(error),
         }
-        words
-    });
-    removed.chain(added).collect()
+    }
+    for (vip, quality) in &change.added {
+        let arguments = gobgp_announcement(change, *vip, *quality);
+        match run_command("gobgp", command, &arguments).await {
+            Ok(()) => outcome.announced.push(*vip),
+            Err(error) => outcome.add_error(error),
+        }
+    }
+    outcome
 }
 
-/// Runs vtysh with the configuration commands for a change.
-pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>) -> Result<()> {
-    let arguments = frr_arguments(asn, change);
-    run_command("frr", command, &arguments).await
+/// Returns the arguments of `gobgp` that withdraw a route.
+pub(super) fn gobgp_withdrawal(vip: IpAddr) -> Vec<String> {
+    gobgp_arguments("del", vip)
 }
 
-/// Returns the arguments for one call of vtysh: route maps that set communities, and `network` statements. Each VIP
-/// also gets a blackhole route, because FRR announces only networks with a route.
-pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
-    let mut lines = vec!["configure terminal".to_owned()];
+/// Returns the arguments of `gobgp` that announce a route.
+pub(super) fn gobgp_announcement(
+    change: &Change<'_>,
+    vip: IpAddr,
+    quality: Quality,
+) -> Vec<String> {
+    let mut words = gobgp_arguments("add", vip);
+    let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
+    // The default origin is "incomplete". Routers use multiple paths only if their origins are equal.
+    let attributes = ["origin", "igp", "nexthop", next_hop];
+    words.extend(attributes.into_iter().map(str::to_owned));
+    let communities: Vec<String> = change
+        .communities(quality)
+        .map(|it| it.to_string())
+        .collect();
+    if !communities.is_empty() {
+        words.extend(["community".to_owned(), communities.join(",")]);
+    }
+    words
+}
+
+fn gobgp_arguments(action: &str, vip: IpAddr) -> Vec<String> {
+    let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
+    let words = ["global", "rib", "-a", family, action];
+    let words = words.into_iter().map(str::to_owned);
+    words.chain([prefix(vip)]).collect()
+}
+
+/// Runs vtysh with the configuration commands for a change. Withdrawals and announcements are separate calls, because
+/// vtysh stops at the first command that fails.
+pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>) -> Outcome {
+    let mut outcome = Outcome::default();
+    if !change.removed.is_empty() {
+        withdraw_from_frr(command, asn, &change.removed, &mut outcome).await;
+    }
+    // Without any route, the call checks that FRR accepts the settings.
+    if !change.added.is_empty() || change.removed.is_empty() {
+        match run_command("frr", command, &frr_announcements(asn, change)).await {
+            Ok(()) => outcome
+                .announced
+                .extend(change.added.iter().map(|(vip, _)| *vip)),
+            Err(error) => outcome.add_error(error),
+        }
+    }
+    outcome
+}
+
+/// Withdraws the routes to `vips` with one call of vtysh, or with a call for each statement if FRR does not have some
+/// of them.
+async fn withdraw_from_frr(command: &[String], asn: u32, vips: &[IpAddr], outcome: &mut Outcome) {
+    match run_command("frr", command, &frr_withdrawals(asn, vips)).await {
+        Ok(()) => {
+            outcome.withdrawn.extend(vips);
+            return;
+        }
+        Err(error) if !is_missing(&error) => {
+            outcome.add_error(error);
+            return;
+        }
+        Err(_) => {}
+    }
+    for vip in vips {
+        let mut is_withdrawn = true;
+        for statement in [remove_networks(asn, &[*vip]), remove_routes(&[*vip])] {
+            match run_command("frr", command, &configuration(statement)).await {
+                Err(error) if !is_missing(&error) => {
+                    is_withdrawn = false;
+                    let is_rejection = matches!(error, Error::Rejected { .. });
+                    outcome.add_error(error);
+                    // Each further call would wait for the time limit too.
+                    if !is_rejection {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if is_withdrawn {
+            outcome.withdrawn.push(*vip);
+        }
+    }
+}
+
+/// Returns whether FRR does not have the statement that was to be removed.
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Rejected { reply, .. } if MISSING_REPLIES.contains(&reply.trim_end()))
+}
+
+/// Returns the arguments of vtysh that withdraw routes.
+pub(super) fn frr_withdrawals(asn: u32, vips: &[IpAddr]) -> Vec<String> {
+    let networks = remove_networks(asn, vips).into_iter();
+    configuration(networks.chain(remove_routes(vips)))
+}
+
+fn remove_networks(asn: u32, vips: &[IpAddr]) -> Vec<String> {
+    let statement = |vip: &IpAddr| (*vip, format!("no network {}", prefix(*vip)));
+    router_bgp(asn, vips.iter().map(statement).collect())
+}
+
+fn remove_routes(vips: &[IpAddr]) -> Vec<String> {
+    let routes = vips.iter().map(|vip| blackhole_route(*vip));
+    routes.map(|route| format!("no {route}")).collect()
+}
+
+/// Returns the arguments of vtysh that announce routes: route maps that set communities, and `network` statements. Each
+/// VIP also gets a blackhole route, because FRR announces only networks with a route.
+pub(super) fn frr_announcements(asn: u32, change: &Change<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
     for (name, quality) in [
         ("WEIR", Quality::Normal),
         ("WEIR-DRAIN", Quality::LastResort),
@@ -73,46 +166,44 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
         }
         lines.push("exit".to_owned());
     }
-    let removed: Vec<IpAddr> = change.removed_vips().copied().collect();
-    let added: Vec<(IpAddr, Quality)> = change.added_routes().map(|(vip, it)| (*vip, it)).collect();
-    let route_keyword = |vip: IpAddr| if vip.is_ipv4() { "ip" } else { "ipv6" };
-    for (vip, _) in &added {
-        lines.push(format!(
-            "{} route {} blackhole",
-            route_keyword(*vip),
-            prefix(*vip)
-        ));
-    }
-    lines.push(format!("router bgp {asn}"));
-    for (family, is_v4) in [("ipv4", true), ("ipv6", false)] {
-        let is_in_family = |vip: &IpAddr| vip.is_ipv4() == is_v4;
-        let removed = removed.iter().filter(|vip| is_in_family(vip));
-        let removed = removed.map(|vip| format!("no network {}", prefix(*vip)));
-        let added = added.iter().filter(|(vip, _)| is_in_family(vip));
-        let added = added.map(|(vip, quality)| {
-            let route_map = match quality {
-                Quality::Normal => "WEIR",
-                Quality::LastResort => "WEIR-DRAIN",
-            };
-            format!("network {} route-map {route_map}", prefix(*vip))
-        });
-        let statements: Vec<String> = removed.chain(added).collect();
+    lines.extend(change.added.iter().map(|(vip, _)| blackhole_route(*vip)));
+    let network = |(vip, quality): &(IpAddr, Quality)| {
+        let route_map = match quality {
+            Quality::Normal => "WEIR",
+            Quality::LastResort => "WEIR-DRAIN",
+        };
+        let statement = format!("network {} route-map {route_map}", prefix(*vip));
+        (*vip, statement)
+    };
+    lines.extend(router_bgp(asn, change.added.iter().map(network).collect()));
+    configuration(lines)
+}
+
+fn blackhole_route(vip: IpAddr) -> String {
+    let keyword = if vip.is_ipv4() { "ip" } else { "ipv6" };
+    format!("{keyword} route {} blackhole", prefix(vip))
+}
+
+/// Returns the configuration of BGP with a statement for each VIP, in the VIP's address family.
+fn router_bgp(asn: u32, statements: Vec<(IpAddr, String)>) -> Vec<String> {
+    let (v4, v6): (Vec<_>, Vec<_>) = statements.into_iter().partition(|(vip, _)| vip.is_ipv4());
+    let mut lines = vec![format!("router bgp {asn}")];
+    for (family, statements) in [("ipv4", v4), ("ipv6", v6)] {
         if !statements.is_empty() {
             lines.push(format!("address-family {family} unicast"));
-            lines.extend(statements);
+            lines.extend(statements.into_iter().map(|(_, statement)| statement));
             lines.push("exit-address-family".to_owned());
         }
     }
     lines.push("exit".to_owned());
-    for vip in &removed {
-        lines.push(format!(
-            "no {} route {} blackhole",
-            route_keyword(*vip),
-            prefix(*vip)
-        ));
-    }
     lines
+}
+
+/// Returns the arguments of vtysh for configuration commands.
+fn configuration(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    ["configure terminal".to_owned()]
         .into_iter()
+        .chain(lines)
         .flat_map(|line| ["-c".to_owned(), line])
         .collect()
 }

@@ -34,10 +34,10 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
 
 /// Returns the commands for a change, one per line. Lines are shorter than `PIPE_BUF`, so each write is atomic.
 pub(super) fn commands(change: &Change<'_>) -> Vec<String> {
-    let removed = change.removed_vips();
+    let removed = change.removed.iter();
     let removed = removed.map(|vip| format!("withdraw route {}\n", route(*vip)));
-    let added = change.added_routes();
-    let added = added.map(|(vip, quality)| announce_command(change, *vip, quality));
+    let added = change.added.iter();
+    let added = added.map(|(vip, quality)| announce_command(change, *vip, *quality));
     removed.chain(added).collect()
 }
 

@@ -25,12 +25,12 @@ fn routes(routes: &[(&str, Quality)]) -> Routes {
         .collect()
 }
 
+fn vip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
 /// Runs `test` with a change from two VIPs to three: one VIP is withdrawn, one is drained and two are added.
 fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
-    let previous = routes(&[
-        ("192.0.2.9", Quality::Normal),
-        ("192.0.2.10", Quality::Normal),
-    ]);
     let current = routes(&[
         ("192.0.2.10", Quality::LastResort),
         ("192.0.2.11", Quality::Normal),
@@ -38,8 +38,8 @@ fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
     ]);
     test(&Change {
         settings: &settings(),
-        previous: &previous,
-        resends_all: false,
+        removed: vec![vip("192.0.2.9")],
+        added: current.clone().into_iter().collect(),
         routes: &current,
     })
 }
@@ -94,7 +94,13 @@ fn exabgp_commands_withdraw_first() {
 
 #[test]
 fn gobgp_commands_contain_origin_and_next_hop() {
-    let commands = with_change(command::gobgp_commands);
+    let commands = with_change(|change| {
+        let removed = change.removed.iter().copied();
+        let removed = removed.map(command::gobgp_withdrawal);
+        let added = change.added.iter();
+        let added = added.map(|(vip, quality)| command::gobgp_announcement(change, *vip, *quality));
+        removed.chain(added).collect::<Vec<_>>()
+    });
     let commands: Vec<String> = commands.iter().map(|words| words.join(" ")).collect();
     assert_eq!(
         commands,
@@ -107,14 +113,16 @@ fn gobgp_commands_contain_origin_and_next_hop() {
     );
 }
 
+/// Returns the lines that vtysh executes.
+fn lines(arguments: &[String]) -> Vec<&str> {
+    let lines = arguments.iter().map(String::as_str);
+    lines.filter(|it| *it != "-c").collect()
+}
+
 #[test]
-fn frr_arguments_are_ordered_by_dependency() {
-    let arguments = with_change(|change| command::frr_arguments(65001, change));
-    let lines: Vec<&str> = arguments
-        .iter()
-        .map(String::as_str)
-        .filter(|it| *it != "-c")
-        .collect();
+fn frr_announcements_are_ordered_by_dependency() {
+    let arguments = with_change(|change| command::frr_announcements(65001, change));
+    let lines = lines(&arguments);
     let position_of = |line: &str| {
         let position = lines.iter().position(|it| *it == line);
         position.unwrap_or_else(|| panic!("no line {line:?} in {lines:#?}"))
@@ -125,33 +133,83 @@ fn frr_arguments_are_ordered_by_dependency() {
         "ip route 192.0.2.11/32 blackhole",
         "ipv6 route 2001:db8::1/128 blackhole",
         "router bgp 65001",
-        "no network 192.0.2.9/32",
         "network 192.0.2.10/32 route-map WEIR-DRAIN",
         "network 192.0.2.11/32 route-map WEIR",
         "network 2001:db8::1/128 route-map WEIR",
-        "no ip route 192.0.2.9/32 blackhole",
     ];
     let positions: Vec<usize> = order.into_iter().map(position_of).collect();
     assert!(positions.is_sorted(), "{lines:#?}");
+    assert!(!lines.iter().any(|it| it.starts_with("no ")), "{lines:#?}");
 }
 
 #[test]
-fn all_routes_are_sent_to_speaker_that_may_have_lost_them() {
-    let previous = routes(&[
-        ("192.0.2.9", Quality::Normal),
-        ("192.0.2.10", Quality::Normal),
-    ]);
-    let current = routes(&[("192.0.2.10", Quality::Normal)]);
-    for (resends_all, count) in [(false, 0), (true, 1)] {
-        let change = Change {
-            settings: &settings(),
-            previous: &previous,
-            resends_all,
-            routes: &current,
-        };
-        assert_eq!(change.added_routes().count(), count);
-        assert_eq!(change.removed_vips().count(), 1);
+fn frr_withdrawals_remove_networks_before_routes() {
+    let arguments = command::frr_withdrawals(65001, &[vip("192.0.2.9"), vip("2001:db8::1")]);
+    assert_eq!(
+        lines(&arguments),
+        [
+            "configure terminal",
+            "router bgp 65001",
+            "address-family ipv4 unicast",
+            "no network 192.0.2.9/32",
+            "exit-address-family",
+            "address-family ipv6 unicast",
+            "no network 2001:db8::1/128",
+            "exit-address-family",
+            "exit",
+            "no ip route 192.0.2.9/32 blackhole",
+            "no ipv6 route 2001:db8::1/128 blackhole",
+        ]
+    );
+}
+
+/// Returns settings for a GoBGP whose commands execute `script`.
+fn gobgp(script: &str) -> Announce {
+    let command = ["sh", "-c", script, "gobgp"].map(str::to_owned);
+    Announce {
+        speaker: Speaker::Gobgp {
+            command: command.into(),
+        },
+        ..settings()
     }
+}
+
+#[tokio::test]
+async fn all_routes_are_sent_to_speaker_that_may_have_lost_them() {
+    let settings = gobgp("exit 0");
+    let current = routes(&[("192.0.2.9", Quality::Normal)]);
+    let mut driver = Driver::new([]);
+    driver.apply(&settings, &current).await.unwrap();
+    assert!(!driver.needs_step(&current));
+    driver.refresh(&settings);
+    assert!(driver.needs_step(&current));
+    let change = driver.next_change(&settings, &current);
+    assert_eq!(change.added, [(vip("192.0.2.9"), Quality::Normal)]);
+}
+
+#[tokio::test]
+async fn step_sends_new_routes_first_and_failed_routes_last() {
+    let settings = gobgp(r#"case "$6" in 192.0.2.7/32) exit 1;; esac"#);
+    let mut current = routes(&[
+        ("192.0.2.8", Quality::Normal),
+        ("192.0.2.9", Quality::Normal),
+    ]);
+    let mut driver = Driver::new([]);
+    let mut sent = Vec::new();
+    for step in 0..7 {
+        if step == 2 {
+            driver.refresh(&settings);
+            current.insert(vip("192.0.2.7"), Quality::Normal);
+            current.insert(vip("192.0.2.10"), Quality::Normal);
+        }
+        let change = driver.next_change(&settings, &current);
+        sent.extend(change.added.iter().map(|(vip, _)| vip.to_string()));
+        let is_rejected = change.added[0].0 == vip("192.0.2.7");
+        let result = driver.apply(&settings, &current).await;
+        assert_eq!(result.is_err(), is_rejected, "{sent:?}");
+    }
+    let expected = ["8", "9", "7", "10", "8", "9", "7"].map(|it| format!("192.0.2.{it}"));
+    assert_eq!(sent, expected);
 }
 
 #[tokio::test]
@@ -162,7 +220,7 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
         },
         ..settings()
     };
-    let mut driver = Driver::new(&["192.0.2.9".parse().unwrap()]);
+    let mut driver = Driver::new([vip("192.0.2.9")]);
     let routes_to_announce = routes(&[("192.0.2.10", Quality::Normal)]);
     let error = driver
         .apply(&settings, &routes_to_announce)
@@ -170,14 +228,68 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
         .unwrap_err();
     assert!(error.to_string().contains("/nonexistent"), "{error}");
     assert_eq!(driver.announced_vips().count(), 2);
-    let settings = Announce {
-        speaker: Speaker::Gobgp {
-            command: vec!["true".to_owned()],
-        },
-        ..settings
-    };
-    driver.apply(&settings, &Routes::new()).await.unwrap();
+    for _ in 0..2 {
+        let settings = gobgp("exit 0");
+        driver.apply(&settings, &Routes::new()).await.unwrap();
+    }
     assert_eq!(driver.announced_vips().count(), 0);
+    assert!(!driver.needs_step(&Routes::new()));
+}
+
+#[tokio::test]
+async fn speaker_that_is_not_running_has_no_routes() {
+    let directory = std::env::temp_dir().join(format!("weir-retire-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let include = directory.join("weir.conf");
+    std::fs::write(&include, "protocol static weir4 { }").unwrap();
+    let bird = Speaker::Bird {
+        socket: directory.join("bird.ctl"),
+        include: include.clone(),
+    };
+    let exabgp = Speaker::Exabgp {
+        pipe: directory.join("exabgp.in"),
+    };
+    let absent = Speaker::Gobgp {
+        command: vec!["/nonexistent".to_owned()],
+    };
+    let refused = gobgp("echo 'dial tcp 127.0.0.1:50051: connect: connection refused'; exit 1");
+    for speaker in [bird, exabgp, absent, refused.speaker] {
+        let settings = Announce {
+            speaker,
+            ..settings()
+        };
+        let mut driver = Driver::new([vip("192.0.2.9")]);
+        assert!(driver.retire(&settings).await.unwrap(), "{settings:?}");
+    }
+    // BIRD would read the file when it starts.
+    let text = std::fs::read_to_string(&include).unwrap();
+    assert!(!text.contains("protocol"), "{text}");
+    let mut driver = Driver::new([vip("192.0.2.9")]);
+    driver.retire(&gobgp("exit 1")).await.unwrap_err();
+    assert!(driver.retire(&gobgp("exit 0")).await.unwrap());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn speaker_with_other_path_or_command_is_another_speaker() {
+    let frr = |program: &str, asn| Speaker::Frr {
+        command: vec![program.to_owned()],
+        asn,
+    };
+    assert!(is_same(&frr("vtysh", 65001), &frr("vtysh", 65002)));
+    assert!(!is_same(&frr("vtysh", 65001), &frr("/opt/vtysh", 65001)));
+    let bird = |include: &str| Speaker::Bird {
+        socket: PathBuf::from("/run/bird/bird.ctl"),
+        include: PathBuf::from(include),
+    };
+    assert!(is_same(
+        &bird("/run/bird/weir.conf"),
+        &bird("/run/bird/weir.conf")
+    ));
+    assert!(!is_same(
+        &bird("/run/bird/weir.conf"),
+        &bird("/run/bird/weir-a.conf")
+    ));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::store::{Store, TTL};
 use weir_cluster::{
-    Event, Input, LocalState, Machine, Output, RolloutState, Settings, SharedState,
+    AppliedConfiguration, Event, Input, LocalState, Machine, Output, RolloutState, SavedState,
+    Settings,
 };
 
 const DIRECTORS: usize = 8;
@@ -21,6 +22,8 @@ struct Group {
     applying: BTreeSet<usize>,
     /// All directors that have started to apply the configuration, in order.
     started: Vec<usize>,
+    /// The configuration that each director has applied last or is applying.
+    applied: Vec<Option<AppliedConfiguration>>,
     now: Duration,
 }
 
@@ -36,6 +39,7 @@ impl Group {
             watches: vec![0; DIRECTORS],
             applying: BTreeSet::new(),
             started: Vec::new(),
+            applied: vec![None; DIRECTORS],
             now: Duration::from_secs(1),
         };
         for n in 0..DIRECTORS {
@@ -55,7 +59,11 @@ impl Group {
             key: None,
             agreement: false,
         };
-        let mut machine = Machine::new(settings, None, SharedState::default(), self.now);
+        let saved = SavedState {
+            applied: self.applied[n].clone(),
+            ..SavedState::default()
+        };
+        let mut machine = Machine::new(settings, saved, self.now);
         let local_state = LocalState {
             applies_with_others,
             ..LocalState::default()
@@ -86,8 +94,17 @@ impl Group {
             self.applying.remove(&n),
             "lb{n} is not applying a configuration"
         );
+        if result.is_err() {
+            self.applied[n] = None;
+        }
         self.handle(n, Input::Applied(result));
         self.settle();
+    }
+
+    /// Ends a director's process. Its lease expires later.
+    fn kill(&mut self, n: usize) {
+        self.machines[n] = None;
+        self.applying.remove(&n);
     }
 
     fn wait(&mut self, duration: Duration) {
@@ -155,16 +172,26 @@ impl Group {
                 number,
                 result: self.store.txn(&txn, lease),
             },
-            Output::Apply { .. } => {
+            Output::Apply {
+                version,
+                text,
+                guard_ms,
+                ..
+            } => {
                 self.applying.insert(n);
                 self.started.push(n);
+                self.applied[n] = Some(AppliedConfiguration {
+                    version,
+                    text,
+                    guard_ms,
+                });
                 return;
             }
             Output::Shared { .. }
             | Output::Settle { .. }
             | Output::Settled { .. }
             | Output::Published { .. }
-            | Output::Held(_)
+            | Output::Decided { .. }
             | Output::Verdicts(_)
             | Output::Save(_) => return,
         };
@@ -173,8 +200,24 @@ impl Group {
 
     /// Returns the state of the rollout that the first director reports.
     fn rollout(&self) -> RolloutState {
-        let machine = self.machines[0].as_ref().expect("director runs");
+        self.rollout_of(0)
+    }
+
+    fn rollout_of(&self, n: usize) -> RolloutState {
+        let machine = self.machines[n].as_ref().expect("director runs");
         machine.status(self.now).rollout
+    }
+
+    /// Ends all watches, so that the directors read the keys again.
+    fn reconnect(&mut self) {
+        for n in 0..DIRECTORS {
+            let ended = Input::WatchEnded {
+                is_compacted: false,
+                reason: "the connection was closed".to_owned(),
+            };
+            self.handle(n, ended);
+        }
+        self.settle();
     }
 
     /// Returns the keys of directors that are applying the configuration.
@@ -262,8 +305,8 @@ fn death_of_one_of_several_concurrent_directors_stops_rollout() {
         group.finish_one();
         let applying: Vec<usize> = group.applying.iter().copied().collect();
         let dead_director = applying[1];
-        group.machines[dead_director] = None;
-        group.applying.remove(&dead_director);
+        group.kill(dead_director);
+        group.applied[dead_director] = None;
         for n in applying.into_iter().filter(|n| *n != dead_director) {
             group.finish(n, Ok(()));
         }
@@ -294,6 +337,80 @@ fn directors_with_flow_synchronization_take_turns_without_a_guard() {
     let mut group = Group::new(&all);
     group.publish(0);
     (0..DIRECTORS).for_each(|_| group.finish_one());
+    group.wait(TTL);
+    assert_eq!(group.rollout(), RolloutState::Complete);
+}
+
+/// The directors that could not apply the configuration are absent while all others have applied it.
+#[test]
+fn stopped_rollout_stays_stopped_for_directors_that_return() {
+    for crashes in [false, true] {
+        let mut group = Group::new(&[]);
+        group.publish(5000);
+        group.finish_one();
+        let failing = *group.applying.first().expect("a director has the turn");
+        if crashes {
+            group.applied[failing] = None;
+        } else {
+            group.finish(failing, Err("a port is used".to_owned()));
+        }
+        let first = group.started[0];
+        for n in (0..DIRECTORS).filter(|n| *n != first) {
+            group.kill(n);
+        }
+        group.wait(6 * TTL);
+        for n in (0..DIRECTORS).filter(|n| *n != first) {
+            group.start(n, 2, true);
+        }
+        group.wait(6 * TTL);
+        assert_eq!(group.started, [first, failing], "crashes: {crashes}");
+        assert!(!group.store.keys.contains_key("/weir/edge/config/complete"));
+        let rollout = group.rollout_of(first);
+        assert!(
+            matches!(rollout, RolloutState::Stopped { .. }),
+            "{rollout:?}"
+        );
+    }
+}
+
+#[test]
+fn loss_of_the_data_does_not_continue_a_stopped_rollout() {
+    let mut group = Group::new(&[]);
+    group.publish(5000);
+    group.finish_one();
+    let failing = *group.applying.first().expect("a director has the turn");
+    group.finish(failing, Err("a port is used".to_owned()));
+    let (first, started) = (group.started[0], group.started.clone());
+    group.wait(TTL);
+    group.store.wipe();
+    group.reconnect();
+    group.wait(6 * TTL);
+    assert_eq!(group.started, started);
+    let rollout = group.rollout_of(first);
+    assert!(
+        matches!(rollout, RolloutState::Stopped { .. }),
+        "{rollout:?}"
+    );
+}
+
+/// All processes restart, so only the configuration on disk is known.
+#[test]
+fn after_loss_of_the_data_directors_take_turns_with_the_guard() {
+    let mut group = Group::new(&[]);
+    group.publish(5000);
+    group.finish_one();
+    let first = group.started[0];
+    (0..DIRECTORS).for_each(|n| group.kill(n));
+    (0..DIRECTORS)
+        .filter(|n| *n != first)
+        .for_each(|n| group.applied[n] = None);
+    group.store.wipe();
+    group.started.clear();
+    (0..DIRECTORS).for_each(|n| group.start(n, 2, true));
+    group.wait(6 * TTL);
+    for _ in 0..DIRECTORS - 1 {
+        group.finish_one();
+    }
     group.wait(TTL);
     assert_eq!(group.rollout(), RolloutState::Complete);
 }

@@ -461,18 +461,19 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// Reports the state of tracked objects to the VRRP agent. Does not wait for the agent.
+    /// Reports the state of tracked objects, and whether this director is drained, to the VRRP agent. Does not wait for
+    /// the agent.
     pub(crate) fn report_tracked(&self) {
+        if self.configured.vrrp.is_empty() {
+            return;
+        }
         let tracked = || self.configured.vrrp.iter().flat_map(|router| &router.track);
         let is_server =
             |track: &Track| matches!(track.object, TrackObject::Service(_) | TrackObject::Pool(_));
         let with_servers = tracked().any(is_server);
-        if !with_servers && !tracked().any(|track| track.object == TrackObject::DataPlane) {
-            return;
-        }
         // A snapshot takes time proportional to the number of servers and flows, so take one only if servers are
         // tracked.
-        let observed_state = if with_servers {
+        let mut observed_state = if with_servers {
             self.plane.snapshot().map_or_else(
                 |error| {
                     tracing::warn!(%error, "failed to read the data plane");
@@ -483,6 +484,7 @@ impl<P: Plane> Director<P> {
         } else {
             tracked::data_plane(self.plane.is_attached(), &self.desired)
         };
+        observed_state.drained = self.node.is_draining();
         let directory = self.runtime_dir.path().to_owned();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = weir_vrrp_agent::report_observed_state(&directory, &observed_state)
@@ -610,7 +612,7 @@ impl<P: Plane> Director<P> {
         self.file = active.file;
         self.configure_sync();
         self.group.set_active(active.group);
-        self.group.configure(self.configured.cluster.as_ref());
+        self.configure_group();
         self.pass_secrets();
         self.configure_checks();
         self.list_files = list_files(&self.text);

@@ -8,6 +8,8 @@ mod connection;
 mod local_state;
 mod record;
 mod settling;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -18,7 +20,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
-use weir_cluster::{Input, Kind, SharedKey, SharedState, Verdicts};
+use weir_cluster::{
+    AppliedConfiguration, Input, Kind, SavedState, SharedKey, SharedState, Verdicts,
+};
 use weir_etcd::{Driver, GroupOutput};
 use weir_health::{ServerHealth, State};
 use weir_model::{Cluster, Desired};
@@ -83,7 +87,8 @@ pub(super) struct Group {
     /// The group's active configuration.
     active: Option<Arc<GroupConfiguration>>,
     local_state: weir_cluster::LocalState,
-    /// VIPs that must stay announced although their services cannot serve.
+    /// VIPs that must stay announced although their services cannot serve, or about which the state machine has not
+    /// decided yet.
     kept_vips: BTreeSet<IpAddr>,
     verdicts: Verdicts,
     /// Results of this director's own checks.
@@ -101,6 +106,7 @@ impl Group {
         Self {
             store: Store::new(runtime_dir),
             active: record.configuration.clone().map(Arc::new),
+            kept_vips: record.held_vips.clone(),
             record,
             config: None,
             driver: None,
@@ -110,7 +116,6 @@ impl Group {
             candidate: None,
             delayed_since: None,
             local_state: weir_cluster::LocalState::default(),
-            kept_vips: BTreeSet::new(),
             verdicts: Verdicts::new(),
             health_states: BTreeMap::new(),
             inapplicable_changes: BTreeMap::new(),
@@ -130,20 +135,28 @@ impl Group {
     }
 
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
-    pub(super) fn configure(&mut self, config: Option<&Cluster>) {
+    /// Returns an event for each server that the group considered down until now.
+    pub(super) fn configure(&mut self, config: Option<&Cluster>) -> Vec<HealthEvent> {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
             // The server that a pending change needs may exist now.
             let pending = std::mem::take(&mut self.inapplicable_changes).into_iter();
             self.inbox.get_mut().retries.extend(pending);
-            return;
+            return Vec::new();
         }
         self.stop("[cluster] has changed");
+        // The next state machine reports only the verdicts that it reaches itself.
+        let events = self.set_verdicts(Verdicts::new());
         self.record_built_at = None;
         self.config = config.cloned();
         self.error = None;
-        let Some(config) = config else {
-            return;
-        };
+        match config {
+            Some(config) => self.join(config),
+            None => self.set_held_vips(BTreeSet::new()),
+        }
+        events
+    }
+
+    fn join(&mut self, config: &Cluster) {
         if self.record.group != config.name {
             self.record.group.clone_from(&config.name);
             self.record.shared = SharedState::default();
@@ -157,6 +170,7 @@ impl Group {
             Err(error) => {
                 tracing::error!(error, "failed to join the group");
                 self.error = Some(error);
+                self.set_held_vips(BTreeSet::new());
             }
         }
     }
@@ -174,10 +188,17 @@ impl Group {
         let configuration =
             configuration.filter(|configuration| configuration.group == config.name);
         let settings = connection::settings(config, record.identity)?;
+        let applied = configuration.map(|configuration| AppliedConfiguration {
+            version: configuration.version,
+            text: configuration.text.clone(),
+            guard_ms: configuration.guard_ms,
+        });
         Driver::start(weir_etcd::Settings {
-            applied: configuration
-                .map(|configuration| (configuration.version, configuration.text.clone())),
-            shared: record.shared.clone(),
+            saved: SavedState {
+                applied,
+                shared: record.shared.clone(),
+                held_vips: self.kept_vips.clone(),
+            },
             ..settings
         })
         .map_err(|error| error.to_string())
@@ -188,16 +209,15 @@ impl Group {
             driver.leave();
         }
         *self.inbox.get_mut() = Inbox::default();
-        self.kept_vips.clear();
-        self.verdicts.clear();
         for (_, reply) in std::mem::take(&mut self.replies) {
             let _ = reply.send(Err(ApiError::new(reason)));
         }
     }
 
-    /// Leaves the group when the daemon stops.
+    /// Leaves the group when the daemon stops, and the announcer withdraws all routes.
     pub(super) fn leave(&mut self) {
         self.stop("the daemon is stopping");
+        self.set_held_vips(BTreeSet::new());
     }
 
     /// Waits for an event. Cancel-safe.
@@ -268,11 +288,13 @@ impl Group {
         &mut self,
         version: u64,
         text: String,
+        guard_ms: u64,
     ) -> (Arc<GroupConfiguration>, Reply<ReloadResponse>) {
         let candidate = Arc::new(GroupConfiguration {
             group: self.record.group.clone(),
             version,
             text,
+            guard_ms,
         });
         self.candidate = Some(Arc::clone(&candidate));
         let (reply, result) = oneshot::channel();
@@ -407,8 +429,21 @@ impl Group {
         self.save();
     }
 
-    pub(super) fn set_kept_vips(&mut self, kept_vips: BTreeSet<IpAddr>) {
+    /// Handles the state machine's decision. VIPs about which it has not decided stay announced.
+    pub(super) fn set_decision(&mut self, held: BTreeSet<IpAddr>, withdrawn: &BTreeSet<IpAddr>) {
+        let undecided = self.kept_vips.iter().filter(|vip| !withdrawn.contains(vip));
+        let kept_vips = undecided.chain(&held).copied().collect();
+        self.set_held_vips(held);
         self.kept_vips = kept_vips;
+    }
+
+    /// Replaces the VIPs that stay announced, here and in the record.
+    fn set_held_vips(&mut self, held_vips: BTreeSet<IpAddr>) {
+        self.kept_vips.clone_from(&held_vips);
+        if self.record.held_vips != held_vips {
+            self.record.held_vips = held_vips;
+            self.save();
+        }
     }
 
     /// Returns whether the VIP must stay announced although its services cannot serve.
@@ -416,11 +451,9 @@ impl Group {
         self.kept_vips.contains(&vip)
     }
 
-    /// Applies the group's verdicts to the results of this director's checks.
+    /// Applies the group's verdicts to the results of this director's checks. Records the results even without a group,
+    /// because `[cluster]` may be added later.
     pub(super) fn apply_verdicts(&mut self, events: Vec<HealthEvent>) -> Vec<HealthEvent> {
-        if self.config.is_none() {
-            return events;
-        }
         for event in &events {
             let key = (event.pool.clone(), event.server.clone());
             match &event.server_health {
@@ -495,12 +528,12 @@ impl Group {
         }
         // Keep announcing a VIP until the state machine has decided.
         for (vip, serves) in &local_state.vips {
-            if !serves && self.local_state.vips.get(vip) == Some(&true) {
+            if !serves && self.local_state.vips.get(vip) == Some(&true) && self.driver.is_some() {
                 self.kept_vips.insert(*vip);
             }
         }
         self.kept_vips
-            .retain(|vip| local_state.vips.contains_key(vip));
+            .retain(|vip| local_state.vips.get(vip) == Some(&false));
         self.local_state = local_state.clone();
         self.send(Input::LocalState(local_state));
     }

@@ -62,5 +62,6 @@ pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
             .map(|pool| (pool.name.clone(), false))
             .collect(),
         data_plane: false,
+        ..ObservedState::default()
     }
 }

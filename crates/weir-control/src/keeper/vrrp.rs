@@ -242,9 +242,12 @@ impl Supervisor {
 
     /// Removes addresses that a killed helper has left behind.
     async fn remove_addresses(&self) {
-        match weir_helper::remove_recorded(&self.runtime_dir).await {
-            Ok(0) => {}
-            Ok(count) => tracing::warn!(count, "removed virtual addresses"),
+        match weir_helper::revert_recorded(&self.runtime_dir).await {
+            Ok(reverted) => {
+                for change in reverted {
+                    tracing::warn!("{change}");
+                }
+            }
             Err(error) => tracing::error!(%error, "failed to remove virtual addresses"),
         }
     }

@@ -2,13 +2,15 @@
 //! that packets of these flows have the same outcome.
 
 use weir_abi::{
-    Be16, DEST_SNAT, Forward, KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, SYNC_CONFLICT,
+    Be16, DEST_SNAT, Forward, KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, Reason, SYNC_CONFLICT,
     SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
 };
 use weir_sched::Kind;
 
-use crate::bench::{Bench, NewServer, tick, wait_until_tick_is_stable};
-use crate::wire::{ACK, SYN, Shape, at};
+use crate::bench::{
+    Bench, DIRECTOR_MAC, INGRESS, NewServer, next_hop_macs, tick, wait_until_tick_is_stable,
+};
+use crate::wire::{ACK, Case, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
 const CLIENT: &str = "198.51.100.1";
@@ -147,7 +149,57 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     assert_eq!(bench.synchronize(other), SYNC_CONFLICT);
     let shape = Shape::tcp(SYN);
     let outcome = bench.send(&shape.arriving(at(CLIENT, 1002), at(VIP, 80)));
-    assert_eq!(outcome.counted, [weir_abi::Reason::DropSnatExhausted]);
+    assert_eq!(outcome.counted, [Reason::DropSnatExhausted]);
+    bench.assert_same_state();
+}
+
+/// The peer uses a new source port if the client reuses its port, and this director still has the earlier connection.
+#[test]
+fn snat_tuple_of_a_new_connection_replaces_that_of_the_earlier_one() {
+    let Some(mut bench) = Bench::open() else {
+        return;
+    };
+    bench.learn_clients();
+    let servers = [server(Forward::Nat, 1).row(|row| row.flags |= DEST_SNAT)];
+    let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &servers);
+    bench.add_snat(service, &[SNAT], (20_000, 20_001));
+    let earlier = SyncFlow {
+        snat: at(SNAT, 0).ip().into(),
+        snat_port: Be16::new(20_000),
+        state: State::TimeWait as u8,
+        ifindex: INGRESS,
+        ..bench.record(dests[0], (CLIENT, 1000), (VIP, 80))
+    };
+    let new = SyncFlow {
+        snat_port: Be16::new(20_001),
+        state: State::Established as u8,
+        ..earlier
+    };
+    assert_eq!(bench.synchronize(earlier), SYNC_INSERTED);
+    assert_eq!(bench.synchronize(earlier), SYNC_UPDATED);
+    assert_eq!(bench.synchronize(new), SYNC_INSERTED);
+    assert_eq!(bench.synchronize(new), SYNC_UPDATED);
+    bench.assert_same_state();
+    let (client, vip) = (at(CLIENT, 1000), at(VIP, 80));
+    let (source, server) = (at(SNAT, 20_001), at("10.0.0.1", 80));
+    let shape = Shape::tcp(ACK);
+    let forwarded = shape.forwarded();
+    let macs = next_hop_macs(dests[0]);
+    Case::new("request", shape.arriving(client, vip))
+        .sends(forwarded.build(macs, source, server))
+        .check(&mut bench);
+    // XDP does not know the next hop to the client yet.
+    let macs = ([2, 0, 0, 0, 9, 9], DIRECTOR_MAC);
+    Case::new("reply", shape.build(macs, server, source))
+        .passes(Reason::PassToTc)
+        .sends(forwarded.build(macs, vip, client))
+        .check(&mut bench);
+    // No flow uses the earlier tuple any more.
+    let other = SyncFlow {
+        sport: Be16::new(1001),
+        ..earlier
+    };
+    assert_eq!(bench.synchronize(other), SYNC_INSERTED);
     bench.assert_same_state();
 }
 

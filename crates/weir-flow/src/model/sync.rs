@@ -4,8 +4,8 @@
 //! in the data plane, but no entry has a previous generation of its row. Locks are always obtained.
 
 use weir_abi::{
-    DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
-    SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
+    Addr, DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE,
+    SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
 };
 
 use super::flows::{Flow, Kind};
@@ -36,7 +36,7 @@ impl<S: Scheduler> Model<S> {
             if flow.seen.wrapping_sub(new.flow.seen).cast_signed() > 1 {
                 return (SYNC_OLDER, None);
             }
-            if flow.dest == new.flow.dest {
+            if flow.dest == new.flow.dest && has_source(&flow, record) {
                 self.update_synced(&tuple, &flow, &new.flow);
                 return (SYNC_UPDATED, Some(flow.index));
             }
@@ -129,16 +129,12 @@ impl<S: Scheduler> Model<S> {
     }
 
     fn insert_synced_nat(&mut self, record: &SyncFlow, dest: &Dest, new: ConvertedRecord) -> u8 {
-        let snat_port = record.snat_port.get();
         // The connection cannot continue without the source address that the server has received.
-        if (dest.flags & DEST_SNAT != 0) != (snat_port != 0) {
+        if (dest.flags & DEST_SNAT != 0) != (record.snat_port.get() != 0) {
             return SYNC_GONE;
         }
         let tuple = new.tuple;
-        let (dst, dport) = match snat_port {
-            0 => (record.src, tuple.sport),
-            port => (record.snat, port),
-        };
+        let (dst, dport) = source_of(record);
         let reply = Tuple {
             src: dest.addr,
             sport: match dest.port.get() {
@@ -187,6 +183,21 @@ impl<S: Scheduler> Model<S> {
         }
         self.flows.insert(tuple, flow);
     }
+}
+
+/// Returns the source address and port of the packets that the server receives, if they are translated.
+fn source_of(record: &SyncFlow) -> (Addr, u16) {
+    match record.snat_port.get() {
+        0 => (record.src, record.sport.get()),
+        port => (record.snat, port),
+    }
+}
+
+/// Returns whether the record's source is that of `flow`. They differ if the peer has assigned another source to a new
+/// connection with the same client port.
+fn has_source(flow: &Flow, record: &SyncFlow) -> bool {
+    flow.peer
+        .is_none_or(|reply| (reply.dst, reply.dport) == source_of(record))
 }
 
 /// Returns whether the server's replies are translated, according to this director's settings, not the peer's.

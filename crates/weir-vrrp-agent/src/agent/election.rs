@@ -24,7 +24,8 @@ impl Agent {
             }
             let settings = &self.settings[index];
             let (mut is_present, mut is_handed_over) = (false, false);
-            for address in self.network.addresses_of(settings) {
+            let attachment = self.ports[index].attachment();
+            for address in self.network.addresses_of(settings, attachment) {
                 is_present = true;
                 is_handed_over |= address.handed_over;
             }
@@ -103,12 +104,41 @@ impl Agent {
         Ok(())
     }
 
-    /// Asks the helper to remove addresses that a previous agent added and this agent does not need.
+    /// Asks the helper to remove all addresses that it has added, except those that this agent needs. A previous agent
+    /// may have added others, and requests to remove them may have failed or been lost.
     pub(super) fn remove_stale_addresses(&mut self) -> Result<(), Error> {
-        let mut active = self.active_routers();
-        let routers = self.ports.iter().zip(&self.settings);
-        let keeping = routers.filter(|(port, _)| port.has_handed_over_addresses);
-        active.extend(keeping.map(|(_, settings)| settings.name.clone()));
+        let is_needed =
+            |index: &usize| self.is_active(*index) || self.ports[*index].has_handed_over_addresses;
+        let needed = (0..self.settings.len()).filter(is_needed);
+        let active = needed.map(|index| self.settings[index].name.clone());
+        let active = active.collect();
         self.request(Request::Settle { active }, Purpose::Settle)
+    }
+
+    /// Repeats the removal of addresses if the last one failed.
+    pub(super) fn remove_again(&mut self) -> Result<(), Error> {
+        let is_settle = |it: &Purpose| matches!(it, Purpose::Settle);
+        if self.removal_failure.is_none() || self.pending.values().any(is_settle) {
+            return Ok(());
+        }
+        self.remove_stale_addresses()?;
+        self.vacate_inactive()
+    }
+
+    pub(super) fn handle_removal_failure(&mut self, router: Option<&str>, reason: String) {
+        if self.removal_failure.as_ref() != Some(&reason) {
+            tracing::error!(
+                router,
+                reason,
+                "failed to remove addresses; trying again every second"
+            );
+        }
+        self.removal_failure = Some(reason);
+    }
+
+    pub(super) fn handle_settled(&mut self) {
+        if self.removal_failure.take().is_some() {
+            tracing::info!("removed the addresses of inactive virtual routers");
+        }
     }
 }

@@ -1,38 +1,75 @@
-//! Passes state from one agent to the next: when each virtual router was last advertised as active.
+//! Passes state from one agent to the next: when each virtual router was last advertised as active, which ones are
+//! released, and when the first agent started.
 //!
-//! The state is an in-memory file that the keeper keeps open and passes to each agent as standard output. It contains a
-//! 16-byte slot for each virtual router: a hash of the name, and the time of the last advertisement (`CLOCK_BOOTTIME`,
-//! nanoseconds), or 0 while the router is not active. A slot is written with a single system call, so that an agent
-//! that is killed leaves no partial slot.
+//! The state is an in-memory file that the keeper keeps open and passes to each agent as standard output. It is a list
+//! of 16-byte slots: a hash of a key, and a value. An agent ignores keys that it does not know. A slot is written with
+//! a single system call, so that an agent that is killed leaves no partial slot.
+//!
+//! | key | value |
+//! |---|---|
+//! | name of a virtual router | time of the last advertisement, or 0 while the router is not active |
+//! | name and [`RELEASED`] | 1; the slot exists while the router is released |
+//! | [`FIRST_START`] | time at which the first agent started |
+//!
+//! The slots of the first kind are at the beginning, in the order of the configuration. Times are from
+//! `CLOCK_BOOTTIME`, in nanoseconds.
 
 use std::io;
 use std::time::Duration;
 
+use weir_model::VirtualRouter;
+
 const SLOT_BYTES: u64 = 16;
+/// Suffix of a name; the NUL byte distinguishes the key from other names.
+const RELEASED: &str = "\0released";
+const FIRST_START: &str = "\0first start";
+
+/// State of a virtual router for the next agent.
+#[derive(Debug)]
+pub(super) struct Recorded<'a> {
+    pub(super) name: &'a str,
+    /// When the virtual router was last advertised; `None` = it is not active.
+    pub(super) last_sent: Option<Duration>,
+    pub(super) is_released: bool,
+}
 
 #[derive(Debug)]
 pub(super) struct Handover {
     /// The file's content when this agent started.
     previous: Vec<u8>,
     is_first: bool,
+    /// When the first agent started.
+    first_start: Duration,
 }
 
-/// Returns the FNV-1a hash of a name, which is the same in every build.
-fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+/// Returns the FNV-1a hash of a key, which is the same in every build.
+fn hash(key: &str) -> u64 {
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-fn slot(name: &str, last_sent: Option<Duration>) -> [u8; 16] {
-    let nanoseconds = last_sent.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
+fn released_key(name: &str) -> String {
+    format!("{name}{RELEASED}")
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn slot(key: &str, value: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&hash(name).to_le_bytes());
-    bytes[8..].copy_from_slice(&nanoseconds.to_le_bytes());
+    bytes[..8].copy_from_slice(&hash(key).to_le_bytes());
+    bytes[8..].copy_from_slice(&value.to_le_bytes());
     bytes
 }
 
-fn find_last_sent(content: &[u8], name: &str) -> Option<Duration> {
+fn last_sent_slot(name: &str, last_sent: Option<Duration>) -> [u8; 16] {
+    slot(name, last_sent.map_or(0, nanoseconds))
+}
+
+/// Returns the value of a key; `None` if there is no slot or the value is 0.
+fn find(content: &[u8], key: &str) -> Option<u64> {
     let slots = content.chunks_exact(16);
     let read_u64 = |bytes: &[u8]| {
         bytes
@@ -40,18 +77,29 @@ fn find_last_sent(content: &[u8], name: &str) -> Option<Duration> {
             .rev()
             .fold(0, |value, byte| (value << 8) | u64::from(*byte))
     };
-    let mut matching = slots.filter(|slot| read_u64(&slot[..8]) == hash(name));
-    let nanoseconds = matching.next().map(|slot| read_u64(&slot[8..]))?;
-    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+    let mut matching = slots.filter(|slot| read_u64(&slot[..8]) == hash(key));
+    let value = matching.next().map(|slot| read_u64(&slot[8..]))?;
+    (value > 0).then_some(value)
 }
 
 impl Handover {
     /// Reads the previous agent's state, which is empty if standard output is not a state file.
-    pub(super) fn open() -> Self {
+    pub(super) fn open(now: Duration) -> Self {
+        Self::new(weir_sys::read_stdout_file().unwrap_or_default(), now)
+    }
+
+    fn new(previous: Vec<u8>, now: Duration) -> Self {
+        let first_start = find(&previous, FIRST_START).map(Duration::from_nanos);
         Self {
-            previous: weir_sys::read_stdout_file().unwrap_or_default(),
+            first_start: first_start.unwrap_or(now),
+            previous,
             is_first: true,
         }
+    }
+
+    /// Returns whether [`Self::take_is_first`] has not been called yet.
+    pub(super) const fn is_first(&self) -> bool {
+        self.is_first
     }
 
     /// Returns true on the first call.
@@ -61,21 +109,46 @@ impl Handover {
 
     /// Returns when the previous agent last advertised a virtual router as active; `None` if it was not active.
     pub(super) fn last_sent(&self, name: &str) -> Option<Duration> {
-        find_last_sent(&self.previous, name)
+        find(&self.previous, name).map(Duration::from_nanos)
+    }
+
+    /// Returns whether a virtual router was released when this agent started.
+    pub(super) fn was_released(&self, name: &str) -> bool {
+        find(&self.previous, &released_key(name)).is_some()
+    }
+
+    /// Subtracts the time since the first agent's start from the start delays, so that the delays do not begin again in
+    /// a new agent or after a reload.
+    pub(super) fn shorten_start_delays(&self, routers: &mut [VirtualRouter], now: Duration) {
+        let elapsed = now.saturating_sub(self.first_start);
+        for router in routers {
+            router.start_delay = router.start_delay.saturating_sub(elapsed);
+        }
     }
 
     /// Replaces all slots with those of the configured virtual routers.
-    pub(super) fn replace<'a>(&self, routers: impl Iterator<Item = (&'a str, Option<Duration>)>) {
-        let content: Vec<u8> = routers
-            .flat_map(|(name, last_sent)| slot(name, last_sent))
-            .collect();
-        log_failure(weir_sys::replace_stdout_file(&content));
+    pub(super) fn replace(&self, routers: &[Recorded<'_>]) {
+        log_failure(weir_sys::replace_stdout_file(&self.content(routers)));
     }
 
-    /// Writes a slot. `last_sent` is the time of the last advertisement, or `None` if the router is not active.
+    fn content(&self, routers: &[Recorded<'_>]) -> Vec<u8> {
+        let times = routers.iter();
+        let times = times.map(|router| last_sent_slot(router.name, router.last_sent));
+        let released = routers.iter().filter(|router| router.is_released);
+        let released = released.map(|router| slot(&released_key(router.name), 1));
+        let first_start = slot(FIRST_START, nanoseconds(self.first_start));
+        times
+            .chain(released)
+            .chain([first_start])
+            .flatten()
+            .collect()
+    }
+
+    /// Writes the time of a virtual router's last advertisement, or `None` if the router is not active.
     pub(super) fn write(&self, index: usize, name: &str, last_sent: Option<Duration>) {
         let offset = SLOT_BYTES * u64::try_from(index).unwrap_or(u64::MAX / SLOT_BYTES);
-        log_failure(weir_sys::write_stdout_file(offset, &slot(name, last_sent)));
+        let slot = last_sent_slot(name, last_sent);
+        log_failure(weir_sys::write_stdout_file(offset, &slot));
     }
 }
 
@@ -89,14 +162,62 @@ fn log_failure(result: io::Result<()>) {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn recorded(name: &str, last_sent: Option<Duration>, is_released: bool) -> Recorded<'_> {
+        Recorded {
+            name,
+            last_sent,
+            is_released,
+        }
+    }
+
     #[test]
-    fn slot_is_found_by_name() {
+    fn state_is_found_by_name() {
         let time = Duration::from_nanos(1_234_567_890_123);
-        let mut content = slot("a", Some(time)).to_vec();
-        content.extend(slot("b", None));
-        assert_eq!(find_last_sent(&content, "a"), Some(time));
-        assert_eq!(find_last_sent(&content, "b"), None);
-        assert_eq!(find_last_sent(&content, "c"), None);
-        assert_eq!(find_last_sent(&content[..10], "a"), None);
+        let routers = [
+            recorded("a", Some(time), false),
+            recorded("b", None, true),
+            recorded("c", None, false),
+        ];
+        let content = Handover::new(Vec::new(), SECOND).content(&routers);
+        let next = Handover::new(content.clone(), 5 * SECOND);
+        let found =
+            ["a", "b", "c", "d"].map(|name| (next.last_sent(name), next.was_released(name)));
+        let expected = [
+            (Some(time), false),
+            (None, true),
+            (None, false),
+            (None, false),
+        ];
+        assert_eq!(found, expected);
+        let truncated = Handover::new(content[..10].to_vec(), SECOND);
+        assert_eq!(truncated.last_sent("a"), None);
+    }
+
+    /// Earlier versions read and write only the slots at the beginning.
+    #[test]
+    fn slots_at_the_beginning_are_those_of_earlier_versions() {
+        let routers = [
+            recorded("a", Some(SECOND), true),
+            recorded("b", None, false),
+        ];
+        let content = Handover::new(Vec::new(), SECOND).content(&routers);
+        let earlier = [last_sent_slot("a", Some(SECOND)), last_sent_slot("b", None)];
+        assert_eq!(content[..32], earlier.concat());
+        let next = Handover::new(earlier.concat(), 5 * SECOND);
+        assert_eq!(next.last_sent("a"), Some(SECOND));
+        assert!(!next.was_released("a"));
+        assert_eq!(next.first_start, 5 * SECOND);
+    }
+
+    #[test]
+    fn first_start_is_that_of_the_first_agent() {
+        let mut content = Vec::new();
+        for now in [10, 20, 30] {
+            let handover = Handover::new(content, now * SECOND);
+            assert_eq!(handover.first_start, 10 * SECOND);
+            content = handover.content(&[]);
+        }
     }
 }

@@ -10,6 +10,7 @@ use weir_sys::{FrameSocket, RawIpSocket};
 use weir_vrrp::{GROUP_V4, GROUP_V6, PROTOCOL, State};
 use weir_wire::MacAddr;
 
+use super::address::ActiveAddresses;
 use crate::frame;
 use crate::link::Attachment;
 
@@ -19,12 +20,12 @@ pub(super) struct Port {
     socket: Option<AsyncFd<RawIpSocket>>,
     /// TTL of sent packets, if the socket sends to unicast peers.
     unicast_ttl: Option<u8>,
-    /// Whether the helper has added the addresses.
-    pub(super) addresses_added: bool,
+    /// Whether the router must not be active; see the `release` module.
+    pub(super) is_released: bool,
+    /// The addresses while the router is active.
+    pub(super) addresses: ActiveAddresses,
     /// Whether the router, although not active, has addresses that a former owner handed over.
     pub(super) has_handed_over_addresses: bool,
-    /// Frames per address of an announcement that waits for the addresses to be added.
-    pub(super) pending_announcement: Option<u32>,
     /// When the state was entered.
     pub(super) since: SystemTime,
     /// Number of times the router became active since the agent started.
@@ -37,9 +38,9 @@ impl Default for Port {
             attachment: None,
             socket: None,
             unicast_ttl: None,
-            addresses_added: false,
+            is_released: false,
+            addresses: ActiveAddresses::default(),
             has_handed_over_addresses: false,
-            pending_announcement: None,
             since: SystemTime::now(),
             takeovers: 0,
         }
@@ -49,6 +50,10 @@ impl Default for Port {
 impl Port {
     pub(super) const fn socket(&self) -> Option<&AsyncFd<RawIpSocket>> {
         self.socket.as_ref()
+    }
+
+    pub(super) const fn attachment(&self) -> Option<&Attachment> {
+        self.attachment.as_ref()
     }
 
     /// Returns the source address of packets; `None` if there is no usable interface.
@@ -129,8 +134,7 @@ impl Port {
 
     pub(super) fn record_state_change(&mut self, to: State) {
         self.since = SystemTime::now();
-        self.addresses_added = false;
-        self.pending_announcement = None;
+        self.addresses = ActiveAddresses::default();
         if to == State::Active {
             self.takeovers += 1;
         }

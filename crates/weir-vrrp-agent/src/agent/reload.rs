@@ -6,7 +6,7 @@ use weir_vrrp::{
     max_listed_addresses,
 };
 
-use super::{Agent, Error, Port, now, track};
+use super::{Agent, Error, TrackedObject, now, track};
 
 impl Agent {
     /// Replaces the virtual routers. Unchanged virtual routers continue without missing an advertisement.
@@ -20,21 +20,20 @@ impl Agent {
         self.end_elections()?;
         self.flush()?;
         self.is_reconfiguring = false;
-        let mut previous: Vec<(String, Port)> = self
-            .settings
-            .iter()
-            .map(|settings| settings.name.clone())
-            .zip(std::mem::take(&mut self.ports))
-            .collect();
+        let mut ports = std::mem::take(&mut self.ports);
+        let mut tracked = std::mem::take(&mut self.tracked);
         let continues = self.router.handle_configs(configs, now());
-        for (settings, continues) in settings.iter().zip(continues) {
-            let index = previous
-                .iter()
-                .position(|(name, _)| continues && *name == settings.name);
-            let port = index.map(|index| previous.swap_remove(index).1);
+        for (router, (settings, continues)) in settings.iter().zip(continues).enumerate() {
+            let is_same = |it: &VirtualRouter| continues && it.name == settings.name;
+            let former = self.settings.iter().position(is_same);
+            let port = former.map(|index| std::mem::take(&mut ports[index]));
             self.ports.push(port.unwrap_or_default());
+            let is_former = |it: &mut TrackedObject| Some(it.router) == former;
+            let known = tracked.extract_if(.., is_former).collect();
+            let objects = track::tracked_objects(router, &settings.track, known, now());
+            self.tracked.extend(objects);
         }
-        self.tracked = track::tracked_objects(&settings, now());
+        // The indices in these requests are no longer valid, and a new helper does not reply to them.
         self.pending
             .retain(|_, purpose| !matches!(purpose, super::Purpose::Track(_)));
         self.settings = settings;

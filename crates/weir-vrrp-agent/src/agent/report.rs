@@ -9,32 +9,35 @@ use super::{Agent, now};
 use crate::control::{ControlRequest, Response};
 use crate::status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
 
-const RELEASE_REASON: &str = "released by an operator";
-
 impl Agent {
     pub(super) fn execute(&mut self, request: &ControlRequest) -> Response {
-        let (router, block_reason) = match request {
+        match request {
             ControlRequest::Status => return Response::Routers(self.report()),
             ControlRequest::Observed(state) => {
                 self.observed_state = Some(state.clone());
                 self.evaluate_observed_state();
-                return match self.flush() {
-                    Ok(()) => Response::Routers(Vec::new()),
-                    Err(error) => Response::Rejected(error.to_string()),
-                };
             }
-            ControlRequest::Release { router } => (router, Some(RELEASE_REASON)),
-            ControlRequest::Resume { router } => (router, None),
-        };
-        let index = self.settings.iter().position(|it| it.name == *router);
-        let Some(index) = index else {
-            return Response::Rejected(format!("no such virtual router: {router}"));
-        };
-        self.router.handle_block(index, block_reason, now());
-        if let Err(error) = self.flush() {
-            return Response::Rejected(error.to_string());
+            ControlRequest::Release { router } | ControlRequest::Resume { router }
+                if !self.settings.iter().any(|it| it.name == *router) =>
+            {
+                return Response::Rejected(format!("no such virtual router: {router}"));
+            }
+            ControlRequest::Release { router } => {
+                self.released.insert(router.clone());
+            }
+            ControlRequest::Resume { router } => {
+                self.released.remove(router);
+            }
         }
-        Response::Routers(self.report())
+        // Record first, so that the next agent keeps the release if this agent is killed before it takes effect.
+        if self.apply_releases() {
+            self.record_all();
+        }
+        match (self.flush(), request) {
+            (Ok(()), ControlRequest::Observed(_)) => Response::Routers(Vec::new()),
+            (Ok(()), _) => Response::Routers(self.report()),
+            (Err(error), _) => Response::Rejected(error.to_string()),
+        }
     }
 
     fn report(&self) -> Vec<RouterReport> {

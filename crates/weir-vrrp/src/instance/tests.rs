@@ -511,6 +511,74 @@ fn backup_adopts_changed_interval_only_in_version_2() {
     assert_eq!(version_3.next_deadline(), before);
 }
 
+/// Until the next advertisement, other routers apply the interval of the last one.
+#[test]
+fn changed_interval_neither_causes_nor_hides_a_stall() {
+    let with_interval = |interval| Config {
+        interval,
+        ..config(100)
+    };
+    let (mut instance, start) = active();
+    let now = start + Duration::from_millis(700);
+    instance.handle_config(with_interval(Duration::from_millis(100)), now);
+    instance.handle_timeout(now);
+    assert_eq!(
+        (instance.state(), instance.next_deadline()),
+        (State::Active, Some(start + Duration::from_millis(800)))
+    );
+    instance.handle_timeout(start + Duration::from_millis(800));
+    assert_eq!(drain(&mut instance), [Output::Send { priority: 100 }]);
+    instance.handle_timeout(start + Duration::from_millis(1100));
+    assert_eq!(instance.state(), State::Backup);
+
+    let (mut instance, start) = active();
+    instance.handle_config(with_interval(10 * SECOND), start + 3 * SECOND);
+    instance.handle_timeout(start + 3 * SECOND);
+    assert_eq!(instance.state(), State::Backup);
+}
+
+fn config_with_bonuses(names: &[&str]) -> Config {
+    let tracked = names.iter().map(|name| TrackConfig {
+        name: (*name).to_owned(),
+        identity: (*name).to_owned(),
+        effect: Effect::Weight {
+            bonus: 20,
+            penalty: 10,
+        },
+    });
+    Config {
+        tracked: tracked.collect(),
+        ..config(100)
+    }
+}
+
+#[test]
+fn known_tracked_objects_keep_their_states_after_reload() {
+    let mut instance = started(config_with_bonuses(&["a"]));
+    instance.handle_tracked(0, TrackedState::Up, Duration::ZERO);
+    instance.handle_config(config_with_bonuses(&["b", "a"]), SECOND);
+    assert_eq!(
+        (instance.state(), instance.priority()),
+        (State::Backup, 120)
+    );
+    let states: Vec<TrackedState> = instance.tracked().map(|(_, state)| state).collect();
+    assert_eq!(states, [TrackedState::Unknown, TrackedState::Up]);
+}
+
+#[test]
+fn active_router_counts_bonuses_until_first_results() {
+    let mut instance = Instance::new(config_with_bonuses(&["a"]), 9 * SECOND);
+    instance.continue_from(9 * SECOND);
+    instance.handle_source(Some(SOURCE), 10 * SECOND);
+    let sent = drain(&mut instance);
+    assert!(sent.contains(&Output::Send { priority: 120 }), "{sent:?}");
+    assert_eq!(instance.priority(), 120);
+    instance.handle_config(config_with_bonuses(&["a", "b"]), 11 * SECOND);
+    assert_eq!(instance.priority(), 140);
+    instance.handle_tracked(0, TrackedState::Down, 11 * SECOND);
+    assert_eq!(instance.priority(), 110);
+}
+
 #[test]
 fn source_is_announced_when_router_starts_or_recovers() {
     let mut instance = Instance::new(config(100), Duration::ZERO);

@@ -158,6 +158,21 @@ fn router_with_same_identity_continues_after_reload() {
 }
 
 #[test]
+fn router_that_leaves_group_in_fault_starts() {
+    let mut router = pair();
+    router.handle_source(1, None, SECOND);
+    assert_eq!(states(&router), [State::Fault; 2]);
+    let config = Config {
+        group: None,
+        ..config("a", 1, 200)
+    };
+    router.handle_configs(vec![config], SECOND);
+    assert_eq!(states(&router), [State::Backup]);
+    router.handle_timeout(router.next_deadline().unwrap());
+    assert_eq!(states(&router), [State::Active]);
+}
+
+#[test]
 fn authentication_trailer_is_sent_and_required() {
     use crate::hmac::{HmacConfig, HmacKey, HmacMode};
     let unix = Duration::from_secs(1_764_000_000);
@@ -305,6 +320,40 @@ fn weight_tracked_by_one_member_changes_priority_of_group() {
     assert_eq!(priorities(&router), [130, 130, 200]);
     router.handle_configs(vec![config_with("a", 1, Vec::new())], SECOND);
     assert_eq!(priorities(&router), [200]);
+}
+
+#[test]
+fn bonus_without_result_counts_in_active_group() {
+    let script = TrackConfig {
+        name: "script /bin/sh".to_owned(),
+        identity: "script".to_owned(),
+        effect: Effect::Weight {
+            bonus: 20,
+            penalty: 0,
+        },
+    };
+    let config_with = |name, vrid, tracked| Config {
+        tracked,
+        ..config(name, vrid, 100)
+    };
+    let configs = vec![
+        config_with("a", 1, vec![script]),
+        config_with("b", 2, Vec::new()),
+    ];
+    let mut router = Router::new(configs, SECOND);
+    for index in 0..2 {
+        router.continue_from(index, SECOND);
+        router.handle_source(index, Some(SOURCE), SECOND);
+    }
+    let priorities = |router: &Router| -> Vec<u8> {
+        let instances = router.instances();
+        instances.map(|(it, _)| it.priority()).collect()
+    };
+    assert_eq!(states(&router), [State::Active; 2]);
+    assert_eq!(priorities(&router), [120; 2]);
+    receive(&mut router, 2, 200, SECOND).unwrap();
+    assert_eq!(states(&router), [State::Backup; 2]);
+    assert_eq!(priorities(&router), [100; 2]);
 }
 
 /// All members on the peer become backup with the first one. Clients may have cached the peer's MAC address for the

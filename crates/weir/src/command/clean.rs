@@ -60,7 +60,8 @@ struct RevertedChanges {
     /// The steps of `real-server down`.
     steps: Vec<Step>,
     cleaned: CleanSummary,
-    virtual_addresses: usize,
+    /// A line for each reverted change of VRRP.
+    vrrp: Vec<String>,
 }
 
 /// Reverts the changes to the kernel. `in_this_namespace` = the daemon ran in this network namespace.
@@ -81,22 +82,22 @@ async fn undo(
         other => other.map_err(Failure::failed)?,
     };
     let cleaned = weir_engine::clean(paths).await.map_err(Failure::failed)?;
-    let virtual_addresses = if in_this_namespace {
-        let removed = weir_helper::remove_recorded(&options.runtime_dir).await;
-        removed.map_err(Failure::failed)?
+    let vrrp = if in_this_namespace {
+        let reverted = weir_helper::revert_recorded(&options.runtime_dir).await;
+        reverted.map_err(Failure::failed)?
     } else {
-        0
+        Vec::new()
     };
     Ok(RevertedChanges {
         steps,
         cleaned,
-        virtual_addresses,
+        vrrp,
     })
 }
 
 impl RevertedChanges {
-    /// Returns one line for each setting of `real-server`, for the data plane, for each address, and for each count of
-    /// other objects. `removed_files` = number of files removed from the runtime directory.
+    /// Returns one line for each setting of `real-server`, for the data plane, for each address and change of
+    /// VRRP, and for each count of other objects. `removed_files` = number of files removed from the runtime directory.
     fn to_text(&self, global: &GlobalOptions, removed_files: usize) -> String {
         let mut text: String = self.steps.iter().map(|step| format!("{step}\n")).collect();
         if self.cleaned.data_plane {
@@ -108,12 +109,10 @@ impl RevertedChanges {
         for (interface, address) in &self.cleaned.addresses {
             text.push_str(&format!("{address} removed from {interface}\n"));
         }
+        for change in &self.vrrp {
+            text.push_str(&format!("{change}\n"));
+        }
         let removed = [
-            (
-                self.virtual_addresses,
-                "virtual address removed",
-                "virtual addresses removed",
-            ),
             (
                 self.cleaned.neighbours,
                 "neighbour entry released",

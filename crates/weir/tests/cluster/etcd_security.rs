@@ -57,17 +57,43 @@ impl Group {
         assert!(output.status.success(), "openssl {arguments}: {printed}");
     }
 
-    /// Returns the TLS arguments of etcd.
+    /// Returns the TLS arguments of etcd, and those for JSON web tokens if [`Self::make_token_keys`] was called.
     pub(super) fn etcd_security(&self) -> Vec<String> {
         if !self.is_secured {
             return Vec::new();
         }
-        vec![
+        let mut arguments = vec![
             "--client-cert-auth".to_owned(),
             format!("--trusted-ca-file={}", self.file_path("ca.pem")),
             format!("--cert-file={}", self.file_path("etcd.pem")),
             format!("--key-file={}", self.file_path("etcd.key")),
-        ]
+        ];
+        if self.world.path("token.pub").exists() {
+            let (public, private) = (self.file_path("token.pub"), self.file_path("token.key"));
+            arguments.push(format!(
+                "--auth-token=jwt,pub-key={public},priv-key={private},sign-method=RS256,ttl=10m"
+            ));
+        }
+        arguments
+    }
+
+    /// Creates the keys with which etcd signs JSON web tokens.
+    fn make_token_keys(&self) {
+        self.openssl("genrsa -out token.key 2048");
+        self.openssl("rsa -in token.key -pubout -out token.pub");
+    }
+
+    fn restart_etcd(&mut self) {
+        self.kill_etcd(0);
+        for n in 0..2 {
+            wait_for("the loss of etcd", TIMEOUT, || {
+                self.group(n)["etcd"] == "away"
+            });
+        }
+        self.start_etcd(0);
+        for n in 0..2 {
+            wait_for("etcd", TIMEOUT, || self.group(n)["etcd"] == "connected");
+        }
     }
 
     /// Returns the TLS and user arguments of etcdctl, for etcd's root user.
@@ -217,17 +243,16 @@ fn group_works_with_tls_and_users_in_etcd() {
     }
 
     // etcd loses its tokens when its process ends.
-    group.kill_etcd(0);
-    for n in 0..2 {
-        wait_for("the loss of etcd", TIMEOUT, || {
-            group.group(n)["etcd"] == "away"
-        });
-    }
-    group.start_etcd(0);
-    for n in 0..2 {
-        wait_for("etcd", TIMEOUT, || group.group(n)["etcd"] == "connected");
-    }
+    group.restart_etcd();
     let published = group.publish(1, &config(8082, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     assert!(group.serves(0, 8082) && group.serves(1, 8082));
+
+    // A change of etcd's users invalidates JSON web tokens.
+    group.make_token_keys();
+    group.restart_etcd();
+    group.as_root(&["--user", "root:root", "user", "add", "other:other"]);
+    let published = group.publish(1, &config(8084, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    assert!(group.serves(0, 8084) && group.serves(1, 8084));
 }

@@ -64,6 +64,10 @@ fn address_that_is_removed_from_the_active_director_is_added_again() {
         pair.ip("director", &format!("addr del {address}/{prefix} dev eth0"));
         pair.wait_for("the address again", || pair.holds("director", address));
     }
+    // A director that is also a server has the VIP on `lo`.
+    pair.ip("director", &format!("addr add {VIP}/32 dev lo"));
+    pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
+    pair.wait_for("the address on eth0", || pair.holds("director", VIP));
     assert_eq!(pair.router("director")["state"], "active");
     assert!(log(&pair, "director").contains("was removed; adding it again"));
 }

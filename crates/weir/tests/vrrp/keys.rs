@@ -114,7 +114,13 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
     }
     pair.kill_all("second");
     assert!(!command_output(&pair, "second", "ip addr show dev vrrp.51").is_empty());
-    pair.weir("second", &["clean"]);
+    let cleaned = pair.weir("second", &["clean"]);
+    for line in [
+        "interface vrrp.51 removed from eth0\n",
+        "sysctl net/ipv4/conf/eth0/arp_ignore restored to 0\n",
+    ] {
+        assert!(cleaned.contains(line), "{cleaned}");
+    }
     assert!(command_output(&pair, "second", "ip addr show dev vrrp.51").is_empty());
     let restored = command_output(
         &pair,

@@ -154,11 +154,16 @@ impl Pair {
 
     /// Returns whether a host's neighbour entry for the VIP has this director's MAC address.
     pub(crate) fn resolves_vip_to(&self, host: &str, director: &str) -> bool {
+        self.resolves_to(host, VIP, director)
+    }
+
+    /// Returns whether a host's neighbour entry for an address has this director's MAC address.
+    pub(crate) fn resolves_to(&self, host: &str, address: &str, director: &str) -> bool {
         let run = |host: &str, command: &str| {
             let output = self.world.output(host, command);
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let neighbour = run(host, &format!("ip neigh show {VIP}"));
+        let neighbour = run(host, &format!("ip neigh show {address}"));
         let link = run(director, "ip -o link show dev eth0");
         let mut words = link.split_whitespace();
         words.find(|word| *word == "link/ether");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use weir_cluster::{Kind, Output, SharedKey};
 use weir_model::{Secret, SecretSource};
+use weir_state::HealthEvent;
 
 use super::{Director, to_api_error};
 use crate::api::{
@@ -42,7 +43,7 @@ impl<P: Plane> Director<P> {
                 ..
             } => {
                 tracing::info!(version, "applying the group configuration");
-                let (candidate, reply) = self.group.apply(version, text);
+                let (candidate, reply) = self.group.apply(version, text, guard_ms);
                 let request = FileRequest {
                     group: Some(candidate),
                     guard_ms: (guard_ms > 0).then_some(guard_ms),
@@ -68,16 +69,13 @@ impl<P: Plane> Director<P> {
                 let result = result.map_err(|error| error.to_string());
                 self.group.finish_publish(request, result);
             }
-            Output::Held(vips) => {
-                self.group.set_kept_vips(vips);
+            Output::Decided { held, withdrawn } => {
+                self.group.set_decision(held, &withdrawn);
                 self.announce();
             }
             Output::Verdicts(verdicts) => {
                 let events = self.group.set_verdicts(verdicts);
-                if let Err(error) = self.plane.apply_health(events) {
-                    tracing::error!(%error, "failed to apply the group's verdicts on servers");
-                }
-                self.notify_pool_changes();
+                self.apply_changed_verdicts(events);
             }
             Output::Save(shared) => self.group.save_shared(shared),
             // The driver executes these commands.
@@ -86,6 +84,22 @@ impl<P: Plane> Director<P> {
             | Output::Grant { .. }
             | Output::Renew { .. }
             | Output::Txn { .. } => {}
+        }
+    }
+
+    /// Applies the states of servers whose verdicts have changed.
+    fn apply_changed_verdicts(&mut self, events: Vec<HealthEvent>) {
+        if let Err(error) = self.plane.apply_health(events) {
+            tracing::error!(%error, "failed to apply the group's verdicts on servers");
+        }
+        self.notify_pool_changes();
+    }
+
+    /// Joins or leaves the group as the active configuration requires.
+    pub(super) fn configure_group(&mut self) {
+        let events = self.group.configure(self.configured.cluster.as_ref());
+        if !events.is_empty() {
+            self.apply_changed_verdicts(events);
         }
     }
 
@@ -168,6 +182,7 @@ impl<P: Plane> Director<P> {
             group: cluster.name.clone(),
             version: 0,
             text: request.text.clone(),
+            guard_ms: request.guard_ms,
         });
         let file = FileRequest {
             group: Some(candidate),

@@ -191,7 +191,8 @@ impl<P: Plane> Director<P> {
         let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());
         self.checks
             .restore(checkpoint, desired, &suspended, &saved, probes);
-        let applied = self.plane.apply_health(self.checks.take_results());
+        let events = self.group.apply_verdicts(self.checks.take_results());
+        let applied = self.plane.apply_health(events);
         if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
             tracing::error!(%error, "failed to restore all server states");
         }

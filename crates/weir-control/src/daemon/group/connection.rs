@@ -8,7 +8,7 @@ use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use weir_cluster::{GroupKey, SharedState, check_name};
+use weir_cluster::{GroupKey, SavedState, check_name};
 use weir_etcd::{Client, Settings};
 use weir_model::Cluster;
 use weir_sys::privileged;
@@ -57,8 +57,7 @@ pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, Stri
             key: key.map_err(|error| error.to_string())?,
             agreement: config.agreement,
         },
-        applied: None,
-        shared: SharedState::default(),
+        saved: SavedState::default(),
         client: Client::new(config.etcd.clone(), tls, user, limit),
     })
 }

@@ -6,6 +6,8 @@
 //! disk. If a copy cannot be written, for example because the disk is full, the previous copy remains, the status
 //! reports the error, and the write is retried.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +38,8 @@ pub(super) struct Record {
     /// Name of the group to which the shared entries apply.
     pub(super) group: String,
     pub(super) shared: SharedState,
+    /// VIPs that stay announced although their services cannot serve.
+    pub(super) held_vips: BTreeSet<IpAddr>,
 }
 
 impl Record {
@@ -311,6 +315,7 @@ mod tests {
                 group: "edge".to_owned(),
                 version,
                 text: "[pool.a]".to_owned(),
+                guard_ms: 0,
             });
             store.save(&mut record);
         }

@@ -1,0 +1,155 @@
+use std::fs;
+use std::path::PathBuf;
+
+use weir_model::{RequiredServices, Speaker};
+
+use super::*;
+use crate::message::VipState;
+
+/// Returns a directory that does not exist yet.
+fn directory(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    path
+}
+
+fn log(directory: &Path) -> Vec<String> {
+    let text = fs::read_to_string(directory.join("log")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Returns a report with the VIPs 192.0.2.1 and 192.0.2.2. The speaker is a `gobgp` that writes to `log`.
+fn daemon_report(directory: &Path) -> DaemonReport {
+    let script = format!("echo \"$5 $6\" >>{}/log", directory.display());
+    let command = ["sh", "-c", &script, "gobgp"].map(str::to_owned);
+    DaemonReport {
+        settings: Announce {
+            speaker: Speaker::Gobgp {
+                command: command.into(),
+            },
+            withdraw_after: Duration::from_secs(2),
+            drain_delay: Duration::from_secs(5),
+            services: None,
+            require: RequiredServices::Any,
+            communities: Vec::new(),
+            drain_communities: Vec::new(),
+        },
+        vips: ["192.0.2.1", "192.0.2.2"]
+            .map(|vip| VipState {
+                vip: vip.parse().unwrap(),
+                serves: true,
+                reason: String::new(),
+                settling: false,
+            })
+            .into(),
+        is_draining: false,
+    }
+}
+
+/// Runs an announcer until it has announced the VIPs, and then drops it without withdrawing them.
+async fn announce(directory: &Path) {
+    fs::create_dir(directory).unwrap();
+    let mut announcer = Announcer::new(directory);
+    announcer
+        .handle_daemon_report(&daemon_report(directory))
+        .await;
+    while announcer.needs_step() {
+        announcer.handle_timeout().await;
+    }
+    assert_eq!(log(directory), ["add 192.0.2.1/32", "add 192.0.2.2/32"]);
+    fs::remove_file(directory.join("log")).unwrap();
+}
+
+/// Returns the script of the `gobgp` in the settings that an earlier announcer recorded.
+fn recorded_script(announcer: &mut Announcer) -> &mut String {
+    match &mut announcer.settings {
+        Some(Announce {
+            speaker: Speaker::Gobgp { command },
+            ..
+        }) => &mut command[2],
+        settings => panic!("no settings of GoBGP: {settings:?}"),
+    }
+}
+
+#[tokio::test]
+async fn announcer_that_is_stopped_before_first_report_withdraws_recorded_routes() {
+    let directory = directory("announcer-stop");
+    announce(&directory).await;
+    let mut announcer = Announcer::new(&directory);
+    // The recorded routes may no longer be the right ones, so they are not sent again.
+    announcer.handle_timeout().await;
+    assert_eq!(log(&directory), [""; 0]);
+    announcer.withdraw_all().await;
+    assert_eq!(log(&directory), ["del 192.0.2.1/32", "del 192.0.2.2/32"]);
+    assert!(Record::read(&directory).vips().is_empty());
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn route_that_cannot_be_withdrawn_does_not_block_others_when_announcer_is_stopped() {
+    let directory = directory("announcer-stuck");
+    announce(&directory).await;
+    let mut announcer = Announcer::new(&directory);
+    recorded_script(&mut announcer).push_str("; [ $6 != 192.0.2.1/32 ]");
+    announcer.withdraw_all().await;
+    let log = log(&directory);
+    assert!(log.contains(&"del 192.0.2.2/32".to_owned()), "{log:#?}");
+    let record = Record::read(&directory);
+    assert_eq!(record.vips().iter().next(), Some(&[192, 0, 2, 1].into()));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn route_is_reported_as_announced_only_after_speaker_has_accepted_it() {
+    let directory = directory("announcer-report");
+    fs::create_dir(&directory).unwrap();
+    let mut announcer = Announcer::new(&directory);
+    let report = announcer
+        .handle_daemon_report(&daemon_report(&directory))
+        .await;
+    let states = |report: Report| report.routes.into_iter().map(|it| it.state);
+    assert!(states(report).eq(["announced", WITHDRAWN]));
+    announcer.handle_timeout().await;
+    assert!(states(announcer.report()).eq(["announced", "announced"]));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+/// An announcer without settings cannot do anything before the first report, so it waits for it.
+#[tokio::test]
+async fn announcer_without_record_sleeps_until_first_report() {
+    let directory = directory("announcer-idle");
+    fs::create_dir(&directory).unwrap();
+    let mut announcer = Announcer::new(&directory);
+    announcer.refresh_at = Instant::now();
+    announcer.handle_timeout().await;
+    assert!(!announcer.pause().is_zero());
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn routes_of_previous_speaker_are_withdrawn_by_the_next_announcer() {
+    let directory = directory("announcer-previous");
+    announce(&directory).await;
+    let flag = directory.join("running");
+    let mut new_report = daemon_report(&directory);
+    new_report.settings.speaker = Speaker::Bird {
+        socket: directory.join("bird.ctl"),
+        include: directory.join("bird.conf"),
+    };
+    // The previous speaker rejects all commands of the second announcer.
+    let mut announcer = Announcer::new(&directory);
+    let script = recorded_script(&mut announcer);
+    script.insert_str(0, &format!("[ -e {} ] || exit 1; ", flag.display()));
+    let report = announcer.handle_daemon_report(&new_report).await;
+    let error = report.error.unwrap();
+    assert!(error.contains("bird.ctl"), "{error}");
+    assert_eq!(log(&directory), [""; 0]);
+    drop(announcer);
+    fs::write(&flag, "").unwrap();
+    let mut announcer = Announcer::new(&directory);
+    announcer.handle_timeout().await;
+    announcer.handle_timeout().await;
+    assert_eq!(log(&directory), ["del 192.0.2.1/32", "del 192.0.2.2/32"]);
+    assert!(Record::read(&directory).speakers().previous.is_empty());
+    fs::remove_dir_all(&directory).unwrap();
+}

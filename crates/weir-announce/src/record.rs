@@ -1,0 +1,89 @@
+//! Stores for the next announcer which routes the speakers may be announcing, and how they are controlled. The next
+//! announcer can therefore withdraw the routes before the daemon reports to it.
+//!
+//! There are two files, because an earlier build that takes over reads `announced.json`, and accepts only a list of
+//! addresses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_model::Announce;
+use weir_sys::{read_owned_file, replace_file};
+
+/// File that stores the VIPs that the speaker may be announcing.
+const VIPS: &str = "announced.json";
+/// File that stores [`Speakers`].
+const SPEAKERS: &str = "announced-speakers.json";
+
+/// The settings of the speakers that may be announcing routes. An earlier build does not update them, so they may be
+/// older than the VIPs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Speakers {
+    /// The settings of the speaker that announces the VIPs; `None` = unknown.
+    pub(crate) current: Option<Announce>,
+    /// The speakers of earlier settings that may still be announcing routes.
+    pub(crate) previous: Vec<PreviousRoutes>,
+}
+
+/// Routes that a speaker of earlier settings may still be announcing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PreviousRoutes {
+    pub(crate) settings: Announce,
+    pub(crate) vips: BTreeSet<IpAddr>,
+}
+
+/// The files, and their content.
+#[derive(Debug)]
+pub(crate) struct Record {
+    directory: PathBuf,
+    vips: BTreeSet<IpAddr>,
+    speakers: Speakers,
+}
+
+impl Record {
+    /// Reads the files of a runtime directory. A file that is missing or invalid is empty.
+    pub(crate) fn read(directory: &Path) -> Self {
+        // Read a file only if this process's user owns it, because an unprivileged daemon may be able to write to the
+        // directory.
+        let content = |name: &str| read_owned_file(&directory.join(name)).unwrap_or_default();
+        Self {
+            directory: directory.to_owned(),
+            vips: serde_json::from_slice(&content(VIPS)).unwrap_or_default(),
+            speakers: serde_json::from_slice(&content(SPEAKERS)).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) const fn vips(&self) -> &BTreeSet<IpAddr> {
+        &self.vips
+    }
+
+    pub(crate) const fn speakers(&self) -> &Speakers {
+        &self.speakers
+    }
+
+    /// Writes the VIPs that the speaker may be announcing, if they have changed. Logs errors.
+    pub(crate) fn write_vips(&mut self, vips: BTreeSet<IpAddr>) {
+        if vips != self.vips && self.write(VIPS, &vips) {
+            self.vips = vips;
+        }
+    }
+
+    /// Writes the settings of the speakers, if they have changed. Logs errors.
+    pub(crate) fn write_speakers(&mut self, speakers: Speakers) {
+        if speakers != self.speakers && self.write(SPEAKERS, &speakers) {
+            self.speakers = speakers;
+        }
+    }
+
+    /// Returns whether the file was written.
+    fn write(&self, name: &str, content: &impl Serialize) -> bool {
+        let encoded = serde_json::to_vec(content).map_err(Into::into);
+        let written = encoded.and_then(|text| replace_file(&self.directory.join(name), &text));
+        if let Err(error) = &written {
+            tracing::warn!(%error, name, "failed to record the announced VIPs");
+        }
+        written.is_ok()
+    }
+}

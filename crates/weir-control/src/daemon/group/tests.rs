@@ -1,0 +1,139 @@
+//! Tests the daemon's part of a group. Nothing responds at the address of etcd.
+
+use std::fs;
+use std::path::PathBuf;
+
+use weir_config::{Host, parse};
+
+use super::*;
+
+const CLUSTER: &str =
+    "[cluster]\nname = \"edge\"\nmember = \"lb1\"\netcd = [\"http://127.0.0.1:1\"]\n";
+
+fn desired(text: &str) -> Desired {
+    parse(text, &Host::default()).unwrap().desired
+}
+
+fn vip() -> IpAddr {
+    [192, 0, 2, 10].into()
+}
+
+struct Fixture {
+    directory: PathBuf,
+    group: Group,
+    desired: Desired,
+}
+
+impl Fixture {
+    fn new(name: &str) -> Self {
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("weir-group-{name}-{process}"));
+        fs::create_dir_all(&directory).unwrap();
+        Self {
+            group: Group::new(&directory),
+            desired: desired(&format!("{CLUSTER}[pool.web]\nservers = [\"10.0.0.5\"]\n")),
+            directory,
+        }
+    }
+
+    fn report(&mut self, serves: bool) {
+        let vips = BTreeMap::from([(vip(), serves)]);
+        self.group.report(&self.desired, vips);
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn event(state: State) -> HealthEvent {
+    HealthEvent {
+        pool: "web".to_owned(),
+        server: "10.0.0.5".to_owned(),
+        server_health: Some(ServerHealth::new(state, Duration::ZERO)),
+    }
+}
+
+#[test]
+fn change_of_the_section_ends_verdicts() {
+    let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nagreement = false\n");
+    for next in [None, desired(&changed).cluster] {
+        let mut fixture = Fixture::new(&format!("verdicts-{}", next.is_some()));
+        let group = &mut fixture.group;
+        assert_eq!(group.configure(fixture.desired.cluster.as_ref()), []);
+        group.apply_verdicts(vec![event(State::Up)]);
+        let verdicts = [("web/10.0.0.5".to_owned(), "down for 2 of 3".to_owned())];
+        let down = group.set_verdicts(verdicts.into());
+        assert_eq!(
+            down[0].server_health.as_ref().map(|it| it.state),
+            Some(State::Down)
+        );
+        assert_eq!(group.configure(next.as_ref()), [event(State::Up)]);
+    }
+}
+
+/// A section that is added later uses the results of earlier checks.
+#[test]
+fn results_are_recorded_without_a_group() {
+    let mut fixture = Fixture::new("results");
+    fixture.group.apply_verdicts(vec![event(State::Up)]);
+    fixture.group.configure(fixture.desired.cluster.as_ref());
+    fixture.report(true);
+    assert!(fixture.group.local_state.health.reaches);
+}
+
+#[test]
+fn vip_stays_announced_until_decision() {
+    let mut fixture = Fixture::new("decision");
+    fixture.group.configure(fixture.desired.cluster.as_ref());
+    fixture.report(true);
+    fixture.report(false);
+    assert!(fixture.group.must_announce(vip()));
+    // This decision is older than the report.
+    fixture
+        .group
+        .set_decision(BTreeSet::new(), &BTreeSet::new());
+    assert!(fixture.group.must_announce(vip()));
+    fixture
+        .group
+        .set_decision(BTreeSet::new(), &BTreeSet::from([vip()]));
+    assert!(!fixture.group.must_announce(vip()));
+}
+
+#[test]
+fn held_vip_stays_announced_after_reload_and_crash() {
+    let mut fixture = Fixture::new("held");
+    fixture.group.configure(fixture.desired.cluster.as_ref());
+    fixture.report(true);
+    fixture.report(false);
+    fixture
+        .group
+        .set_decision(BTreeSet::from([vip()]), &BTreeSet::new());
+
+    let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
+    fixture.group.configure(desired(&changed).cluster.as_ref());
+    assert!(fixture.group.must_announce(vip()));
+
+    fixture.group = Group::new(&fixture.directory);
+    fixture.group.configure(fixture.desired.cluster.as_ref());
+    fixture.report(false);
+    assert!(fixture.group.must_announce(vip()));
+
+    // When Weir stops, the announcer withdraws all routes.
+    fixture.group.leave();
+    fixture.group = Group::new(&fixture.directory);
+    assert!(!fixture.group.must_announce(vip()));
+}
+
+#[test]
+fn director_that_cannot_join_its_group_withdraws_vips() {
+    let mut fixture = Fixture::new("cannot-join");
+    let text = CLUSTER.replace("http://", "https://") + "ca = \"/nonexistent\"\n";
+    fixture.group.configure(desired(&text).cluster.as_ref());
+    assert!(fixture.group.error.is_some());
+    fixture.report(true);
+    fixture.report(false);
+    assert!(!fixture.group.must_announce(vip()));
+}
