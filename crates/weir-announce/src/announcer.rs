@@ -15,8 +15,10 @@ use crate::speaker::{self, Driver, Routes};
 
 /// Delay before a failed command is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Delay before the withdrawal of a previous speaker's routes is tried again.
+/// Delay before the withdrawal of a previous speaker's routes is tried again. It doubles with each failure up to
+/// [`PREVIOUS_RETRY_DELAY_MAX`], because an attempt can delay the current speaker.
 const PREVIOUS_RETRY_DELAY: Duration = Duration::from_secs(5);
+const PREVIOUS_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
 /// Interval of [`Driver::refresh`].
 const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 /// Time without a report after which routes from an earlier announcer are withdrawn, if it did not record the settings.
@@ -51,6 +53,8 @@ struct PreviousSpeaker {
     error: Option<String>,
     /// Time of the next attempt; `None` = no attempt has failed.
     retry_at: Option<Instant>,
+    /// Delay after the next failure.
+    retry_delay: Duration,
 }
 
 impl PreviousSpeaker {
@@ -60,6 +64,7 @@ impl PreviousSpeaker {
             driver,
             error: None,
             retry_at: None,
+            retry_delay: PREVIOUS_RETRY_DELAY,
         }
     }
 }
@@ -274,7 +279,8 @@ impl Announcer {
                     tracing::error!(speaker, error, "failed to withdraw routes");
                 }
                 previous.error = Some(error);
-                previous.retry_at = Some(Instant::now() + PREVIOUS_RETRY_DELAY);
+                previous.retry_at = Some(Instant::now() + previous.retry_delay);
+                previous.retry_delay = (previous.retry_delay * 2).min(PREVIOUS_RETRY_DELAY_MAX);
             }
         }
         // Both speakers may be the same program, or read the same file.
@@ -284,17 +290,21 @@ impl Announcer {
     /// Withdraws all routes. Errors are only logged.
     pub(crate) async fn withdraw_all(&mut self) {
         self.decisions = Decisions::default();
-        // The routes that the speaker does not withdraw come last, so each route is tried once.
-        for _ in 0..=self.driver.announced_vips().count() {
-            if self.needs_step() {
-                self.apply_routes().await;
-            }
-        }
         for previous in &mut self.previous {
             previous.retry_at = None;
         }
         while !self.may_use_speaker() {
             self.withdraw_from_previous().await;
+        }
+        let Some(settings) = &self.settings else {
+            return;
+        };
+        // The routes that the speaker does not withdraw come last, so each route is tried once.
+        let vips = self.driver.announced_vips().count();
+        for _ in 0..vips.div_ceil(speaker::step_size(&settings.speaker)) {
+            if self.needs_step() {
+                self.apply_routes().await;
+            }
         }
     }
 

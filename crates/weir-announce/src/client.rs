@@ -14,7 +14,7 @@ use crate::process::SOCKET;
 
 /// Interval at which an unchanged report is sent again.
 const RESEND_INTERVAL: Duration = Duration::from_millis(500);
-/// Time limit for a reply from the announcer, which may wait two seconds for a speaker.
+/// Time limit for a reply from the announcer, which may wait several seconds for a speaker.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the next attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);

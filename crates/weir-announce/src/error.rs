@@ -5,8 +5,13 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-/// Parts of the replies of `gobgp` and `vtysh` if the speaker is not running.
-const NOT_RUNNING_REPLIES: [&str; 2] = ["connection refused", "failed to connect to any daemons"];
+/// Parts of the replies of `gobgp` and `vtysh` if the speaker is not running. `gobgp` 2 and 3 try to connect for one
+/// second, and then report only the deadline.
+const NOT_RUNNING_REPLIES: [&str; 3] = [
+    "connection refused",
+    "context deadline exceeded",
+    "failed to connect to any daemons",
+];
 
 /// An error of the announcer or a speaker.
 #[derive(Debug, thiserror::Error)]

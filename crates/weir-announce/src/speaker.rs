@@ -1,8 +1,8 @@
 //! Drives a BGP speaker: makes it announce a set of routes.
 //!
 //! A change is sent in steps, between which the announcer handles requests, because a slow speaker takes many seconds
-//! for hundreds of routes. Each step withdraws routes first. A route that the speaker rejects does not block the
-//! others.
+//! for hundreds of routes. Each step withdraws routes first. GoBGP and FRR withdraw each route separately, so a route
+//! that they reject does not block the others.
 
 mod bird;
 mod command;
@@ -198,13 +198,15 @@ pub(crate) fn is_same(old: &Speaker, new: &Speaker) -> bool {
     match (old, new) {
         // FRR runs one BGP process without a VRF. A process with another AS number does not have the old statements.
         (Speaker::Frr { command: old, .. }, Speaker::Frr { command: new, .. }) => old == new,
+        // A BIRD at another socket that reads the same file has the right routes.
+        (Speaker::Bird { include: old, .. }, Speaker::Bird { include: new, .. }) => old == new,
         _ => old == new,
     }
 }
 
 /// Maximum number of routes to withdraw, and of routes to announce, in one step. It limits the time of a step if each
 /// route requires a command.
-const fn step_size(speaker: &Speaker) -> usize {
+pub(crate) const fn step_size(speaker: &Speaker) -> usize {
     match speaker {
         Speaker::Bird { .. } | Speaker::Exabgp { .. } => usize::MAX,
         Speaker::Gobgp { .. } => 1,

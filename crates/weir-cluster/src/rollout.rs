@@ -174,7 +174,7 @@ pub(crate) struct Rollout {
     /// configuration, even if the pointer is removed.
     newest: u64,
     publication: Option<Publication>,
-    /// The last record of a stopped rollout that the store has contained.
+    /// The record of the stopped rollout, until the store loses its data.
     stopped: Option<StoppedRollout>,
     /// Directors whose process became absent while applying the configuration, and when the absence was first observed.
     absent: BTreeMap<String, Duration>,
@@ -259,9 +259,6 @@ impl Rollout {
         if let Some(txn) = self.next_publication_write(context) {
             return Step::Write(txn);
         }
-        if let Some(stopped) = context.read_stopped() {
-            self.stopped = Some(stopped);
-        }
         let current = context.read_pointer(&Key::Current);
         let is_authentic = current.as_ref().is_some_and(|it| context.is_authentic(it));
         if let Some(current) = current
@@ -272,10 +269,12 @@ impl Rollout {
         }
         match current {
             Some(current) if current.version >= self.applied.version => {
+                self.stopped = context.read_stopped();
                 if (current.version, &current.digest)
                     == (self.applied.version, &self.applied.digest)
                 {
-                    // An earlier version of Weir wrote the pointer, or another program changed it.
+                    // An earlier version of Weir wrote the pointer, or another program changed it. Directors that
+                    // rejected it have stopped the rollout.
                     if !is_authentic {
                         return self.rewrite(context, None);
                     }
@@ -499,6 +498,7 @@ impl Rollout {
                     context.unchanged(&Key::Current),
                     context.unchanged(&Key::Complete),
                     context.unchanged(&Key::Stopped),
+                    context.unchanged(&Key::Turn),
                 ],
                 writes: vec![context.put(&Key::Complete, current)],
             });

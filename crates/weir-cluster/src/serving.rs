@@ -18,8 +18,8 @@ pub(crate) struct AnnouncedVips {
     candidates: BTreeMap<IpAddr, bool>,
     /// The VIPs that this member announces.
     announced: BTreeSet<IpAddr>,
-    /// VIPs that this member announced before it last joined the group. Each is announced again when it becomes a
-    /// candidate.
+    /// VIPs that this member announces when it joins the group although their services cannot serve. Each is announced
+    /// when it becomes a candidate.
     announced_before: BTreeSet<IpAddr>,
 }
 

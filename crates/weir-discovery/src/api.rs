@@ -78,6 +78,9 @@ impl Membership {
                 pool.name
             ));
         }
+        if pool.sorry.as_ref().is_some_and(is_same) {
+            return Err(format!("{name} is the sorry server of pool {}", pool.name));
+        }
         for (source, list) in self.lists.for_pool(&pool.name) {
             let mut servers = list.members.iter().map(|member| &member.server);
             if source != ListSource::Api && servers.any(is_same) {

@@ -113,12 +113,14 @@ impl Lists {
     }
 
     /// Returns the configuration plus the servers of the lists. If a server occurs more than once, its entry in the
-    /// configuration is used, or else its entry in the first list.
+    /// configuration is used, or else its entry in the first list. A listed sorry server is not added, as in a
+    /// configuration file.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
             let key = |server: &Server| (server.address, server.port);
-            let mut listed: BTreeSet<_> = pool.servers.iter().map(key).collect();
+            let configured_servers = pool.servers.iter().chain(&pool.sorry);
+            let mut listed: BTreeSet<_> = configured_servers.map(key).collect();
             for (_, list) in self.for_pool(&pool.name) {
                 let added = list.members.iter();
                 let added = added.filter(|member| listed.insert(key(&member.server)));

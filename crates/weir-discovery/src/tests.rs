@@ -261,3 +261,27 @@ async fn list_entry_uses_its_check_while_configured() {
     )(&membership));
     fs::remove_dir_all(&root).unwrap();
 }
+
+/// A sorry server is not checked like the servers, so it must not be used as one.
+#[tokio::test]
+async fn listed_sorry_server_is_not_added() {
+    let directory = std::env::temp_dir().join(format!("weir-sorry-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("list");
+    let mut configured = desired(&file);
+    let text = "[pool.q]\nservers = [\"10.0.0.8\"]\nsorry = \"10.0.0.9\"\n";
+    let other = weir_config::parse(text, &weir_config::Host::default()).unwrap();
+    configured.pools[0]
+        .sorry
+        .clone_from(&other.desired.pools[0].sorry);
+    fs::write(&file, "10.0.0.2\n10.0.0.9\n").unwrap();
+    let mut membership = Membership::new(&directory);
+    let lists = membership.read_for_reload(&configured);
+    let all = ["10.0.0.1", "10.0.0.2"];
+    assert_eq!(names(&lists.added_to(&configured)), all);
+    membership.commit(&configured, lists);
+    let keys = serde_json::Map::new();
+    let added = membership.with_server(&configured, &configured.pools[0], "10.0.0.9", keys);
+    assert!(added.unwrap_err().contains("is the sorry server"));
+    fs::remove_dir_all(&directory).unwrap();
+}

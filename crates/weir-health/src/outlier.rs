@@ -209,12 +209,14 @@ impl LatestAnswers {
 impl Watch {
     /// Updates the number of unanswered SYNs from the server's counters.
     fn apply_sample(&mut self, sample: Sample, now: Duration) {
-        // Counters restart at zero when rows are reallocated.
-        let increase =
-            |current: u64, previous: u64| current.checked_sub(previous).unwrap_or(current);
-        let syns = increase(sample.syns, self.last_sample.syns);
-        let answered = increase(sample.answered, self.last_sample.answered);
-        self.last_sample = sample;
+        let last_sample = std::mem::replace(&mut self.last_sample, sample);
+        let (Some(syns), Some(answered)) = (
+            sample.syns.checked_sub(last_sample.syns),
+            sample.answered.checked_sub(last_sample.answered),
+        ) else {
+            // A row was reallocated, or a service of the pool was removed. The remaining counters are not new events.
+            return;
+        };
         if answered > 0 {
             (
                 self.unanswered,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, ProbeRequest, SuspendedServers};
+use weir_health::{Monitor, Outcome, Output, ProbeRequest, State, SuspendedServers};
 use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Returns a monitor with one server, which is checked every [`INTERVAL`].
-fn monitor(probe: Probe) -> Monitor {
+/// Returns a configuration with one server, which is checked every [`INTERVAL`].
+fn desired(probe: Probe, name: &str) -> Desired {
     let mut check = Check::new(probe);
     check.timing = Timing {
         interval: INTERVAL,
@@ -16,13 +16,16 @@ fn monitor(probe: Probe) -> Monitor {
     };
     let mut pool = Pool::new("p");
     let address = [10, 0, 0, 5].into();
-    pool.servers
-        .push(Server::new("10.0.0.5", address, Some(80)));
+    pool.servers.push(Server::new(name, address, Some(80)));
     pool.checks.push(check);
-    let desired = Desired {
+    Desired {
         pools: vec![pool],
         ..Desired::default()
-    };
+    }
+}
+
+fn monitor(probe: Probe) -> Monitor {
+    let desired = desired(probe, "10.0.0.5");
     let mut monitor = Monitor::new(1);
     let start = Duration::from_secs(1000);
     monitor.configure(&desired, &SuspendedServers::default(), &|_, _| None, start);
@@ -123,4 +126,31 @@ fn probes_and_their_lateness_are_counted() {
     let (due, probe) = next_probe(&mut monitor);
     monitor.handle_result(probe.id, Outcome::failed("refused"), due);
     assert_eq!(monitor.last_pass("p", "10.0.0.5"), Some(passed));
+}
+
+/// A reload writes the server's address differently.
+#[test]
+fn state_is_reported_under_the_new_name_of_a_server() {
+    let mut monitor = monitor(Probe::Tcp);
+    let (due, probe) = next_probe(&mut monitor);
+    monitor.handle_result(probe.id, Outcome::passed("ok"), due);
+    while monitor.poll_output().is_some() {}
+    let renamed = desired(Probe::Tcp, "10.0.0.5:80");
+    monitor.configure(&renamed, &SuspendedServers::default(), &|_, _| None, due);
+    let mut reported = Vec::new();
+    while let Some(output) = monitor.poll_output() {
+        if let Output::HealthChanged {
+            server,
+            server_health,
+            ..
+        } = output
+        {
+            reported.push((server, server_health.map(|it| it.state)));
+        }
+    }
+    let expected = [
+        ("10.0.0.5:80".to_owned(), Some(State::Up)),
+        ("10.0.0.5".to_owned(), None),
+    ];
+    assert_eq!(reported, expected);
 }

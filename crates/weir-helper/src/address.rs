@@ -29,6 +29,7 @@ impl Addresses {
             runtime_dir: runtime_dir.to_owned(),
             record: record::read(runtime_dir),
             is_file_outdated: false,
+            reported: BTreeSet::new(),
             configured_addresses: BTreeSet::new(),
         };
         if !adopt {
@@ -226,6 +227,9 @@ impl Addresses {
             }
         }
         for address in kept {
+            if !self.reported.insert((router.name.clone(), address)) {
+                continue;
+            }
             tracing::warn!(
                 router = router.name,
                 interface = link.name,

@@ -118,8 +118,8 @@ fn fix(lost: &[&Entry], desired: &DesiredState, has_template: bool) -> String {
             }
             let name = role.to_string().replace([' ', ':'], "-");
             format!(
-                "printf 'UP=\"{options}\"\\nVIPS=\"{vips}\"\\n' > /etc/weir/real-server/{name}.conf && systemctl \
-                 enable weir-real-server@{name}"
+                "mkdir -p /etc/weir/real-server && printf 'UP=\"{options}\"\\nVIPS=\"{vips}\"\\n' > \
+                 /etc/weir/real-server/{name}.conf && systemctl enable weir-real-server@{name}"
             )
         })
         .collect();
@@ -217,8 +217,9 @@ fn up_arguments(text: &str, root: &Path) -> Vec<String> {
         } else if let Some(path) = line.strip_prefix("EnvironmentFile=") {
             let file = read(&root.join(path.trim_start_matches(['-', '/'])));
             variables.extend(file.lines().filter_map(assignment));
-        } else if let Some((_, arguments)) = line.split_once("real-server up ") {
-            commands.push(arguments.to_owned());
+        } else {
+            let commands_in_line = line.split("real-server up ").skip(1);
+            commands.extend(commands_in_line.map(str::to_owned));
         }
     }
     for command in &mut commands {

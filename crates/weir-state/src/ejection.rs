@@ -123,7 +123,7 @@ impl Ejections {
         explain: &dyn Fn(&str, &str, &mut Ejection),
         now: Duration,
     ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
-        let (mut observed_groups, mut changed) = (HashSet::new(), BTreeSet::new());
+        let (mut observed, mut changed) = (HashSet::new(), BTreeSet::new());
         let mut events = Vec::new();
         for pool_samples in pools {
             let (pool, service) = (pool_samples.pool, pool_samples.service);
@@ -133,7 +133,7 @@ impl Ejections {
                 continue;
             }
             let group = service.unwrap_or(name);
-            observed_groups.insert(group);
+            observed.insert((name, service));
             let samples = pool_samples.samples.iter();
             let up: Vec<(&str, Sample)> = samples
                 .filter(|(server, _)| !is_down(name, server, service))
@@ -160,12 +160,17 @@ impl Ejections {
                 events.push(event);
             }
         }
+        let groups: HashSet<&str> = observed
+            .iter()
+            .map(|(pool, service)| service.unwrap_or(pool))
+            .collect();
         let source_ejections = self.source(source);
         source_ejections
             .outliers
-            .retain(|group| observed_groups.contains(group));
+            .retain(|group| groups.contains(group));
+        // The service may have changed its pool.
         source_ejections.ejected.retain(|server, _| {
-            let is_kept = observed_groups.contains(server.group());
+            let is_kept = observed.contains(&(server.pool.as_str(), server.service.as_deref()));
             if !is_kept {
                 changed.insert(server.pool.clone());
             }

@@ -37,11 +37,6 @@ impl PoolState {
             Self::Down => "no server is usable",
         }
     }
-
-    /// Returns whether clients are served, given whether a sorry server is usable.
-    pub const fn serves(self, has_sorry: bool) -> bool {
-        has_sorry || !matches!(self, Self::Down)
-    }
 }
 
 /// A change to a pool's state.
@@ -70,8 +65,8 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Pools {
     /// Stored because the quorum has hysteresis. Only [`PoolMode::BelowQuorum`] is persisted.
     pub(crate) pool_modes: BTreeMap<String, PoolMode>,
-    /// For each pool whose state has been determined since the daemon started: the state, and whether a sorry server is
-    /// usable.
+    /// For each pool whose state has been determined since the daemon started: the state, and whether clients are
+    /// served.
     states: BTreeMap<String, (PoolState, bool)>,
     changes: Vec<PoolChange>,
 }
@@ -93,25 +88,23 @@ impl Pools {
             PoolMode::Normal if has_weight => PoolState::Up,
             PoolMode::Normal => PoolState::Down,
         };
-        let to = (state, has_sorry);
+        let to = (state, has_weight || has_sorry);
         let previous = self.states.insert(pool.to_owned(), to);
         // The first state after startup is a change only if the mode differs from the persisted mode.
-        let from = previous.or_else(|| (mode != before).then_some((PoolState::Up, has_sorry)));
+        let from = previous.or_else(|| (mode != before).then_some((PoolState::Up, true)));
         if let Some(from) = from.filter(|from| *from != to) {
-            let serves = |(state, sorry): (PoolState, bool)| state.serves(sorry);
             self.changes.push(PoolChange {
                 pool: pool.to_owned(),
                 from: from.0,
                 to: to.0,
-                serves: (serves(from), serves(to)),
+                serves: (from.1, to.1),
             });
         }
     }
 
     /// Returns whether clients of a pool are served; `None` = this has not been determined since the daemon started.
     pub(crate) fn serves(&self, pool: &str) -> Option<bool> {
-        let (state, has_sorry) = self.states.get(pool)?;
-        Some(state.serves(*has_sorry))
+        self.states.get(pool).map(|(_, serves)| *serves)
     }
 
     /// Returns the parts of a pool's state that [`Self::set`] can change.
@@ -151,25 +144,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_has_name_cause_and_serving_flag() {
-        for (state, name, cause, serves) in [
-            (PoolState::Up, "up", "enough servers are up", true),
+    fn each_state_has_name_and_cause() {
+        for (state, name, cause) in [
+            (PoolState::Up, "up", "enough servers are up"),
             (
                 PoolState::Panic,
                 "panic",
                 "too many servers are down: all are used",
-                true,
             ),
             (
                 PoolState::BelowQuorum,
                 "below quorum",
                 "the usable weight is below the quorum",
-                true,
             ),
-            (PoolState::Down, "down", "no server is usable", false),
+            (PoolState::Down, "down", "no server is usable"),
         ] {
             assert_eq!((state.as_str(), state.cause()), (name, cause));
-            assert_eq!((state.serves(false), state.serves(true)), (serves, true));
         }
     }
 
@@ -205,12 +195,16 @@ mod tests {
         assert_eq!(
             changes(&[
                 (PoolMode::Panic, true, false),
+                (PoolMode::BelowQuorum, true, false),
                 (PoolMode::BelowQuorum, false, false),
+                (PoolMode::BelowQuorum, false, true),
                 down
             ]),
             [
                 (Up, Panic, (true, true)),
                 (Panic, BelowQuorum, (true, true)),
+                (BelowQuorum, BelowQuorum, (true, false)),
+                (BelowQuorum, BelowQuorum, (false, true)),
                 (BelowQuorum, Down, (true, false))
             ]
         );

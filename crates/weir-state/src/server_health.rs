@@ -49,13 +49,16 @@ impl HealthStates {
         records
     }
 
-    /// Removes servers that are not in any pool.
+    /// Removes servers that are not in any pool, or have no checks any more.
     pub(crate) fn retain(&mut self, pools: &BTreeMap<&str, &Pool>) {
         self.0.retain(|pool, servers| {
             let pool = pools.get(pool.as_str());
             let names: HashSet<&str> = pool
                 .iter()
-                .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
+                .flat_map(|pool| {
+                    let servers = pool.servers.iter().chain(&pool.sorry);
+                    servers.filter(|server| is_checked(pool, server))
+                })
                 .map(|server| server.name.as_str())
                 .collect();
             servers.retain(|server, _| names.contains(server.as_str()));

@@ -226,6 +226,11 @@ impl Instance {
         }
     }
 
+    /// Returns whether this router is active, or will continue to be.
+    pub(crate) const fn counts_as_active(&self) -> bool {
+        matches!(self.state, State::Active) || self.previous_last_sent.is_some()
+    }
+
     /// Returns when the last advertisement was sent.
     pub const fn last_sent(&self) -> Duration {
         self.last_sent

@@ -203,6 +203,7 @@ impl Router {
         if let Some((instance, _)) = self.instances.get_mut(index) {
             instance.continue_from(last_sent);
         }
+        self.share_weights();
     }
 
     /// See [`Instance::handle_source`].
@@ -383,9 +384,8 @@ impl Router {
                 continue;
             };
             let weights = groups.entry(group.clone()).or_default();
-            let is_active = instance.state() == State::Active;
             for (tracked, state) in instance.tracked() {
-                let weight = tracked.effect.weight(state, is_active);
+                let weight = tracked.effect.weight(state, instance.counts_as_active());
                 let lowest = weights.entry(tracked.identity.clone()).or_insert(weight);
                 *lowest = weight.min(*lowest);
             }

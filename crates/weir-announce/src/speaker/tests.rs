@@ -253,7 +253,8 @@ async fn speaker_that_is_not_running_has_no_routes() {
         command: vec!["/nonexistent".to_owned()],
     };
     let refused = gobgp("echo 'dial tcp 127.0.0.1:50051: connect: connection refused'; exit 1");
-    for speaker in [bird, exabgp, absent, refused.speaker] {
+    let silent = gobgp("echo 'context deadline exceeded'; exit 1");
+    for speaker in [bird, exabgp, absent, refused.speaker, silent.speaker] {
         let settings = Announce {
             speaker,
             ..settings()
@@ -278,18 +279,14 @@ fn speaker_with_other_path_or_command_is_another_speaker() {
     };
     assert!(is_same(&frr("vtysh", 65001), &frr("vtysh", 65002)));
     assert!(!is_same(&frr("vtysh", 65001), &frr("/opt/vtysh", 65001)));
-    let bird = |include: &str| Speaker::Bird {
-        socket: PathBuf::from("/run/bird/bird.ctl"),
+    let bird = |socket: &str, include: &str| Speaker::Bird {
+        socket: PathBuf::from(socket),
         include: PathBuf::from(include),
     };
-    assert!(is_same(
-        &bird("/run/bird/weir.conf"),
-        &bird("/run/bird/weir.conf")
-    ));
-    assert!(!is_same(
-        &bird("/run/bird/weir.conf"),
-        &bird("/run/bird/weir-a.conf")
-    ));
+    let current = bird("/run/bird/bird.ctl", "/run/bird/weir.conf");
+    let moved = bird("/var/run/bird/bird.ctl", "/run/bird/weir.conf");
+    let other = bird("/run/bird/bird.ctl", "/run/bird/weir-a.conf");
+    assert!(is_same(&current, &moved) && !is_same(&current, &other));
 }
 
 #[test]

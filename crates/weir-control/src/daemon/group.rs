@@ -151,7 +151,7 @@ impl Group {
         self.error = None;
         match config {
             Some(config) => self.join(config),
-            None => self.set_held_vips(BTreeSet::new()),
+            None => self.forget_held_vips(),
         }
         events
     }
@@ -170,7 +170,7 @@ impl Group {
             Err(error) => {
                 tracing::error!(error, "failed to join the group");
                 self.error = Some(error);
-                self.set_held_vips(BTreeSet::new());
+                self.forget_held_vips();
             }
         }
     }
@@ -217,7 +217,12 @@ impl Group {
     /// Leaves the group when the daemon stops, and the announcer withdraws all routes.
     pub(super) fn leave(&mut self) {
         self.stop("the daemon is stopping");
-        self.set_held_vips(BTreeSet::new());
+        self.forget_held_vips();
+    }
+
+    fn forget_held_vips(&mut self) {
+        self.kept_vips.clear();
+        self.record_held_vips(BTreeSet::new());
     }
 
     /// Waits for an event. Cancel-safe.
@@ -430,16 +435,13 @@ impl Group {
     }
 
     /// Handles the state machine's decision. VIPs about which it has not decided stay announced.
-    pub(super) fn set_decision(&mut self, held: BTreeSet<IpAddr>, withdrawn: &BTreeSet<IpAddr>) {
-        let undecided = self.kept_vips.iter().filter(|vip| !withdrawn.contains(vip));
-        let kept_vips = undecided.chain(&held).copied().collect();
-        self.set_held_vips(held);
-        self.kept_vips = kept_vips;
+    pub(super) fn set_decision(&mut self, held: &BTreeSet<IpAddr>, withdrawn: &BTreeSet<IpAddr>) {
+        self.kept_vips.retain(|vip| !withdrawn.contains(vip));
+        self.kept_vips.extend(held);
     }
 
-    /// Replaces the VIPs that stay announced, here and in the record.
-    fn set_held_vips(&mut self, held_vips: BTreeSet<IpAddr>) {
-        self.kept_vips.clone_from(&held_vips);
+    /// Records the VIPs that stay announced, for a daemon that starts after a crash.
+    pub(super) fn record_held_vips(&mut self, held_vips: BTreeSet<IpAddr>) {
         if self.record.held_vips != held_vips {
             self.record.held_vips = held_vips;
             self.save();
@@ -448,7 +450,7 @@ impl Group {
 
     /// Returns whether the VIP must stay announced although its services cannot serve.
     pub(super) fn must_announce(&self, vip: IpAddr) -> bool {
-        self.kept_vips.contains(&vip)
+        self.driver.is_some() && self.kept_vips.contains(&vip)
     }
 
     /// Applies the group's verdicts to the results of this director's checks. Records the results even without a group,

@@ -84,19 +84,20 @@ const fn sample(outcomes: &OutcomeCounters) -> Sample {
     }
 }
 
-/// Returns a description of the failures since the last success.
+/// Returns a description of the failures since the last success. The sums decrease when a service is removed.
 fn reason(now: &OutcomeCounters, before: &OutcomeCounters) -> String {
     let kinds = [
         (
-            now.connect_failures - before.connect_failures,
+            now.connect_failures.saturating_sub(before.connect_failures),
             "connection failures",
         ),
         (
-            now.response_failures - before.response_failures,
+            now.response_failures
+                .saturating_sub(before.response_failures),
             "without a complete response",
         ),
         (
-            now.error_statuses - before.error_statuses,
+            now.error_statuses.saturating_sub(before.error_statuses),
             "with status 5xx",
         ),
     ];

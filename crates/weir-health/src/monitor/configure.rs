@@ -286,9 +286,13 @@ impl Monitor {
         for index in 0..self.pools.len() {
             let keys: Vec<ServerKey> = self.pools[index].servers.keys().copied().collect();
             for key in keys {
+                let current = self.pools[index].servers.get(&key);
+                let name = current.map(|server| &server.name);
+                // A server whose address is written differently is reported under its new name.
                 let before = previous_pools
                     .get(&self.pools[index].name)
-                    .and_then(|pool| pool.servers.get(&key));
+                    .and_then(|pool| pool.servers.get(&key))
+                    .filter(|before| Some(&before.name) == name);
                 let reported = self.review(index, key, now, before.is_none());
                 let server_health = self.pools[index]
                     .servers

@@ -291,3 +291,20 @@ fn reset_and_retain_discard_only_selected_history() {
     assert_eq!(ejections(&|it| it.retain(|_| false)), 0);
     assert_eq!(ejections(&|it| it.retain(|group| group == "web")), 1);
 }
+
+/// The counters of a removed service no longer count.
+#[test]
+fn decreased_counters_are_not_unanswered_requests() {
+    let mut outliers = Outliers::default();
+    let mut observe = |second: u64, samples: [(u64, u64); 2]| {
+        let [a, b] = samples.map(|(syns, answered)| Sample { syns, answered });
+        let now = Duration::from_secs(second);
+        outliers.observe("web", 50, &[("a", a), ("b", b)], now)
+    };
+    observe(1, [(0, 0), (0, 0)]);
+    observe(2, [(900, 900), (900, 900)]);
+    for second in 3..12 {
+        let changes = observe(second, [(900 + second, 900 + second), (500, 400)]);
+        assert!(changes.is_empty(), "{changes:?}");
+    }
+}

@@ -23,7 +23,7 @@ struct Root(PathBuf);
 impl Root {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("weir-boot-{name}-{}", std::process::id()));
-        fs::create_dir_all(root.join("etc/weir/real-server")).unwrap();
+        fs::create_dir_all(&root).unwrap();
         Self(root)
     }
 
@@ -220,6 +220,7 @@ fn without_the_unit_any_boot_script_can_call_up() {
     );
     let commands = command.replace(" && ", " >/dev/null 2>&1 || echo $?\n");
     for (path, text) in [
+        ("etc/rc.local", format!("{command}\n")),
         ("etc/rc.local", format!("#!/bin/sh\n{commands}; exit 0\n")),
         (
             "etc/systemd/system/vips.service",

@@ -491,6 +491,55 @@ fn ejection_of_a_server_that_goes_down_ends_without_a_trial() {
     assert_eq!(states.ejected(), BTreeSet::new());
 }
 
+/// A service moves to another pool and back.
+#[test]
+fn ejection_ends_when_the_service_changes_its_pool() {
+    let (pool, mut other) = (pool(), pool());
+    "other".clone_into(&mut other.name);
+    let mut states = ServerStates::default();
+    states.handle_health(vec![
+        event(FIRST, server_health(State::Up)),
+        event(SECOND, server_health(State::Up)),
+    ]);
+    eject(&mut states, &pool, Some("web"));
+    assert_eq!(effective(&states, &pool, Some("web")), [0, 2]);
+    eject(&mut states, &other, Some("web"));
+    assert_eq!(effective(&states, &pool, Some("web")), [4, 2]);
+    let ejected = states.ejected();
+    assert!(ejected.iter().all(|it| it.pool == "other"), "{ejected:?}");
+}
+
+#[test]
+fn result_of_a_check_that_no_longer_exists_is_forgotten() {
+    let mut states = ServerStates::default();
+    states.handle_health(vec![event(FIRST, server_health(State::Down))]);
+    let mut next = ServerStates::default();
+    next.adopt(states.saved_servers(), true);
+    let mut pool = pool();
+    pool.checks.clear();
+    next.handle_configuration(std::iter::once(&pool));
+    assert_eq!(next.server_health("p", FIRST), None);
+}
+
+#[test]
+fn pool_below_its_quorum_serves_only_with_a_usable_server() {
+    let mut pool = pool();
+    pool.health.quorum = 5;
+    let mut states = ServerStates::default();
+    for (first, second, serves) in [
+        (State::Up, State::Up, true),
+        (State::Down, State::Up, true),
+        (State::Down, State::Down, false),
+    ] {
+        states.handle_health(vec![
+            event(FIRST, server_health(first)),
+            event(SECOND, server_health(second)),
+        ]);
+        states.update_pool(&pool);
+        assert_eq!(states.serves("p"), serves, "{first:?} {second:?}");
+    }
+}
+
 #[test]
 fn ejected_server_returns_on_trial() {
     let pool = pool();

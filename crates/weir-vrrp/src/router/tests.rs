@@ -337,18 +337,20 @@ fn bonus_without_result_counts_in_active_group() {
         ..config(name, vrid, 100)
     };
     let configs = vec![
-        config_with("a", 1, vec![script]),
-        config_with("b", 2, Vec::new()),
+        config_with("a", 1, Vec::new()),
+        config_with("b", 2, vec![script]),
     ];
     let mut router = Router::new(configs, SECOND);
-    for index in 0..2 {
-        router.continue_from(index, SECOND);
-        router.handle_source(index, Some(SOURCE), SECOND);
-    }
     let priorities = |router: &Router| -> Vec<u8> {
         let instances = router.instances();
         instances.map(|(it, _)| it.priority()).collect()
     };
+    (0..2).for_each(|index| router.continue_from(index, SECOND));
+    // This router sends its first advertisement before the other one is active.
+    assert_eq!(priorities(&router)[0], 120);
+    for index in 0..2 {
+        router.handle_source(index, Some(SOURCE), SECOND);
+    }
     assert_eq!(states(&router), [State::Active; 2]);
     assert_eq!(priorities(&router), [120; 2]);
     receive(&mut router, 2, 200, SECOND).unwrap();

@@ -70,8 +70,10 @@ impl<P: Plane> Director<P> {
                 self.group.finish_publish(request, result);
             }
             Output::Decided { held, withdrawn } => {
-                self.group.set_decision(held, &withdrawn);
+                self.group.set_decision(&held, &withdrawn);
+                // Withdraw first, because writing the record of a large group takes time.
                 self.announce();
+                self.group.record_held_vips(held);
             }
             Output::Verdicts(verdicts) => {
                 let events = self.group.set_verdicts(verdicts);

@@ -38,7 +38,7 @@ pub(super) struct Record {
     /// Name of the group to which the shared entries apply.
     pub(super) group: String,
     pub(super) shared: SharedState,
-    /// VIPs that stay announced although their services cannot serve.
+    /// VIPs that stay announced although their services cannot serve. Read only from the runtime directory.
     pub(super) held_vips: BTreeSet<IpAddr>,
 }
 
@@ -48,12 +48,18 @@ impl Record {
     }
 
     fn read_from(runtime_dir: &Path, state_dir: Option<&Path>) -> Self {
-        let directories = [state_dir, Some(runtime_dir)];
-        let copies = directories.into_iter().flatten().filter_map(|directory| {
+        let read = |directory: &Path| {
             let text = read_owned_file(&directory.join(FILE)).ok()?;
             serde_json::from_slice::<Self>(&text).ok()
-        });
-        copies.max_by_key(|copy| copy.number).unwrap_or_default()
+        };
+        let (runtime, state) = (read(runtime_dir), state_dir.and_then(read));
+        // Routes do not survive a reboot.
+        let held_vips = runtime.as_ref().map(|it| it.held_vips.clone());
+        let copies = [state, runtime].into_iter().flatten();
+        Self {
+            held_vips: held_vips.unwrap_or_default(),
+            ..copies.max_by_key(|copy| copy.number).unwrap_or_default()
+        }
     }
 }
 
@@ -319,9 +325,13 @@ mod tests {
             });
             store.save(&mut record);
         }
+        record.held_vips = BTreeSet::from([[192, 0, 2, 10].into()]);
+        store.save(&mut record);
         assert_eq!(Record::read_from(&runtime, Some(&state)), record);
         drop(store);
         std::fs::remove_dir_all(&runtime).unwrap();
+        // The routes are lost too.
+        record.held_vips.clear();
         assert_eq!(Record::read_from(&runtime, Some(&state)), record);
         assert_eq!(Record::read_from(&runtime, None), Record::default());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -40,6 +40,12 @@ impl Fixture {
         let vips = BTreeMap::from([(vip(), serves)]);
         self.group.report(&self.desired, vips);
     }
+
+    fn decide(&mut self, held: &[IpAddr], withdrawn: &[IpAddr]) {
+        let [held, withdrawn] = [held, withdrawn].map(|vips| vips.iter().copied().collect());
+        self.group.set_decision(&held, &withdrawn);
+        self.group.record_held_vips(held);
+    }
 }
 
 impl Drop for Fixture {
@@ -92,13 +98,9 @@ fn vip_stays_announced_until_decision() {
     fixture.report(false);
     assert!(fixture.group.must_announce(vip()));
     // This decision is older than the report.
-    fixture
-        .group
-        .set_decision(BTreeSet::new(), &BTreeSet::new());
+    fixture.decide(&[], &[]);
     assert!(fixture.group.must_announce(vip()));
-    fixture
-        .group
-        .set_decision(BTreeSet::new(), &BTreeSet::from([vip()]));
+    fixture.decide(&[], &[vip()]);
     assert!(!fixture.group.must_announce(vip()));
 }
 
@@ -108,9 +110,7 @@ fn held_vip_stays_announced_after_reload_and_crash() {
     fixture.group.configure(fixture.desired.cluster.as_ref());
     fixture.report(true);
     fixture.report(false);
-    fixture
-        .group
-        .set_decision(BTreeSet::from([vip()]), &BTreeSet::new());
+    fixture.decide(&[vip()], &[]);
 
     let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
     fixture.group.configure(desired(&changed).cluster.as_ref());
@@ -121,9 +121,16 @@ fn held_vip_stays_announced_after_reload_and_crash() {
     fixture.report(false);
     assert!(fixture.group.must_announce(vip()));
 
+    fixture.group = Group::new(&fixture.directory);
+    fixture.group.configure(None);
+    fixture.report(false);
+    assert!(!fixture.group.must_announce(vip()));
+
     // When Weir stops, the announcer withdraws all routes.
+    fixture.group.configure(fixture.desired.cluster.as_ref());
     fixture.group.leave();
     fixture.group = Group::new(&fixture.directory);
+    fixture.group.configure(fixture.desired.cluster.as_ref());
     assert!(!fixture.group.must_announce(vip()));
 }
 
