@@ -173,8 +173,9 @@ fn abandoned_requests_are_aborted_at_the_server() {
             client
         };
         let clients: Vec<Client> = (0..CLIENTS).map(|_| fetch()).collect();
+        // Late requests of the clients that have closed their connections can be among them.
         wait_until("all requests are at the server", || {
-            origin.requests() == requests_before + CLIENTS as u64
+            origin.requests() >= requests_before + CLIENTS as u64
         });
         drop(clients);
         wait_until("no request is open at the server", || {
