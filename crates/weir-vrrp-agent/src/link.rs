@@ -134,64 +134,25 @@ fn is_virtual(router: &VirtualRouter, ip: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use weir_model::{Accept, Network as Prefix, Notify, RouterAnnouncements};
-
+pub(crate) mod tests {
     use super::*;
 
-    fn ip(text: &str) -> IpAddr {
+    pub(crate) fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
-    fn router(name: &str, priority: u8, vip: &str) -> VirtualRouter {
-        let address = ip(vip);
-        let prefix = if address.is_ipv4() { 32 } else { 128 };
-        VirtualRouter {
-            name: name.to_owned(),
-            interface: Some("eth0".to_owned()),
-            router_id: 51,
-            priority,
-            version: 3,
-            advert_interval: Duration::from_secs(1),
-            addresses: vec![Prefix { address, prefix }],
-            excluded_addresses: Vec::new(),
-            other_interfaces: Vec::new(),
-            preempt: true,
-            preempt_delay: Duration::ZERO,
-            source: None,
-            peers: Vec::new(),
-            unicast_ttl: None,
-            unicast_min_ttl: None,
-            group: None,
-            track: Vec::new(),
-            notify: Notify::default(),
-            start_delay: Duration::ZERO,
-            down_adverts: 3,
-            pseudo_header: true,
-            virtual_mac: false,
-            track_interface: true,
-            announcements: RouterAnnouncements {
-                repeat: 1,
-                second_announcement_delay: Duration::ZERO,
-                refresh: Duration::ZERO,
-                refresh_repeat: 1,
-            },
-            password: None,
-            hmac: None,
-            routes: Vec::new(),
-            rules: Vec::new(),
-            accept: Accept::All,
-        }
+    /// Returns the virtual router in `keys`, which is on `eth0`.
+    pub(crate) fn router(keys: &str) -> VirtualRouter {
+        let text =
+            format!("[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\n{keys}\n");
+        let desired = weir_helper::parse(&text, &weir_helper::Environment).unwrap();
+        desired.vrrp.into_iter().next().unwrap()
     }
 
-    /// Returns a network with the interface `eth0`, which has these addresses in the order in which the kernel lists
-    /// them.
-    fn network(addresses: &[&str]) -> Network {
-        let link = Link {
-            index: 2,
-            name: "eth0".to_owned(),
+    pub(crate) fn link(index: u32, name: &str) -> Link {
+        Link {
+            index,
+            name: name.to_owned(),
             kind: None,
             mac: None,
             mtu: 1500,
@@ -201,9 +162,12 @@ mod tests {
             master: None,
             lower: None,
             vlan: None,
-        };
-        let address = |text: &&str| Address {
-            ifindex: 2,
+        }
+    }
+
+    pub(crate) fn address(ifindex: u32, text: &str) -> Address {
+        Address {
+            ifindex,
             ip: ip(text),
             prefix: 24,
             label: None,
@@ -211,10 +175,21 @@ mod tests {
             duplicate: false,
             destination_only: false,
             handed_over: false,
-        };
+        }
+    }
+
+    fn router_with(priority: u8, vip: &str) -> VirtualRouter {
+        router(&format!(
+            "version = 3\npriority = {priority}\naddresses = [\"{vip}\"]"
+        ))
+    }
+
+    /// Returns a network with the interface `eth0`, which has these addresses in the order in which the kernel lists
+    /// them.
+    fn network(addresses: &[&str]) -> Network {
         Network {
-            links: vec![link],
-            addresses: addresses.iter().map(address).collect(),
+            links: vec![link(2, "eth0")],
+            addresses: addresses.iter().map(|text| address(2, text)).collect(),
         }
     }
 
@@ -233,7 +208,7 @@ mod tests {
             ("fe80::a1", "fe80::a2", "fe80::1"),
             ("10.0.0.10", "10.0.0.11", "10.0.0.3"),
         ] {
-            let routers = [router("r1", 150, first), router("r2", 150, second)];
+            let routers = [router_with(150, first), router_with(150, second)];
             let all = network(&[second, first, own]);
             let virtual_only = network(&[first, second]);
             for router in &routers {
@@ -245,10 +220,7 @@ mod tests {
 
     #[test]
     fn addresses_of_an_owner_are_suitable_sources() {
-        let routers = [
-            router("owner", 255, "10.0.0.3"),
-            router("other", 100, "10.0.0.10"),
-        ];
+        let routers = [router_with(255, "10.0.0.3"), router_with(100, "10.0.0.10")];
         let network = network(&["10.0.0.10", "10.0.0.3"]);
         for router in &routers {
             assert_eq!(source(&network, router, &routers), Some(ip("10.0.0.3")));
@@ -257,7 +229,7 @@ mod tests {
 
     #[test]
     fn configured_source_is_used() {
-        let mut router = router("r1", 150, "10.0.0.10");
+        let mut router = router_with(150, "10.0.0.10");
         router.source = Some(ip("10.0.0.4"));
         let routers = [router];
         let network = network(&["10.0.0.3", "10.0.0.4"]);
@@ -266,7 +238,7 @@ mod tests {
 
     #[test]
     fn source_changes_only_when_it_is_removed() {
-        let routers = [router("r1", 150, "fe80::a1")];
+        let routers = [router_with(150, "fe80::a1")];
         let source = |addresses: &[&str], previous: &str| {
             let network = network(addresses);
             let attachment = network.attachment(&routers[0], &routers, Some(ip(previous)));

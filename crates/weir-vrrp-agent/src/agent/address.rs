@@ -264,53 +264,15 @@ fn missing_addresses(network: &Network, router: &VirtualRouter, own: Option<u32>
 
 #[cfg(test)]
 mod tests {
-    use weir_netlink::{Address, Link};
-
     use super::*;
+    use crate::link::tests::{self as fixture, address, ip, link};
 
     const VIP: &str = "10.0.0.10";
     const OTHER: &str = "10.9.0.10";
     const NONE: [IpAddr; 0] = [];
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
     fn router(extra: &str) -> VirtualRouter {
-        let text = format!(
-            "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"{VIP}/24\"]\n{extra}\n"
-        );
-        let desired = weir_helper::parse(&text, &weir_helper::Environment).unwrap();
-        desired.vrrp.into_iter().next().unwrap()
-    }
-
-    fn link(index: u32, name: &str) -> Link {
-        Link {
-            index,
-            name: name.to_owned(),
-            kind: None,
-            mac: None,
-            mtu: 1500,
-            up: true,
-            carrier: true,
-            loopback: false,
-            master: None,
-            lower: None,
-            vlan: None,
-        }
-    }
-
-    fn address(ifindex: u32, text: &str) -> Address {
-        Address {
-            ifindex,
-            ip: ip(text),
-            prefix: 24,
-            label: None,
-            tentative: false,
-            duplicate: false,
-            destination_only: false,
-            handed_over: false,
-        }
+        fixture::router(&format!("addresses = [\"{VIP}/24\"]\n{extra}"))
     }
 
     #[test]
