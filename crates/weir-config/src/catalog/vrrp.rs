@@ -191,7 +191,7 @@ pub(crate) static VRRP: Section = Section {
             "garp_repeat",
             integer((1, 100)),
             Default("5"),
-            "Announcements per address at a takeover: gratuitous ARP, or unsolicited neighbour advertisements.",
+            "Announcements (gratuitous ARP, unsolicited NA) of an address at a takeover, or when it is added again.",
             "garp_repeat = 3",
         )
         .known_as(&["garp_master_repeat"]),
