@@ -39,10 +39,12 @@ wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
 openssl                          | openssl        | creates certificates in the tests, and is a TLS peer
 bird                             | bird2          | peer: the BGP speaker that [announce] controls
+exabgp                           | python3-exabgp | peer: another BGP speaker that [announce] controls
+gobgpd                           | gobgpd         | peer: another BGP speaker that [announce] controls
 etcd                             | etcd-server    | peer: the store of [cluster]
 etcdctl                          | etcd-client    | client of etcd in the tests
 keepalived                       | keepalived     | peer: its configuration check, compared with weir import
-/usr/lib/frr/vrrpd               | frr            | peer: VRRP by FRR
+/usr/lib/frr/vrrpd               | frr            | peer: VRRP by FRR, and a BGP speaker that [announce] controls
 corosync                         | corosync       | the cluster of clustered-rest --pacemaker
 pacemakerd                       | pacemaker      | the cluster of clustered-rest --pacemaker
 cibadmin                         | pacemaker-cli-utils | configures that cluster

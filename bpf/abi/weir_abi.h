@@ -706,7 +706,7 @@ struct weir_latency_ring {
  */
 #define WEIR_COST_STALE_NS 1000000000
 struct weir_cost {
-	__u32 share;      /* weight per latency, relative to the best server's WEIR_COST_SHARE_MAX; 0 = unknown */
+	__u32 share;      /* weight / latency^1.5, relative to WEIR_COST_SHARE_MAX for the best server; 0 = unknown */
 	__u32 latency_us; /* the estimate from which `share` was computed */
 };
 #define WEIR_COST_SHARE_MAX 65535

@@ -1,6 +1,8 @@
 //! The announcer's state: passes the routes of [`Decisions`] to the speaker, in steps, and withdraws the routes of the
 //! speakers that earlier settings specified.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +26,9 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 /// Time without a report after which routes from an earlier announcer are withdrawn, if it did not record the settings.
 /// The limit is long because the daemon may still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Number of consecutive steps at a stop that find no running speaker, after which the other routes are not tried: each
+/// step can take a second.
+const NOT_RUNNING_MAX: usize = 3;
 /// Maximum time until the next call of [`Announcer::handle_timeout`].
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -91,8 +96,10 @@ impl Announcer {
             .map_or(START_TIMEOUT, |it| it.withdraw_after);
         let vips = || record.vips().iter().copied();
         let previous = record.speakers().previous.iter().cloned();
+        let mut decisions = Decisions::new(vips(), limit, current_times());
+        decisions.restore_since(&record.speakers().since);
         Self {
-            decisions: Decisions::new(vips(), limit, current_times()),
+            decisions,
             driver: Driver::new(vips()),
             previous: previous
                 .map(|it| PreviousSpeaker::new(it.settings, Driver::new(it.vips)))
@@ -217,10 +224,11 @@ impl Announcer {
         }
     }
 
-    /// Passes the next routes to the speaker. A failed command is retried after [`RETRY_DELAY`].
-    async fn apply_routes(&mut self) {
+    /// Passes the next routes to the speaker. A failed command is retried after [`RETRY_DELAY`]. Returns false if the
+    /// speaker is not running.
+    async fn apply_routes(&mut self) -> bool {
         let (Some(settings), Some(routes)) = (self.settings.clone(), self.routes()) else {
-            return;
+            return true;
         };
         // Record the VIPs before the command, because routes that are not recorded would never be withdrawn.
         let vips = self.driver.announced_vips();
@@ -241,15 +249,19 @@ impl Announcer {
                 self.retry_at = None;
                 if !self.driver.needs_step(&routes) {
                     self.record.write_vips(routes.keys().copied().collect());
+                    self.record_speakers();
                 }
+                true
             }
             Err(error) => {
+                let is_running = !error.is_not_running();
                 let error = error.to_string();
                 if self.error.as_ref() != Some(&error) {
                     tracing::error!(%error, "failed to announce VIPs");
                 }
                 self.error = Some(error);
                 self.retry_at = Some(Instant::now() + RETRY_DELAY);
+                is_running
             }
         }
     }
@@ -263,7 +275,16 @@ impl Announcer {
         else {
             return;
         };
-        match previous.driver.retire(&previous.settings).await {
+        let vips: BTreeSet<IpAddr> = previous.driver.announced_vips().collect();
+        let current = self.settings.as_ref().map(|it| (it, &self.driver));
+        let result = previous.driver.retire(&previous.settings, current).await;
+        // After a failed attempt, the current speaker may already announce the routes, and both speakers may be the
+        // same program.
+        if previous.retry_at.is_some() {
+            let remaining = previous.driver.announced_vips().collect();
+            self.driver.resend(vips.difference(&remaining).copied());
+        }
+        match result {
             Ok(false) => return,
             Ok(true) => {
                 let speaker = previous.settings.speaker.as_str();
@@ -287,7 +308,15 @@ impl Announcer {
         self.driver.resend_all();
     }
 
-    /// Withdraws all routes. Errors are only logged.
+    /// Returns the number of VIPs that speakers may be announcing.
+    pub(crate) fn announced_vip_count(&self) -> usize {
+        let previous = self.previous.iter();
+        let previous = previous.flat_map(|it| it.driver.announced_vips());
+        let vips = self.driver.announced_vips().chain(previous);
+        vips.collect::<BTreeSet<_>>().len()
+    }
+
+    /// Withdraws all routes. Errors are only logged. Cancel-safe: a later call withdraws the other routes.
     pub(crate) async fn withdraw_all(&mut self) {
         self.decisions = Decisions::default();
         for previous in &mut self.previous {
@@ -301,9 +330,16 @@ impl Announcer {
         };
         // The routes that the speaker does not withdraw come last, so each route is tried once.
         let vips = self.driver.announced_vips().count();
+        let mut not_running = 0;
         for _ in 0..vips.div_ceil(speaker::step_size(&settings.speaker)) {
             if self.needs_step() {
-                self.apply_routes().await;
+                not_running = match self.apply_routes().await {
+                    true => 0,
+                    false => not_running + 1,
+                };
+            }
+            if not_running == NOT_RUNNING_MAX {
+                return;
             }
         }
     }
@@ -316,6 +352,7 @@ impl Announcer {
         self.record.write_speakers(Speakers {
             current: self.settings.clone(),
             previous: previous.collect(),
+            since: self.decisions.announced_since(),
         });
     }
 

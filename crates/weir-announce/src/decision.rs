@@ -5,7 +5,7 @@
 //! pause before the next announcement, so that routers do not move flows back and forth. When a node is drained, its
 //! routes are first announced as a last resort, and are withdrawn after `drain_delay`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -108,6 +108,24 @@ impl Decisions {
         }
     }
 
+    /// Sets when the VIPs were announced, in milliseconds of Unix time, according to the earlier announcer.
+    pub(crate) fn restore_since(&mut self, since: &BTreeMap<IpAddr, u64>) {
+        for (vip, since) in since {
+            if let Some(vip) = self.vips.get_mut(vip) {
+                vip.since_unix = Duration::from_millis(*since);
+            }
+        }
+    }
+
+    /// Returns when the announced VIPs were announced, in milliseconds of Unix time.
+    pub(crate) fn announced_since(&self) -> BTreeMap<IpAddr, u64> {
+        let vips = self.vips.iter();
+        let announced = vips.filter(|(_, it)| it.state == State::Announced);
+        announced
+            .map(|(vip, it)| (*vip, milliseconds(it.since_unix)))
+            .collect()
+    }
+
     /// Handles a report from the daemon.
     pub(crate) fn handle_daemon_report(
         &mut self,
@@ -122,8 +140,8 @@ impl Decisions {
             (true, since) => since.or(Some(now)),
             (false, _) => None,
         };
-        let is_configured = |vip: &IpAddr| daemon_report.vips.iter().any(|state| state.vip == *vip);
-        self.vips.retain(|vip, _| is_configured(vip));
+        let configured: HashSet<IpAddr> = daemon_report.vips.iter().map(|it| it.vip).collect();
+        self.vips.retain(|vip, _| configured.contains(vip));
         for state in &daemon_report.vips {
             let vip = self.vips.entry(state.vip).or_insert_with(|| Vip {
                 serves: false,
@@ -207,7 +225,7 @@ impl Decisions {
         vips.map(|(vip, it)| RouteReport {
             vip: *vip,
             state: it.state.as_str().to_owned(),
-            since_ms: u64::try_from(it.since_unix.as_millis()).unwrap_or(u64::MAX),
+            since_ms: milliseconds(it.since_unix),
             reason: it.reason.clone(),
         })
         .collect()
@@ -264,6 +282,10 @@ impl Decisions {
             vip.since_unix = unix;
         }
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Vip {

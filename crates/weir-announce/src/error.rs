@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 /// Parts of the replies of `gobgp` and `vtysh` if the speaker is not running. `gobgp` 2 and 3 try to connect for one
-/// second, and then report only the deadline.
-const NOT_RUNNING_REPLIES: [&str; 3] = [
+/// second, and then report only the deadline. `vtysh` names bgpd if another daemon of FRR is running.
+const NOT_RUNNING_REPLIES: [&str; 4] = [
     "connection refused",
     "context deadline exceeded",
     "failed to connect to any daemons",
+    "bgpd is not running",
 ];
 
 /// An error of the announcer or a speaker.

@@ -21,4 +21,4 @@ pub use client::Client;
 pub use decision::{Decisions, Quality};
 pub use error::Error;
 pub use message::{DaemonReport, Report, RouteReport, VipState};
-pub use process::run;
+pub use process::{STOP_TIMEOUT, run};

@@ -27,6 +27,8 @@ const CLIENTS_MAX: usize = 64;
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Time limit for the previous announcer to exit.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time between SIGTERM and the end of [`run`]. Routes that the speaker has not withdrawn by then remain.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay after a connection could not be accepted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -38,9 +40,9 @@ struct PendingRequest {
     reply: oneshot::Sender<Report>,
 }
 
-/// Runs the announcer until SIGTERM, when all routes are withdrawn, or until another announcer takes over.
-/// `configuration` is root's file, which limits the announcements of an unprivileged daemon. Must be called inside a
-/// tokio runtime.
+/// Runs the announcer until SIGTERM, when all routes are withdrawn within [`STOP_TIMEOUT`], or until another announcer
+/// takes over. `configuration` is root's file, which limits the announcements of an unprivileged daemon. Must be called
+/// inside a tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.
@@ -52,16 +54,39 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     tokio::spawn(accept(listener, sender));
     let mut announcer = Announcer::new(runtime_dir);
     let mut policy = Policy::new(configuration, runtime_dir);
+    let is_stopped = tokio::select! {
+        biased;
+        // This interrupts a command to the speaker. Its routes are withdrawn too, because they are recorded.
+        _ = terminate.recv() => true,
+        () = handle_requests(&mut announcer, &mut policy, &mut requests) => false,
+    };
+    if is_stopped
+        && timeout(STOP_TIMEOUT, announcer.withdraw_all())
+            .await
+            .is_err()
+    {
+        let routes = announcer.announced_vip_count();
+        tracing::error!(
+            routes,
+            "the speaker did not withdraw all routes in time; they remain"
+        );
+    }
+    Ok(())
+}
+
+/// Handles requests and timers until another announcer takes over, or the keeper has exited and all routes are
+/// withdrawn.
+async fn handle_requests(
+    announcer: &mut Announcer,
+    policy: &mut Policy,
+    requests: &mut mpsc::Receiver<PendingRequest>,
+) {
     let keeper = getppid();
     loop {
         tokio::select! {
             // Requests come before the timer: a report that arrived while a command was running shows that the daemon
             // is not silent, and a withdrawal must not wait for the remaining steps of a change.
             biased;
-            _ = terminate.recv() => {
-                announcer.withdraw_all().await;
-                return Ok(());
-            }
             Some(PendingRequest { request, is_trusted, reply }) = requests.recv() => match request {
                 Request::DaemonReport(daemon_report) => {
                     let permitted = if is_trusted { Ok(()) } else { policy.check(&daemon_report) };
@@ -79,13 +104,13 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                     let _ = reply.send(announcer.report());
                     // Yield to the task that writes the reply.
                     sleep(Duration::from_millis(10)).await;
-                    return Ok(());
+                    return;
                 }
             },
             () = sleep(announcer.pause()) => {
                 announcer.handle_timeout().await;
                 if getppid() != keeper && announcer.is_done() {
-                    return Ok(());
+                    return;
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! There are two files, because an earlier build that takes over reads `announced.json`, and accepts only a list of
 //! addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -17,14 +17,17 @@ const VIPS: &str = "announced.json";
 /// File that stores [`Speakers`].
 const SPEAKERS: &str = "announced-speakers.json";
 
-/// The settings of the speakers that may be announcing routes. An earlier build does not update them, so they may be
-/// older than the VIPs.
+/// The settings of the speakers that may be announcing routes, and the times of the announcements. An earlier build
+/// does not update them, so they may be older than the VIPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Speakers {
     /// The settings of the speaker that announces the VIPs; `None` = unknown.
     pub(crate) current: Option<Announce>,
     /// The speakers of earlier settings that may still be announcing routes.
     pub(crate) previous: Vec<PreviousRoutes>,
+    /// Unix time at which each VIP was announced, in milliseconds. Earlier builds neither write nor read this.
+    #[serde(default)]
+    pub(crate) since: BTreeMap<IpAddr, u64>,
 }
 
 /// Routes that a speaker of earlier settings may still be announcing.

@@ -1,8 +1,8 @@
 //! Drives a BGP speaker: makes it announce a set of routes.
 //!
 //! A change is sent in steps, between which the announcer handles requests, because a slow speaker takes many seconds
-//! for hundreds of routes. Each step withdraws routes first. GoBGP and FRR withdraw each route separately, so a route
-//! that they reject does not block the others.
+//! for hundreds of routes. Each step withdraws routes first. ExaBGP, GoBGP and FRR withdraw each route separately, so a
+//! route that they reject does not block the others.
 
 mod bird;
 mod command;
@@ -32,8 +32,13 @@ pub(crate) struct Driver {
     accepted: BTreeSet<IpAddr>,
     /// The VIPs whose routes the speaker is known to announce as in `announced`.
     confirmed: BTreeSet<IpAddr>,
-    /// The VIPs whose last command failed. They are sent after the others.
-    failed: BTreeSet<IpAddr>,
+    /// The VIPs whose last command failed, with the number of that step. They are sent after the others, in the order
+    /// of the steps, so that a route that always fails does not block the others.
+    failed: BTreeMap<IpAddr, u64>,
+    /// Number of steps.
+    steps: u64,
+    /// The state of ExaBGP's replies.
+    replies: exabgp::Replies,
     /// Whether the speaker has accepted the settings, which it must have even if there are no routes.
     is_configured: bool,
 }
@@ -47,7 +52,9 @@ impl Driver {
             accepted: announced.keys().copied().collect(),
             announced,
             confirmed: BTreeSet::new(),
-            failed: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            steps: 0,
+            replies: exabgp::Replies::default(),
             is_configured: false,
         }
     }
@@ -94,17 +101,18 @@ impl Driver {
         let change = self.next_change(settings, routes);
         let vips = change.removed.iter();
         let vips = vips.chain(change.added.iter().map(|(vip, _)| vip));
+        self.steps += 1;
         // If the change fails, part of it may still have taken effect.
         for vip in vips {
             self.confirmed.remove(vip);
-            self.failed.insert(*vip);
+            self.failed.insert(*vip, self.steps);
         }
         self.announced.extend(change.added.iter().copied());
         let outcome = match &settings.speaker {
             Speaker::Bird { socket, include } => {
                 Outcome::from_whole(&change, bird::apply(socket, include, &change).await)
             }
-            Speaker::Exabgp { pipe } => Outcome::from_whole(&change, exabgp::apply(pipe, &change)),
+            Speaker::Exabgp { pipe } => exabgp::apply(pipe, &change, &mut self.replies).await,
             Speaker::Gobgp { command } => command::apply_gobgp(command, &change).await,
             Speaker::Frr { command, asn } => command::apply_frr(command, *asn, &change).await,
         };
@@ -125,25 +133,69 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends the next step that withdraws all routes from a speaker that the settings no longer specify. Returns
-    /// whether all routes are withdrawn.
+    /// Sends the next step that withdraws all routes from a speaker that the settings no longer specify. `current` is
+    /// the speaker that they specify, with its driver; a route that both drivers have announced through the same GoBGP
+    /// is not withdrawn. Returns whether no other routes remain.
     ///
     /// # Errors
     /// Returns an error if the speaker cannot be reached or rejects the change.
-    pub(crate) async fn retire(&mut self, settings: &Announce) -> Result<bool> {
-        let result = match &settings.speaker {
-            Speaker::Bird { socket, include } => {
-                let result = bird::clear(socket, include).await;
-                result.map(|()| self.announced.clear())
-            }
-            _ if self.announced.is_empty() => Ok(()),
-            _ => self.apply(settings, &Routes::new()).await,
-        };
-        match result {
+    pub(crate) async fn retire(
+        &mut self,
+        settings: &Announce,
+        current: Option<(&Announce, &Self)>,
+    ) -> Result<bool> {
+        match self.retire_step(settings, current).await {
             Ok(()) => Ok(self.announced.is_empty()),
             Err(error) if error.is_not_running() => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    async fn retire_step(
+        &mut self,
+        settings: &Announce,
+        current: Option<(&Announce, &Self)>,
+    ) -> Result<()> {
+        if let Some(current) = current
+            && let Some(vip) = self.shared_vip(settings, current).await?
+        {
+            // The current driver withdraws the route when it is no longer needed.
+            self.announced.remove(&vip);
+            return Ok(());
+        }
+        match &settings.speaker {
+            Speaker::Bird { socket, include } => {
+                bird::clear(socket, include).await?;
+                self.announced.clear();
+                Ok(())
+            }
+            _ if self.announced.is_empty() => Ok(()),
+            _ => self.apply(settings, &Routes::new()).await,
+        }
+    }
+
+    /// Returns the next VIP to withdraw if the current driver has announced it through the same speaker. Two commands
+    /// can control the same GoBGP, for example if only an option was added. For other speakers, returns `None`.
+    async fn shared_vip(
+        &self,
+        settings: &Announce,
+        (current_settings, current): (&Announce, &Self),
+    ) -> Result<Option<IpAddr>> {
+        let (Speaker::Gobgp { command }, Speaker::Gobgp { command: other }) =
+            (&settings.speaker, &current_settings.speaker)
+        else {
+            return Ok(None);
+        };
+        let none = Routes::new();
+        let removed = self.next_change(settings, &none).removed;
+        let next = removed
+            .first()
+            .filter(|vip| current.announced.contains_key(vip));
+        let Some(vip) = next else {
+            return Ok(None);
+        };
+        let is_shared = command::is_same_gobgp_route(command, other, *vip).await?;
+        Ok(is_shared.then_some(*vip))
     }
 
     /// Makes [`Self::apply`] send all routes, unless the speaker keeps its routes across a restart. Called regularly,
@@ -162,6 +214,15 @@ impl Driver {
     pub(crate) fn resend_all(&mut self) {
         self.is_configured = false;
         self.confirmed.clear();
+        self.replies.expect_earlier();
+    }
+
+    /// Makes [`Self::apply`] send the routes of these VIPs first, because the speaker may have lost them.
+    pub(crate) fn resend(&mut self, vips: impl IntoIterator<Item = IpAddr>) {
+        for vip in vips {
+            self.confirmed.remove(&vip);
+            self.accepted.remove(&vip);
+        }
     }
 
     /// Returns the next step of the change to `routes`. New and changed routes are sent before those that are sent
@@ -169,7 +230,7 @@ impl Driver {
     fn next_change<'a>(&self, settings: &'a Announce, routes: &'a Routes) -> Change<'a> {
         let vips = self.announced_vips();
         let mut removed: Vec<IpAddr> = vips.filter(|vip| !routes.contains_key(vip)).collect();
-        removed.sort_by_key(|vip| self.failed.contains(vip));
+        removed.sort_by_key(|vip| self.failed.get(vip));
         let is_unchanged =
             |(vip, quality): &(IpAddr, Quality)| self.announced.get(vip) == Some(quality);
         let routes_to_send = routes.iter().map(|(vip, quality)| (*vip, *quality));
@@ -179,7 +240,7 @@ impl Driver {
         added.sort_by_key(|route| {
             let (vip, _) = route;
             let is_sent_again = is_unchanged(route) && self.accepted.contains(vip);
-            (self.failed.contains(vip), is_sent_again)
+            (self.failed.get(vip), is_sent_again)
         });
         let size = step_size(&settings.speaker);
         removed.truncate(size);
@@ -205,10 +266,11 @@ pub(crate) fn is_same(old: &Speaker, new: &Speaker) -> bool {
 }
 
 /// Maximum number of routes to withdraw, and of routes to announce, in one step. It limits the time of a step if each
-/// route requires a command.
+/// route requires a command. The commands of a step also fit in ExaBGP's pipe (64 KiB).
 pub(crate) const fn step_size(speaker: &Speaker) -> usize {
     match speaker {
-        Speaker::Bird { .. } | Speaker::Exabgp { .. } => usize::MAX,
+        Speaker::Bird { .. } => usize::MAX,
+        Speaker::Exabgp { .. } => 64,
         Speaker::Gobgp { .. } => 1,
         Speaker::Frr { .. } => 16,
     }

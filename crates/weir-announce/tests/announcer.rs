@@ -135,10 +135,13 @@ impl Fixture {
 }
 
 /// A `gobgp` that writes a line `NAME ACTION PREFIX` to `log`, and then executes `script`, in which `$5` is the action
-/// and `$6` is the prefix.
+/// and `$6` is the prefix. It has no routes to show.
 fn gobgp(directory: &Path, name: &str, script: &str) -> Speaker {
     let log = directory.join("log");
-    let script = format!("echo \"{name} $5 $6\" >>{}\n{script}", log.display());
+    let script = format!(
+        "[ \"$6\" != -j ] || exit 1\necho \"{name} $5 $6\" >>{}\n{script}",
+        log.display()
+    );
     Speaker::Gobgp {
         command: ["sh", "-c", &script, "gobgp"].map(str::to_owned).into(),
     }

@@ -163,7 +163,8 @@ pub enum Output {
         /// How long to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
-    /// Another director has changed an override or an added server.
+    /// Another director has changed an override or an added server. Also confirms [`Input::Changed`], because the
+    /// daemon may apply an earlier value after the operator's change.
     Shared {
         /// The changed entry.
         key: SharedKey,

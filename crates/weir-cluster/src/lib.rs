@@ -36,5 +36,5 @@ pub use machine::{Machine, Settings};
 pub use record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 pub use seal::{GroupKey, SealError};
 pub use shared::{Kind, SharedKey, SharedState};
-pub use status::{MemberStatus, RolloutState, Status};
+pub use status::{COMMUNITIES_DIFFER, MTU_DIFFERS, MemberStatus, RolloutState, Status};
 pub use store::{Compare, Entry, Event, Put, Txn, TxnResult, Write};

@@ -190,7 +190,10 @@ impl Machine {
                 self.local_state = local_state;
             }
             Input::Changed { key, value } => {
-                self.shared.change(key, value, &self.keys, &self.mirror);
+                let (keys, mirror) = (&self.keys, &self.mirror);
+                self.shared.change(key.clone(), value.clone(), keys, mirror);
+                // An earlier value that is on its way to the daemon must not replace the operator's value there.
+                self.outputs.push_back(Output::Shared { key, value });
                 self.request_save();
             }
             Input::Publish {
@@ -218,6 +221,7 @@ impl Machine {
     pub fn next_deadline(&self, now: Duration) -> Duration {
         // A coarse interval is sufficient, because decisions that depend on time are rare and not urgent.
         let tick = now + Duration::from_millis(500);
+        let tick = self.serving.next_deadline().unwrap_or(tick).min(tick);
         let lease = match self.connection.lease {
             Lease::Held {
                 renew,
@@ -421,8 +425,6 @@ impl Machine {
                     self.connection.state = State::Listing;
                     self.outputs.push_back(Output::List);
                 }
-                self.serving
-                    .withdraw_without_etcd(&self.keys, &self.mirror, &self.settings.member);
             }
             // A large listing can take longer than the lease lasts.
             State::Listing => self.renew_lease(now),
@@ -439,7 +441,24 @@ impl Machine {
                 while self.in_flight.is_none() && self.start_next_write(now) {}
             }
         }
+        self.decide_without_etcd(now);
         self.update_decisions(now);
+    }
+
+    /// Withdraws VIPs whose withdrawal etcd has not confirmed in time; see [`serving`].
+    fn decide_without_etcd(&mut self, now: Duration) {
+        let known = (&self.keys, &self.mirror, self.settings.member.as_str());
+        let responds = self.connection.error.is_none();
+        let is_complete = self.is_mirror_complete(now);
+        self.serving
+            .decide_without_etcd(known, responds, is_complete, now);
+    }
+
+    /// Returns whether the mirror has the records of all members. If the store has lost its data, they register again
+    /// one by one.
+    fn is_mirror_complete(&self, now: Duration) -> bool {
+        let synced_for = self.connection.synced_for(now);
+        synced_for.is_some_and(|duration| duration >= self.settings.ttl)
     }
 
     /// Records the present members, so that the status can list them after they become absent.
@@ -640,13 +659,9 @@ impl Machine {
     /// Updates the decisions that are reported only to the daemon: health verdicts, and VIPs whose services cannot
     /// serve.
     fn update_decisions(&mut self, now: Duration) {
-        let synced_for = self.connection.synced_for(now);
-        // If the store has lost its data, members register again one by one. Wait for all of them.
-        let agreed = match synced_for {
-            Some(duration) if self.settings.agreement && duration >= self.settings.ttl => {
-                find_verdicts(&self.keys, &self.mirror)
-            }
-            _ => Verdicts::new(),
+        let agreed = match self.settings.agreement && self.is_mirror_complete(now) {
+            true => find_verdicts(&self.keys, &self.mirror),
+            false => Verdicts::new(),
         };
         if agreed != self.verdicts {
             self.verdicts.clone_from(&agreed);

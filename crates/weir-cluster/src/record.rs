@@ -116,6 +116,10 @@ pub struct MemberRecord {
     /// Smallest MTU of the data plane's interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// BGP communities of the routes that the member announces, in order. `None` = it announces no routes, or it runs
+    /// an earlier version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communities: Option<Vec<String>>,
     /// With flow synchronization, the revision of the newest change to servers that the member has settled: it has
     /// applied the change, and its peers have received the flows that the change moved. `None` = no flow
     /// synchronization, or an earlier version.

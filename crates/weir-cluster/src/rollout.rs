@@ -322,7 +322,8 @@ impl Rollout {
         if context.is_stopped(current) {
             return match complete {
                 Some(complete)
-                    if complete.version > self.applied.version && !is_current(&complete) =>
+                    if complete.version > self.applied.version
+                        && (!is_current(&complete) || self.may_start_with(context, &complete)) =>
                 {
                     self.apply(context, &complete, &Key::Complete)
                 }
@@ -372,6 +373,17 @@ impl Rollout {
             ],
             writes: vec![context.put(&key, &turn)],
         })
+    }
+
+    /// Returns whether this director applies a configuration whose rollout was stopped and is complete. An earlier
+    /// version of Weir completed stopped rollouts, so etcd contains no other configuration. A director without a
+    /// configuration applies it if a present director uses it, because otherwise it would serve nothing. The director
+    /// that failed to apply it does not try again.
+    fn may_start_with(&self, context: &Context<'_>, pointer: &Pointer) -> bool {
+        let stopped = context.read_stopped();
+        self.applied.version == 0
+            && stopped.is_some_and(|it| it.member != context.own_name)
+            && is_applied_by_member(context, pointer)
     }
 
     /// Returns the transaction that stops the rollout if a director's process ended while applying the configuration.
@@ -717,12 +729,15 @@ impl Rollout {
 /// Returns whether this director may apply the configuration at the same time as others. This requires that the
 /// configuration has no guard, and that a director has already applied it.
 fn may_apply_concurrently(context: &Context<'_>, current: &Pointer) -> bool {
+    context.applies_with_others && current.guard_ms == 0 && is_applied_by_member(context, current)
+}
+
+/// Returns whether a present member has applied the configuration to which a pointer refers.
+fn is_applied_by_member(context: &Context<'_>, pointer: &Pointer) -> bool {
     let has_applied = |(_, member): &(String, MemberRecord)| {
-        (member.version, &member.digest) == (current.version, &current.digest)
+        (member.version, &member.digest) == (pointer.version, &pointer.digest)
     };
-    context.applies_with_others
-        && current.guard_ms == 0
-        && context.members().iter().any(has_applied)
+    context.members().iter().any(has_applied)
 }
 
 /// Prepares a publication.

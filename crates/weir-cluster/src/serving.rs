@@ -2,22 +2,33 @@
 //!
 //! Each member records the VIPs that it announces. A member whose services cannot serve withdraws a VIP only if another
 //! member announces the VIP. The transaction fails if the other member's record has changed in the meantime, so only
-//! one of two members that withdraw a VIP at the same time succeeds. While etcd does not respond, members use the last
-//! known records.
+//! one of two members that withdraw a VIP at the same time succeeds.
+//!
+//! If etcd does not respond within [`WAIT_MAX`], a member uses the last known records: it withdraws the VIP
+//! provisionally. Its own record still contains the VIP until etcd has confirmed the withdrawal. If etcd rejects the
+//! withdrawal because no other member announces the VIP any more, the member announces the VIP again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::key::{Key, Keys};
 use crate::store::{Compare, Mirror, Put, Txn, Write};
+
+/// Maximum time for which a VIP stays announced while its withdrawal waits for etcd.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The VIPs that this member announces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnnouncedVips {
     /// The VIPs that this director may announce, and whether their services can serve.
     candidates: BTreeMap<IpAddr, bool>,
-    /// The VIPs that this member announces.
+    /// The VIPs in this member's record: those that it announces, and those in `provisional`.
     announced: BTreeSet<IpAddr>,
+    /// VIPs that this member has withdrawn although etcd has not confirmed the withdrawal.
+    provisional: BTreeSet<IpAddr>,
+    /// VIPs in `announced` whose services cannot serve although another member announces them, and since when.
+    waiting: BTreeMap<IpAddr, Duration>,
     /// VIPs that this member announces when it joins the group although their services cannot serve. Each is announced
     /// when it becomes a candidate.
     announced_before: BTreeSet<IpAddr>,
@@ -55,6 +66,12 @@ impl AnnouncedVips {
 
     /// Returns the VIPs that must stay announced although their services cannot serve.
     pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
+        let unconfirmed = self.unconfirmed_vips();
+        unconfirmed.difference(&self.provisional).copied().collect()
+    }
+
+    /// Returns the VIPs in this member's record whose services cannot serve.
+    fn unconfirmed_vips(&self) -> BTreeSet<IpAddr> {
         let cannot_serve = |vip: &&IpAddr| self.candidates.get(vip) == Some(&false);
         self.announced
             .iter()
@@ -65,12 +82,14 @@ impl AnnouncedVips {
 
     /// Returns the other VIPs whose services cannot serve.
     pub(crate) fn withdrawn_vips(&self) -> BTreeSet<IpAddr> {
+        let is_announced =
+            |vip: &IpAddr| self.announced.contains(vip) && !self.provisional.contains(vip);
         let candidates = self.candidates.iter();
-        let withdrawn =
-            candidates.filter(|(vip, serves)| !**serves && !self.announced.contains(vip));
+        let withdrawn = candidates.filter(|(vip, serves)| !**serves && !is_announced(vip));
         withdrawn.map(|(vip, _)| *vip).collect()
     }
 
+    /// Returns the VIPs of this member's record.
     pub(crate) fn announced_vips(&self) -> &BTreeSet<IpAddr> {
         &self.announced
     }
@@ -85,17 +104,62 @@ impl AnnouncedVips {
             .announced_before
             .extract_if(.., |vip| candidates.contains_key(vip));
         self.announced.extend(announced_before);
+        self.provisional
+            .retain(|vip| candidates.get(vip) == Some(&false));
         self.candidates = candidates;
     }
 
-    /// Withdraws VIPs that another member announces according to the last known records. Used while etcd does not
-    /// respond.
-    pub(crate) fn withdraw_without_etcd(&mut self, keys: &Keys, mirror: &Mirror, own_name: &str) {
-        for vip in self.held_vips() {
-            if other_announcers(keys, mirror, own_name).any(|(_, _, vips)| vips.contains(&vip)) {
-                self.announced.remove(&vip);
+    /// Returns another member that announces each VIP of [`Self::unconfirmed_vips`], if there is one: the key of its
+    /// record, and the revision.
+    fn find_announcers<'a>(
+        &self,
+        keys: &'a Keys,
+        mirror: &'a Mirror,
+        own_name: &'a str,
+    ) -> BTreeMap<IpAddr, (&'a str, i64)> {
+        let unconfirmed = self.unconfirmed_vips();
+        let mut found = BTreeMap::new();
+        // Almost always, there is nothing to search for, and the mirror is large.
+        if unconfirmed.is_empty() {
+            return found;
+        }
+        for (name, revision, vips) in other_announcers(keys, mirror, own_name) {
+            for vip in unconfirmed.intersection(&vips) {
+                found.entry(*vip).or_insert((name, revision));
             }
         }
+        found
+    }
+
+    /// Provisionally withdraws VIPs that another member announces according to the last known records: immediately if
+    /// etcd does not respond, otherwise after [`WAIT_MAX`]. If `is_complete`, the records of all members are known.
+    /// VIPs that no other member announces any more are then announced again.
+    pub(crate) fn decide_without_etcd(
+        &mut self,
+        (keys, mirror, own_name): (&Keys, &Mirror, &str),
+        responds: bool,
+        is_complete: bool,
+        now: Duration,
+    ) {
+        let wait_max = if responds { WAIT_MAX } else { Duration::ZERO };
+        let announcers = self.find_announcers(keys, mirror, own_name);
+        self.waiting.retain(|vip, _| announcers.contains_key(vip));
+        if is_complete {
+            self.provisional.retain(|vip| announcers.contains_key(vip));
+        }
+        for vip in announcers.into_keys() {
+            let since = *self.waiting.entry(vip).or_insert(now);
+            if now >= since + wait_max {
+                self.provisional.insert(vip);
+            }
+        }
+    }
+
+    /// Returns the time at which [`Self::decide_without_etcd`] must be called; `None` if no VIP waits for etcd.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|(vip, _)| !self.provisional.contains(vip));
+        waiting.map(|(_, since)| *since + WAIT_MAX).min()
     }
 
     /// Returns the VIPs to withdraw and the transaction that withdraws them; `None` if no VIP can be withdrawn.
@@ -105,23 +169,17 @@ impl AnnouncedVips {
         mirror: &Mirror,
         own_name: &str,
     ) -> Option<(BTreeSet<IpAddr>, Txn)> {
-        let held = self.held_vips();
-        let (mut withdrawn, mut compares) = (BTreeSet::new(), BTreeMap::new());
-        for vip in held {
-            let mut announcers = other_announcers(keys, mirror, own_name);
-            if let Some((name, revision, _)) = announcers.find(|(_, _, vips)| vips.contains(&vip)) {
-                withdrawn.insert(vip);
-                compares.insert(name.to_owned(), revision);
-            }
-        }
-        if withdrawn.is_empty() {
+        let announcers = self.find_announcers(keys, mirror, own_name);
+        if announcers.is_empty() {
             return None;
         }
+        let withdrawn: BTreeSet<IpAddr> = announcers.keys().copied().collect();
+        let compares: BTreeMap<&str, i64> = announcers.into_values().collect();
         let remaining: BTreeSet<IpAddr> = self.announced.difference(&withdrawn).copied().collect();
         let compares = compares.into_iter();
         let txn = Txn {
             compares: compares
-                .map(|(name, revision)| Compare::Revision(name, revision))
+                .map(|(name, revision)| Compare::Revision(name.to_owned(), revision))
                 .collect(),
             writes: vec![Write::Put(record_put(keys, own_name, &remaining))],
         };
@@ -134,6 +192,7 @@ impl AnnouncedVips {
         let candidates = &self.candidates;
         self.announced
             .retain(|vip| !vips.contains(vip) || candidates.get(vip) == Some(&true));
+        self.provisional.retain(|vip| self.announced.contains(vip));
     }
 }
 
@@ -206,11 +265,74 @@ mod tests {
     fn last_known_announcers_decide_without_etcd() {
         let keys = Keys::new("edge");
         let mut serving = AnnouncedVips::default();
+        let mut decide = |mirror: &Mirror, responds, is_complete, ms| {
+            let now = Duration::from_millis(ms);
+            let known = (&keys, mirror, "a");
+            serving.set(BTreeMap::from([(vip(), true)]));
+            serving.set(BTreeMap::from([(vip(), false)]));
+            serving.decide_without_etcd(known, responds, is_complete, now);
+            (serving.held_vips().len(), serving.withdrawn_vips().len())
+        };
+        assert_eq!(decide(&mirror(&[("a", 1)]), false, false, 0), (1, 0));
+        assert_eq!(
+            decide(&mirror(&[("a", 1), ("b", 1)]), false, false, 0),
+            (0, 1)
+        );
+    }
+
+    #[test]
+    fn provisional_withdrawal_waits_for_etcd_and_ends_if_no_other_member_announces_the_vip() {
+        let keys = Keys::new("edge");
+        let (alone, both) = (mirror(&[("a", 1)]), mirror(&[("a", 1), ("b", 1)]));
+        let mut serving = AnnouncedVips::default();
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
-        serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1)]), "a");
-        assert_eq!(serving.held_vips().len(), 1);
-        serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1), ("b", 1)]), "a");
+        // Whether the mirror has the record of another announcer, whether it is complete, the time in milliseconds,
+        // whether the VIP is held, and the next deadline.
+        for (step, (has_other, is_complete, ms, is_held, deadline)) in [
+            (false, true, 0, true, None),
+            // The wait begins when another announcer is known.
+            (true, true, 500, true, Some(600)),
+            (true, true, 599, true, Some(600)),
+            (true, true, 600, false, None),
+            (true, true, 700, false, None),
+            // The mirror may lack the records of members that have not registered again.
+            (false, false, 800, false, None),
+            (false, true, 900, true, None),
+            (true, true, 1000, true, Some(1100)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let mirror = if has_other { &both } else { &alone };
+            let now = Duration::from_millis(ms);
+            serving.decide_without_etcd((&keys, mirror, "a"), true, is_complete, now);
+            assert_eq!(!serving.held_vips().is_empty(), is_held, "step {step}");
+            assert_eq!(serving.withdrawn_vips().is_empty(), is_held, "step {step}");
+            let deadline = deadline.map(Duration::from_millis);
+            assert_eq!(serving.next_deadline(), deadline, "step {step}");
+            // The record contains the VIP until etcd has confirmed the withdrawal.
+            assert!(serving.announced_vips().contains(&vip()), "step {step}");
+            let withdrawal = serving.next_withdrawal(&keys, mirror, "a");
+            assert_eq!(withdrawal.is_some(), has_other, "step {step}");
+        }
+    }
+
+    #[test]
+    fn recovered_service_ends_provisional_withdrawal() {
+        let keys = Keys::new("edge");
+        let mirror = mirror(&[("b", 1)]);
+        let mut serving = AnnouncedVips::default();
+        serving.set(BTreeMap::from([(vip(), true)]));
+        serving.set(BTreeMap::from([(vip(), false)]));
+        let known = (&keys, &mirror, "a");
+        serving.decide_without_etcd(known, false, false, Duration::ZERO);
         assert!(serving.held_vips().is_empty());
+        serving.set(BTreeMap::from([(vip(), true)]));
+        // The withdrawal has succeeded in the meantime.
+        serving.withdraw(&BTreeSet::from([vip()]));
+        assert!(serving.announced_vips().contains(&vip()));
+        serving.set(BTreeMap::from([(vip(), false)]));
+        assert_eq!(serving.held_vips(), BTreeSet::from([vip()]));
     }
 }

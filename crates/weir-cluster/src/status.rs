@@ -77,6 +77,13 @@ pub struct Status {
     pub down: Verdicts,
 }
 
+/// The start of the difference between the BGP communities of two directors. Routers use the routes of both directors
+/// together, unless their policies depend on these communities.
+pub const COMMUNITIES_DIFFER: &str = "BGP communities ";
+
+/// The start of the difference between the MTUs of two directors.
+pub const MTU_DIFFERS: &str = "MTU ";
+
 /// Returns the differences between another member and this one, for display.
 pub(crate) fn find_differences(
     own_record: &MemberRecord,
@@ -117,9 +124,22 @@ pub(crate) fn find_differences(
     if own_record.mtu != other_record.mtu {
         let format_mtu = |mtu: Option<u32>| mtu.map_or("none".to_owned(), |it| it.to_string());
         differences.push(format!(
-            "MTU {}, here {}",
+            "{MTU_DIFFERS}{}, here {}",
             format_mtu(other_record.mtu),
             format_mtu(own_record.mtu)
+        ));
+    }
+    if let (Some(own), Some(other)) = (&own_record.communities, &other_record.communities)
+        && own != other
+    {
+        let list = |communities: &[String]| match communities {
+            [] => "none".to_owned(),
+            communities => communities.join(" "),
+        };
+        differences.push(format!(
+            "{COMMUNITIES_DIFFER}{}, here {}",
+            list(other),
+            list(own)
         ));
     }
     for feature in own_record
@@ -203,6 +223,127 @@ impl Machine {
             pending: self.pending(),
             held: self.held_vips(),
             down: self.verdicts().clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> MemberRecord {
+        MemberRecord {
+            version: 3,
+            digest: "ab12".to_owned(),
+            instance: 1,
+            identity: 1,
+            weir: "0.2.0".to_owned(),
+            features: vec!["[announce]".to_owned()],
+            secrets: BTreeMap::from([("key of [sync]".to_owned(), "5f".to_owned())]),
+            order: "77".to_owned(),
+            mtu: Some(1500),
+            communities: None,
+            settled: None,
+            mac: "m1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn each_difference_is_reported() {
+        type Change = fn(&mut MemberRecord);
+        // A change to the other record, its description, and the description if this director's record is changed
+        // instead.
+        let cases: [(Change, &[&str], &[&str]); 11] = [
+            (
+                |it| it.version = 4,
+                &["configuration version 4, here version 3"],
+                &["configuration version 3, here version 4"],
+            ),
+            (
+                |it| it.digest = "cd34".to_owned(),
+                &["a different configuration with version 3"],
+                &["a different configuration with version 3"],
+            ),
+            (
+                |it| it.weir = "0.3.0".to_owned(),
+                &["weir 0.3.0, here 0.2.0"],
+                &["weir 0.2.0, here 0.3.0"],
+            ),
+            (
+                |it| {
+                    let secrets = &mut it.secrets;
+                    secrets.insert("key of [sync]".to_owned(), "6f".to_owned());
+                },
+                &["secret key of [sync] differs"],
+                &["secret key of [sync] differs"],
+            ),
+            (
+                |it| it.secrets.clear(),
+                &["secret key of [sync] is missing"],
+                &["secret key of [sync] is missing here"],
+            ),
+            (
+                |it| it.order = "78".to_owned(),
+                &["different servers, or servers in a different order"],
+                &["different servers, or servers in a different order"],
+            ),
+            (
+                |it| it.mtu = Some(9000),
+                &["MTU 9000, here 1500"],
+                &["MTU 1500, here 9000"],
+            ),
+            (
+                |it| it.mtu = None,
+                &["MTU none, here 1500"],
+                &["MTU 1500, here none"],
+            ),
+            (
+                |it| it.features.clear(),
+                &["[announce] is missing"],
+                &["[announce] is missing here"],
+            ),
+            (
+                |it| it.features.push("[sync]".to_owned()),
+                &["[sync] is missing here"],
+                &["[sync] is missing"],
+            ),
+            // These fields differ between any two directors.
+            (
+                |it| (it.instance, it.identity, it.settled) = (2, 2, Some(5)),
+                &[],
+                &[],
+            ),
+        ];
+        assert_eq!(find_differences(&record(), &record()), [""; 0]);
+        for (change, of_other, of_own) in cases {
+            let mut changed = record();
+            change(&mut changed);
+            assert_eq!(find_differences(&record(), &changed), of_other);
+            assert_eq!(find_differences(&changed, &record()), of_own);
+        }
+    }
+
+    #[test]
+    fn different_communities_of_announcing_directors_are_reported() {
+        let with = |communities: Option<&[&str]>| MemberRecord {
+            communities: communities
+                .map(|communities| communities.iter().map(|it| (*it).to_owned()).collect()),
+            ..record()
+        };
+        let own = with(Some(&["65001:100"]));
+        for (other, differences) in [
+            (with(Some(&["65001:100"])), vec![]),
+            (with(None), vec![]),
+            (
+                with(Some(&["65001:100", "65001:7"])),
+                vec!["BGP communities 65001:100 65001:7, here 65001:100"],
+            ),
+            (
+                with(Some(&[])),
+                vec!["BGP communities none, here 65001:100"],
+            ),
+        ] {
+            assert_eq!(find_differences(&own, &other), differences, "{other:?}");
         }
     }
 }

@@ -1,11 +1,16 @@
-//! Tests decisions that depend on the connection to etcd: VIPs whose services fail while etcd does not respond, and the
-//! renewal of the lease while the keys are read.
+//! Tests decisions that depend on the connection to etcd: VIPs whose services fail while etcd does not respond or
+//! responds late, and the renewal of the lease while the keys are read. Also tests the order of values that cross on
+//! their way between the daemon and the state machine.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_cluster::{Entry, Input, LocalState, Machine, Output, SavedState, Settings};
+use serde_json::json;
+use weir_cluster::{
+    Entry, Event, HealthView, Input, Kind, LocalState, Machine, Output, SavedState, Settings,
+    SharedKey, Txn, TxnResult, Write,
+};
 
 const TTL: Duration = Duration::from_secs(10);
 const START: Duration = Duration::from_secs(1);
@@ -111,4 +116,170 @@ fn lease_is_renewed_while_keys_are_read() {
     assert!(outputs(&mut machine).contains(&Output::List));
     machine.handle_time(START + TTL / 2);
     assert!(outputs(&mut machine).contains(&Output::Renew { lease: 7 }));
+}
+
+/// Responds to all transactions with success, and reports their changes through the watch.
+fn confirm_all(machine: &mut Machine, now: Duration) {
+    let mut revision = 9;
+    while let Some(output) = machine.poll_output() {
+        let Output::Txn { number, txn, .. } = output else {
+            continue;
+        };
+        revision += 1;
+        let result = TxnResult::Done { revision };
+        machine.handle(Input::Txn { number, result }, now);
+        let events = txn.writes.into_iter().map(|write| match write {
+            Write::Put(put) => Event::Put(Entry {
+                key: put.key,
+                value: put.value,
+                revision,
+            }),
+            Write::Delete(key) => Event::Delete { key, revision },
+        });
+        let events = events.collect();
+        machine.handle(Input::Watched { events }, now);
+    }
+}
+
+const OTHER_SERVING: &str = "/weir/edge/serving/lb2";
+
+/// Returns a state machine that announces the VIP, as another director does, and the current time. All members had the
+/// time to register.
+fn announcing_machine() -> (Machine, Duration) {
+    let mut machine = machine(SavedState::default());
+    let other_announces = [("member/lb2", "{}"), ("serving/lb2", "[\"192.0.2.10\"]")];
+    connect(&mut machine, &other_announces);
+    machine.handle(local_state(&[(vip(), true)]), START);
+    confirm_all(&mut machine, START);
+    let now = START + TTL;
+    machine.handle_time(now);
+    confirm_all(&mut machine, now);
+    (machine, now)
+}
+
+/// Returns the number of the withdrawal in `outputs`.
+fn withdrawal(outputs: &[Output]) -> Option<u64> {
+    let is_withdrawal = |txn: &Txn| txn.compares.iter().any(|it| it.key() == OTHER_SERVING);
+    outputs.iter().find_map(|output| match output {
+        Output::Txn { number, txn, .. } if is_withdrawal(txn) => Some(*number),
+        _ => None,
+    })
+}
+
+/// Makes the service fail. Asserts that the VIP is held for 100 ms and then withdrawn, because etcd does not respond.
+fn assert_withdrawn_without_response(machine: &mut Machine, now: Duration, case: &str) {
+    let (none, this) = (BTreeSet::new(), BTreeSet::from([vip()]));
+    machine.handle(local_state(&[(vip(), false)]), now);
+    let held = Some((this.clone(), none.clone()));
+    assert_eq!(decision(machine), held, "{case}");
+    let due = now + Duration::from_millis(100);
+    assert_eq!(machine.next_deadline(now), due, "{case}");
+    machine.handle_time(due - Duration::from_millis(1));
+    assert_eq!(decision(machine), None, "{case}");
+    machine.handle_time(due);
+    assert_eq!(decision(machine), Some((none, this)), "{case}");
+    assert!(machine.next_deadline(due) > due, "{case}");
+}
+
+#[test]
+fn withdrawal_does_not_wait_for_late_responses() {
+    let changed_health = LocalState {
+        vips: [(vip(), true)].into(),
+        health: HealthView {
+            reaches: true,
+            ..HealthView::default()
+        },
+        ..LocalState::default()
+    };
+    let compacted = Input::WatchEnded {
+        is_compacted: true,
+        reason: "compacted".to_owned(),
+    };
+    // The request to which etcd does not respond.
+    for (case, request) in [
+        ("the withdrawal", None),
+        (
+            "another transaction",
+            Some(Input::LocalState(changed_health)),
+        ),
+        ("the listing", Some(compacted)),
+        ("the lease", Some(Input::LeaseEnded)),
+    ] {
+        let (mut machine, now) = announcing_machine();
+        if let Some(request) = request {
+            machine.handle(request, now);
+        }
+        outputs(&mut machine);
+        assert_withdrawn_without_response(&mut machine, now, case);
+    }
+}
+
+#[test]
+fn late_response_confirms_or_reverts_withdrawal() {
+    let done = TxnResult::Done { revision: 60 };
+    let entry = |value: &str| Entry {
+        key: OTHER_SERVING.to_owned(),
+        value: value.as_bytes().to_vec(),
+        revision: 60,
+    };
+    let conflict = |value| TxnResult::Conflict {
+        found: vec![entry(value)],
+        revision: 60,
+    };
+    // The response, whether the VIP is announced again, and whether the withdrawal is attempted again.
+    for (response, is_announced, is_retried) in [
+        (done, false, false),
+        (conflict("[]"), true, false),
+        (conflict("[\"192.0.2.10\", \"192.0.2.11\"]"), false, true),
+    ] {
+        let case = format!("{response:?}");
+        let (mut machine, now) = announcing_machine();
+        machine.handle(local_state(&[(vip(), false)]), now);
+        let pending = outputs(&mut machine);
+        let number = withdrawal(&pending).expect("the withdrawal is requested");
+        let now = now + Duration::from_millis(100);
+        machine.handle_time(now);
+        let withdrawn = (BTreeSet::new(), BTreeSet::from([vip()]));
+        assert_eq!(decision(&mut machine), Some(withdrawn), "{case}");
+
+        let result = response;
+        machine.handle(Input::Txn { number, result }, now);
+        let after = outputs(&mut machine);
+        let decided = after.iter().find_map(|output| match output {
+            Output::Decided { held, .. } => Some(held.contains(&vip())),
+            _ => None,
+        });
+        assert_eq!(decided, is_announced.then_some(true), "{case}");
+        assert_eq!(withdrawal(&after).is_some(), is_retried, "{case}");
+    }
+}
+
+/// The daemon applies a value from the group after an operator's change that it has already applied.
+#[test]
+fn operator_change_replaces_value_on_its_way_to_the_daemon() {
+    let shared = json!({ "entries": [{
+        "key": { "kind": "override", "pool": "web", "server": "10.0.0.5" },
+        "value": { "weight": 2 },
+        "base": 5,
+        "dirty": false,
+    }] });
+    let mut machine = machine(SavedState {
+        shared: serde_json::from_value(shared).expect("state is valid"),
+        ..SavedState::default()
+    });
+    let key = SharedKey {
+        kind: Kind::Override,
+        pool: "web".to_owned(),
+        server: "10.0.0.5".to_owned(),
+    };
+    let value = json!({ "weight": 4 });
+    machine.handle(Input::Changed { key, value }, START);
+    let weights: Vec<_> = outputs(&mut machine)
+        .into_iter()
+        .filter_map(|output| match output {
+            Output::Shared { value, .. } => value["weight"].as_u64(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(weights, [2, 4]);
 }

@@ -554,6 +554,32 @@ fn put_publication_of_other_director(fixture: &mut Fixture) {
     fixture.put(CURRENT, &pointer);
 }
 
+/// An earlier version of Weir recorded the completion of a stopped rollout, so etcd contains no other configuration.
+#[test]
+fn director_without_configuration_applies_stopped_configuration_that_others_use() {
+    for (failed, lb2_has_applied, expected) in
+        [("lb3", true, 1), ("lb1", true, 0), ("lb3", false, 0)]
+    {
+        let mut fixture = Fixture::new();
+        put_publication_of_other_director(&mut fixture);
+        let current: serde_json::Value =
+            serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+        fixture.put("/weir/edge/config/complete", &current);
+        let stopped = serde_json::json!({ "version": 1, "member": failed, "reason": "invalid" });
+        fixture.put("/weir/edge/config/stopped", &stopped);
+        let (version, digest) = match lb2_has_applied {
+            true => (1, current["digest"].clone()),
+            false => (0, "".into()),
+        };
+        let lb2 = serde_json::json!({ "version": version, "digest": digest, "instance": 2, "identity": 2 });
+        fixture.put("/weir/edge/member/lb2", &lb2);
+        fixture.machine.handle(fixture.watch_report(), fixture.now);
+        fixture.run(|_| true);
+        let version = fixture.machine.status(fixture.now).version;
+        assert_eq!(version, expected, "{failed} failed, lb2: {lb2_has_applied}");
+    }
+}
+
 /// The response to a transaction contains the pointer to another director's configuration; the watch reports the chunk
 /// of that configuration later.
 #[test]

@@ -1,7 +1,13 @@
 //! Runs seeded schedules of faults with a simulated etcd: partitions, loss of the majority, compaction, slow and lost
 //! responses, loss of data, and restarts of directors. Servers fail for all directors or for one director, and
 //! directors' services become unable to serve. A failed test prints its seed.
+//!
+//! During the faults, directors with the same version and overrides select the same servers, no director announces
+//! longer than [`ANNOUNCED_MAX`] what it cannot serve and another director announces, and no director takes a server
+//! down alone. After the faults, all directors agree.
 
+#[path = "simulation/choice.rs"]
+mod choice;
 #[path = "simulation/order.rs"]
 mod order;
 #[path = "simulation/store.rs"]
@@ -11,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use choice::{Choices, Inputs};
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
@@ -25,6 +32,9 @@ const SCHEDULES: u64 = 1000;
 /// Maximum time for which other directors may use an old view of a director: they may have lost the connection to etcd,
 /// and the lease of that director may expire later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
+/// Maximum time for which a director announces a VIP although its service cannot serve and the director knows that
+/// another director announces the VIP: a withdrawal waits 100 ms for etcd.
+const ANNOUNCED_MAX: Duration = Duration::from_millis(100);
 /// A server that is always up.
 const GOOD: &str = "web/10.0.1.1";
 /// A server that sometimes fails.
@@ -77,7 +87,10 @@ struct Director {
     /// Whether the director announces the VIP although its service cannot serve. Like a daemon, a director keeps the
     /// VIP until its state machine decides, and records the decision.
     holds_vip: bool,
+    /// Start of the time in which the director holds the VIP although it knows that another director announces it.
+    redundant_since: Option<Duration>,
     verdicts: BTreeSet<String>,
+    choices: Choices,
 }
 
 struct Simulation {
@@ -100,6 +113,8 @@ struct Simulation {
     requests: u64,
     /// Text of each applied version.
     texts: BTreeMap<u64, String>,
+    /// The servers that each version selects with each set of overrides.
+    tables: BTreeMap<(u64, BTreeMap<SharedKey, u64>), Vec<IpAddr>>,
     bad_is_down: bool,
     /// The director whose checks report the good server down, if any, and when that last changed.
     faulty_checks: (Option<usize>, Duration),
@@ -129,7 +144,9 @@ impl Simulation {
             instance: 0,
             serves: true,
             holds_vip: false,
+            redundant_since: None,
             verdicts: BTreeSet::new(),
+            choices: Choices::default(),
         };
         let mut simulation = Self {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
@@ -147,6 +164,7 @@ impl Simulation {
             failures: BTreeMap::new(),
             requests: 0,
             texts: BTreeMap::new(),
+            tables: BTreeMap::new(),
             bad_is_down: false,
             faulty_checks: (None, Duration::ZERO),
             // Every fourth group has a key.
@@ -160,7 +178,11 @@ impl Simulation {
 
     fn start(&mut self, n: usize) {
         let instance = self.random.next();
+        let has_rebooted = self.random.chance(50);
         let director = &mut self.directors[n];
+        if has_rebooted {
+            director.choices = Choices::default();
+        }
         director.instance = instance;
         director.watch = None;
         director.responses.clear();
@@ -184,19 +206,25 @@ impl Simulation {
         self.report(n);
     }
 
-    /// Passes the results of a director's own checks to its state machine.
-    fn report(&mut self, n: usize) {
+    /// Returns the servers that a director's own checks report down.
+    fn failed_checks(&self, n: usize) -> impl Iterator<Item = String> + use<> {
         let has_faulty_checks = self.faulty_checks.0 == Some(n);
         let views = [(GOOD, has_faulty_checks), (BAD, self.bad_is_down)];
         let down = views.into_iter().filter(|(_, is_down)| *is_down);
-        let down = down.map(|(server, _)| (server.to_owned(), "refused".to_owned()));
-        let down: BTreeMap<String, String> = down.collect();
+        down.map(|(server, _)| server.to_owned())
+    }
+
+    /// Passes the results of a director's own checks to its state machine.
+    fn report(&mut self, n: usize) {
+        let down = self.failed_checks(n);
+        let down: BTreeMap<String, String> =
+            down.map(|server| (server, "refused".to_owned())).collect();
         let director = &mut self.directors[n];
         let local_state = LocalState {
             record: MemberRecord::default(),
             vips: BTreeMap::from([(vip(), director.serves)]),
             health: HealthView {
-                reaches: down.len() < views.len(),
+                reaches: down.len() < [GOOD, BAD].len(),
                 down,
             },
             // Only the last director synchronizes flows.
@@ -302,7 +330,59 @@ impl Simulation {
                 machine.handle_time(now);
             }
             self.drain(n);
+            self.check_choice(n);
+            self.check_announcement(n);
         }
+    }
+
+    /// Asserts that a director selects the same servers as all others with the same version and overrides. If a server
+    /// is down only for this director, it skips the server's entries.
+    fn check_choice(&mut self, n: usize) {
+        let checks = self.failed_checks(n);
+        let director = &mut self.directors[n];
+        let (Some(applied), Some(_)) = (&director.applied, &director.machine) else {
+            return;
+        };
+        let (text, values) = (&applied.text, &director.values);
+        let down = checks.chain(director.verdicts.iter().cloned()).collect();
+        if director.choices.is_current(text, values, &down) {
+            return;
+        }
+        let agreed = director.choices.update(Inputs {
+            text: text.clone(),
+            values: values.clone(),
+            down,
+        });
+        let version = (applied.version, director.values.clone());
+        let first = self.tables.entry(version).or_insert_with(|| agreed.clone());
+        assert!(
+            self.loses_data || *first == agreed,
+            "lb{n} selects other servers with version {}",
+            applied.version
+        );
+    }
+
+    /// Asserts that a director does not announce what it cannot serve longer than permitted.
+    fn check_announcement(&mut self, n: usize) {
+        let now = self.now;
+        let director = &mut self.directors[n];
+        let is_redundant = match &director.machine {
+            Some(machine) if director.holds_vip && !director.serves => {
+                let members = machine.status(now).members;
+                let mut others = members.iter().filter(|it| it.name != format!("lb{n}"));
+                others.any(|it| it.absent_since.is_none() && it.announces.contains(&vip()))
+            }
+            _ => false,
+        };
+        if !is_redundant {
+            director.redundant_since = None;
+            return;
+        }
+        let since = *director.redundant_since.get_or_insert(now);
+        assert!(
+            now - since <= ANNOUNCED_MAX,
+            "lb{n} announces the VIP since {since:?}, now {now:?}"
+        );
     }
 
     /// Delivers the responses that have arrived.
@@ -504,10 +584,18 @@ impl Simulation {
         self.directors[n].responses.push(response);
     }
 
-    /// Asserts that a change does not replace a value that was written after the operator made the change.
+    /// Asserts that a change does not replace a value that was written after the operator made the change, and that the
+    /// last director that announces the VIP does not withdraw it.
     fn check_writes(&mut self, txn: &Txn) {
         for write in &txn.writes {
             let Write::Put(put) = write else { continue };
+            let is_withdrawal = put.key.contains("/serving/") && !txn.compares.is_empty();
+            if is_withdrawal && !self.loses_data {
+                let records = self.store.keys.iter();
+                let mut records = records.filter(|(name, _)| name.contains("/serving/"));
+                let is_announced = records.any(|(_, it)| it.value != b"[]");
+                assert!(is_announced, "{} withdraws the last route", put.key);
+            }
             if !put.key.contains("/override/") {
                 continue;
             }

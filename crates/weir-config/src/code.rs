@@ -271,9 +271,18 @@ codes! {
     /// A server of `direct` is behind a router.
     DirectThroughRouter = "W012",
         "`direct` changes only the destination MAC address of a packet. A router that receives such a packet routes it \
-         by its destination address, the VIP, so it returns the packet to the director.",
+         by its destination address, the VIP, so it returns the packet to the director. Servers of lists \
+         (`servers_file`, `servers_dns`, API) are examined when the file is checked, planned, reloaded, or loaded at \
+         startup, but not when a list changes later.",
         "Use `forward = \"tunnel\"` or `forward = \"l3dsr\"`, which work through routers, or connect the server to a \
          network of the director.";
+    /// GRE tunnels have checksums, and the data plane receives packets of many segments.
+    GreChecksum = "W013",
+        "On virtual devices and with `attach = \"tc\"`, packets may consist of many segments, which a device splits \
+         later. The kernel cannot compute the GRE checksum of each segment, so Weir drops these packets \
+         (`drop_gso_tunnel`), and uploads stall.",
+        "Remove `checksum` from `tunnel` here and on the servers, or use `type = \"gue\"`, which omits the checksum of \
+         such packets.";
     /// No pool or server uses this check.
     UnusedCheck = "W020",
         "A `[check.NAME]` has no effect until a pool or server refers to it.",

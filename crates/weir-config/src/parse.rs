@@ -201,7 +201,10 @@ fn lower_and_verify(
     published::verify(&mut sink, &lowered, text);
 
     let Sink {
-        mut found, lines, ..
+        mut found,
+        lines,
+        check_authorities,
+        ..
     } = sink;
     if !broken_lines.is_empty() {
         // Diagnostics for broken lines are unreliable, and settings that seem to be missing may be in these lines.
@@ -231,7 +234,10 @@ fn lower_and_verify(
         return Err(found);
     }
     Ok(ParsedConfig {
-        desired: desired(text, lowered),
+        desired: Desired {
+            check_authorities,
+            ..desired(text, lowered)
+        },
         findings: found,
     })
 }
@@ -251,6 +257,7 @@ fn desired(text: &str, lowered: LoweredConfig) -> Desired {
             .into_iter()
             .filter_map(|shared| Some((shared.name, shared.check?)))
             .collect(),
+        check_authorities: Vec::new(),
         pools: lowered.pools.into_iter().map(|pool| pool.pool).collect(),
         services: lowered
             .services

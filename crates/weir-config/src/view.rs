@@ -9,7 +9,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_model::ValueMap;
+use weir_model::{CheckAuthority, ValueMap};
 
 use crate::catalog;
 use crate::code::{Code, Severity};
@@ -30,6 +30,8 @@ pub(crate) struct Sink<'t> {
     pub(crate) machine: Option<&'t dyn Machine>,
     /// The maps by name; `None` = a map with an error.
     pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,
+    /// The CA files of the checks lowered so far.
+    pub(crate) check_authorities: Vec<CheckAuthority>,
     /// Index in `found`, by [`Diagnostic::merge_key`].
     by_merge_key: HashMap<String, usize>,
     /// Number of different errors, and number of different warnings and notes.
@@ -50,6 +52,7 @@ impl<'t> Sink<'t> {
             lines: Lines::new(text),
             machine: None,
             maps: Vec::new(),
+            check_authorities: Vec::new(),
             by_merge_key: HashMap::new(),
             distinct: [0; 2],
             errors: 0,

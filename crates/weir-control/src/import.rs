@@ -69,6 +69,15 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
 }
 
 impl Machine {
+    /// Returns a machine whose files are below `root`.
+    #[cfg(test)]
+    pub(crate) fn below(root: &Path) -> Self {
+        Self {
+            root: Some(root.to_owned()),
+            ..Self::default()
+        }
+    }
+
     /// Returns the path of a file on this machine. Prepends the root to an absolute path that is not already below the
     /// root.
     fn path_of(&self, path: &str) -> String {

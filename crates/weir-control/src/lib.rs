@@ -13,6 +13,7 @@ pub mod count;
 pub mod daemon;
 pub mod dashboard;
 pub mod explain;
+mod gre_tunnel;
 mod group_configuration;
 mod haproxy_commands;
 mod hex;

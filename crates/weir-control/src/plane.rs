@@ -18,6 +18,7 @@ use weir_sys::Channel;
 
 use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::ipvsadm_message as ipvsadm;
+use crate::runtime_dir::RemainingConnections;
 use crate::snapshot::Snapshot;
 use crate::status::Sync;
 use weir_engine::{Engine, ListenerConflict};
@@ -156,6 +157,11 @@ pub trait Plane {
         true
     }
 
+    /// Returns the smallest MTU of the interfaces with the packet path, in bytes; `None` = there is no such interface.
+    fn smallest_mtu(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns the pool state changes since the last call.
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         Vec::new()
@@ -281,14 +287,15 @@ pub trait Plane {
     }
 
     /// Starts handing over clients to the successor through `channel`. Each client is handed over as soon as possible.
-    /// After this call, only [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`] may be called.
+    /// After this call, only [`Self::is_handed_over`], [`Self::remaining_connections`] and [`Self::close`] may be
+    /// called.
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);
     }
 
-    /// Returns the number of clients that are still connected, including while draining.
-    fn clients(&self) -> u64 {
-        0
+    /// Returns the proxied connections that remain, including while draining.
+    fn remaining_connections(&self) -> RemainingConnections {
+        RemainingConnections::default()
     }
 
     /// Returns whether no client remains.

@@ -66,6 +66,15 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A program that user space runs did not accept its input.
+    #[error(
+        "program {program:?} in the data plane rejected a request; it does not match this version of Weir: restart \
+         Weir, which loads its own programs"
+    )]
+    Rejected {
+        /// The program.
+        program: &'static str,
+    },
     /// A map differs from what this build expects.
     #[error("map {name}: {attribute} is {found}, not {expected}")]
     MapMismatch {

@@ -62,17 +62,13 @@ impl Migration {
             };
             let mut packet = [0; PACKET_LEN];
             packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&request));
-            let output = run(&TestInput::xdp(&packet))?;
-            let result: Move = pod::from_bytes(&output.packet)
-                .filter(|_| output.verdict == XDP_PASS)
-                .ok_or(Error::NoProgram {
-                    name: MOVE_PROGRAM.to_owned(),
-                })?;
+            let output = run(&TestInput::xdp(&packet))?.accepted_by(MOVE_PROGRAM)?;
+            let result: Move = pod::from_bytes(&output.packet).ok_or(Error::Rejected {
+                program: MOVE_PROGRAM,
+            })?;
             moved.moved += u64::from(result.moved);
             moved.lost += u64::from(result.lost);
         }
         Ok(moved)
     }
 }
-
-const XDP_PASS: u32 = 2;

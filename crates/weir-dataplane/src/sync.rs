@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use weir_abi::{Move, SETTINGS_SYNC, SYNC_BATCH, SYNC_RING_SLOTS, SYNC_RINGS, SyncFlow, SyncRing};
 
 use crate::dataplane::Dataplane;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::maps::Maps;
 use crate::pod;
 use crate::testrun::TestInput;
@@ -14,7 +14,6 @@ use crate::testrun::TestInput;
 const PROGRAM: &str = "weir_sync_insert";
 /// Size of the packet that carries the request, in bytes. It must be at least as long as an Ethernet header.
 const PACKET_LEN: usize = 64;
-const XDP_PASS: u32 = 2;
 
 /// The read position in each ring.
 #[derive(Clone, Debug)]
@@ -105,12 +104,8 @@ impl Dataplane {
             };
             let mut packet = [0; PACKET_LEN];
             packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&request));
-            let run = self.test_run(PROGRAM, &TestInput::xdp(&packet))?;
-            if run.verdict != XDP_PASS {
-                return Err(Error::NoProgram {
-                    name: PROGRAM.to_owned(),
-                });
-            }
+            self.test_run(PROGRAM, &TestInput::xdp(&packet))?
+                .accepted_by(PROGRAM)?;
             for (index, flow) in (0..).zip(batch) {
                 *flow = self.maps().sync_batch.get(index)?;
             }

@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::sys::{self, TestRunAttr};
 
 /// Input of a test run.
@@ -66,6 +66,22 @@ pub struct TestRun {
     pub metadata: Vec<u8>,
     /// Mean duration of one run, as measured by the kernel.
     pub duration: Duration,
+}
+
+const XDP_PASS: u32 = 2;
+
+impl TestRun {
+    /// Returns the run of `program`, an XDP program that gets a request in place of a packet, if the program accepted
+    /// the request.
+    ///
+    /// # Errors
+    /// Fails if the verdict is not XDP_PASS.
+    pub(crate) fn accepted_by(self, program: &'static str) -> Result<Self> {
+        match self.verdict {
+            XDP_PASS => Ok(self),
+            _ => Err(Error::Rejected { program }),
+        }
+    }
 }
 
 const LIVE_FRAMES: u32 = 1 << 1;
@@ -131,4 +147,27 @@ fn metadata_length(context: &[u8]) -> usize {
     context
         .first_chunk::<4>()
         .map_or(0, |data| u32::from_ne_bytes(*data) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejected_request_is_an_error_that_names_the_program() {
+        let run = |verdict| TestRun {
+            verdict,
+            packet: Vec::new(),
+            metadata: Vec::new(),
+            duration: Duration::ZERO,
+        };
+        assert!(run(XDP_PASS).accepted_by("weir_move").is_ok());
+        let error = run(0).accepted_by("weir_move").unwrap_err();
+        assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("program \"weir_move\" in the data plane rejected a request"),
+            "{text}"
+        );
+    }
 }

@@ -7,7 +7,7 @@ use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
 use crate::list::{List, ListSource};
-use crate::{Lists, Membership, find_incompatibility};
+use crate::{Lists, Membership, find_incompatibility, origin};
 
 impl Membership {
     /// Returns the lists after adding a server to a pool, or after changing the keys of a server that the API has
@@ -120,6 +120,7 @@ impl Membership {
         let list = List {
             text,
             members,
+            origin: origin(pool, ListSource::Api),
             problem: None,
         };
         let mut lists = self.lists.clone();

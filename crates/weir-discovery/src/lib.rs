@@ -2,7 +2,8 @@
 //!
 //! The active configuration is the configuration file plus these servers. A list is rejected if it is missing, is
 //! invalid or has lost more than half of its servers at once. In this case the last good list stays in use, even across
-//! restarts, and the status reports the problem. A reload of the configuration accepts a shorter list.
+//! restarts, and the status reports the problem. A reload of the configuration accepts a shorter list. If a reload
+//! changes the file or the DNS names of a pool, the previous servers stay in use until the new source provides servers.
 
 mod api;
 mod dns;
@@ -38,6 +39,8 @@ pub fn parse_dns_response(message: &[u8]) {
 
 /// Name of the file in the runtime directory that stores the last good lists.
 const FILE: &str = "members.json";
+/// Name of the file that stores where these lists are from. Earlier versions reject additional values in [`FILE`].
+const ORIGINS_FILE: &str = "members-origins.json";
 
 /// The status of a pool's server list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,18 +75,29 @@ pub struct Membership {
 
 impl Lists {
     /// Reads the server lists of the pools in a configuration. `force` accepts lists that have lost more than half of
-    /// their servers.
+    /// their servers. A list from a source that has replaced another one may always have fewer servers, unless it is
+    /// empty, because its file may be incomplete.
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
             let mut update = |source, new: Option<ServerList>, problem: Option<String>| {
                 let key = (pool.name.clone(), source);
                 let previous = self.by_source.get(&key).cloned().unwrap_or_default();
+                let origin = origin(pool, source);
                 let mut list = match new {
-                    Some(new) => validate_update(configured, pool, new, previous, force),
+                    Some(new) => validate_update(configured, pool, (&origin, new), previous, force),
+                    None if previous.is_superseded_by(&origin) => List {
+                        problem: Some("no response yet".to_owned()),
+                        ..previous
+                    },
                     None => previous,
                 };
                 list.problem = list.problem.or(problem);
+                if list.is_superseded_by(&origin)
+                    && let Some(problem) = &mut list.problem
+                {
+                    *problem += &format!(" (the servers are from {})", list.origin);
+                }
                 read.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
@@ -163,6 +177,14 @@ impl Lists {
         }
     }
 
+    /// Returns where each list is from.
+    fn origins(&self) -> Vec<(&String, ListSource, &String)> {
+        let lists = self.by_source.iter();
+        lists
+            .map(|((pool, source), list)| (pool, *source, &list.origin))
+            .collect()
+    }
+
     /// Returns the content of each list, without the positions of entries.
     fn servers(&self) -> BTreeMap<&Key, Vec<Content<'_>>> {
         let lists = self.by_source.iter();
@@ -191,11 +213,11 @@ fn with_checks(configured: &Desired, member: &Member) -> Server {
     }
 }
 
-/// Returns the new list, or the previous list with the reason why the new list was rejected.
+/// Returns the new list, which is from `origin`, or the previous list with the reason why the new list was rejected.
 fn validate_update(
     configured: &Desired,
     pool: &Pool,
-    new: ServerList,
+    (origin, new): (&str, ServerList),
     previous: List,
     force: bool,
 ) -> List {
@@ -203,7 +225,11 @@ fn validate_update(
         let members = weir_config::members(&text).map_err(|error| error.to_string())?;
         check_members(configured, pool, &members)?;
         let previous_count = previous.members.len();
-        if !force && members.len() * 2 < previous_count {
+        let has_shrunk = match previous.is_superseded_by(origin) {
+            true => members.is_empty(),
+            false => members.len() * 2 < previous_count,
+        };
+        if !force && has_shrunk {
             let count = members.len();
             return Err(format!(
                 "the list shrank from {previous_count} to {count} servers at once; `weir reload` accepts it"
@@ -212,6 +238,7 @@ fn validate_update(
         Ok(List {
             text,
             members,
+            origin: origin.to_owned(),
             problem: None,
         })
     });
@@ -267,7 +294,7 @@ impl Membership {
     /// Creates the state from the lists persisted in a runtime directory.
     pub fn new(runtime_dir: &Path) -> Self {
         let file = runtime_dir.join(FILE);
-        let by_source = persisted::read(&file);
+        let by_source = persisted::read(&file, &runtime_dir.join(ORIGINS_FILE));
         let watch = Watch::new();
         let names = Names::new(watch.notify());
         Self {
@@ -306,9 +333,13 @@ impl Membership {
     pub fn read_changes(&mut self, configured: &Desired) -> Option<Lists> {
         let lists = self.lists.read(configured, &self.names, false);
         if lists.servers() == self.lists.servers() {
-            // Only the problems may have changed.
+            // Only the problems or the origins may have changed.
             log_new_problems(&self.lists, &lists);
+            let must_persist = lists.origins() != self.lists.origins();
             self.lists = lists;
+            if must_persist {
+                self.persist();
+            }
             return None;
         }
         Some(lists)
@@ -325,6 +356,11 @@ impl Membership {
             let mut pools = configured.pools.iter();
             pools.any(|pool| pool.servers_dns.contains(name))
         });
+        self.persist();
+    }
+
+    /// Writes the lists to the runtime directory.
+    fn persist(&self) {
         let lists = self.lists.by_source.iter();
         let texts: Vec<(&String, ListSource, &String)> = lists
             .map(|((pool, source), list)| (pool, *source, &list.text))
@@ -332,9 +368,13 @@ impl Membership {
         if texts.is_empty() && !self.file.exists() {
             return;
         }
-        let result = serde_json::to_vec(&texts).map_err(std::io::Error::from);
-        let result = result.and_then(|text| replace_file(&self.file, &text));
-        if let Err(error) = result {
+        let write = |path: &Path, values: &[(&String, ListSource, &String)]| {
+            let text = serde_json::to_vec(values).map_err(std::io::Error::from);
+            text.and_then(|text| replace_file(path, &text))
+        };
+        let origins_file = self.file.with_file_name(ORIGINS_FILE);
+        let written = write(&origins_file, &self.lists.origins());
+        if let Err(error) = written.and_then(|()| write(&self.file, &texts)) {
             tracing::warn!(%error, "failed to persist the server lists");
         }
     }
@@ -371,11 +411,7 @@ impl Membership {
             let source = |(source, list): (ListSource, &List)| Source {
                 pool: pool.name.clone(),
                 kind: source,
-                from: match (source, &pool.servers_file) {
-                    (ListSource::File, Some(file)) => file.clone(),
-                    (ListSource::Dns, _) => describe_names(&pool.servers_dns),
-                    (ListSource::File | ListSource::Api, _) => "the API".to_owned(),
-                },
+                from: origin(pool, source),
                 servers: list.members.len(),
                 problem: list.problem.clone(),
             };
@@ -413,6 +449,15 @@ fn log_new_problems(previous: &Lists, lists: &Lists) {
                 "rejected a server list; the last good list is kept"
             );
         }
+    }
+}
+
+/// Returns the file, the DNS names and record types, or the API.
+fn origin(pool: &Pool, source: ListSource) -> String {
+    match (source, &pool.servers_file) {
+        (ListSource::File, Some(file)) => file.clone(),
+        (ListSource::Dns, _) => describe_names(&pool.servers_dns),
+        (ListSource::File | ListSource::Api, _) => "the API".to_owned(),
     }
 }
 

@@ -31,7 +31,17 @@ impl ListSource {
 pub(crate) struct List {
     pub(crate) text: String,
     pub(crate) members: Vec<Member>,
+    /// The file, or the DNS names and record types, that the servers are from; empty = unknown.
+    pub(crate) origin: String,
     pub(crate) problem: Option<String>,
+}
+
+impl List {
+    /// Returns whether the list has servers from another origin, because the configuration has changed and `origin` has
+    /// not provided servers yet.
+    pub(crate) fn is_superseded_by(&self, origin: &str) -> bool {
+        !self.members.is_empty() && !self.origin.is_empty() && self.origin != origin
+    }
 }
 
 /// Name of a pool, and the source of its list.

@@ -11,23 +11,33 @@ use weir_config::{MigratedMembers, migrate_members};
 
 use crate::list::{Key, List, ListSource};
 
-/// Reads the lists, without invalid ones. Returns no lists if the file cannot be read.
-pub(crate) fn read(file: &Path) -> BTreeMap<Key, List> {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let persisted: Vec<(String, ListSource, String)> =
-        serde_json::from_str(&text).unwrap_or_default();
-    let lists = persisted.into_iter().filter_map(|(pool, source, text)| {
+/// Reads the lists, without invalid ones. Returns no lists if the file cannot be read. `origins_file` contains where
+/// the lists are from; if it is missing, their origins are unknown.
+pub(crate) fn read(file: &Path, origins_file: &Path) -> BTreeMap<Key, List> {
+    let origins = read_values(origins_file).into_iter();
+    let mut origins: BTreeMap<Key, String> = origins
+        .map(|(pool, source, origin)| ((pool, source), origin))
+        .collect();
+    let persisted = read_values(file).into_iter();
+    let lists = persisted.filter_map(|(pool, source, text)| {
         let migrated = migrate_members(&text);
         log_removed_keys(&pool, source, &migrated);
         let members = weir_config::members(&migrated.text).ok()?;
+        let key = (pool, source);
         let list = List {
             text: migrated.text,
             members,
+            origin: origins.remove(&key).unwrap_or_default(),
             problem: None,
         };
-        Some(((pool, source), list))
+        Some((key, list))
     });
     lists.collect()
+}
+
+fn read_values(file: &Path) -> Vec<(String, ListSource, String)> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 /// Logs the servers and keys that were removed from a list.

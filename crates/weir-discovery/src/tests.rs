@@ -194,6 +194,78 @@ async fn list_that_shrank_is_rejected_after_restart() {
     fs::remove_dir_all(&root).unwrap();
 }
 
+#[tokio::test]
+async fn servers_of_replaced_file_are_used_until_the_new_file_has_servers() {
+    let root = std::env::temp_dir().join(format!("weir-replaced-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).unwrap();
+    let (old, new) = (root.join("old"), root.join("new"));
+    let (before, configured) = (desired(&old), desired(&new));
+    fs::write(&old, "10.0.0.2\n10.0.0.3\n10.0.0.4\n10.0.0.5").unwrap();
+    let mut membership = Membership::new(&root);
+    let lists = membership.read_for_start(&before);
+    membership.commit(&before, lists);
+    assert!(has_servers(4)(&membership) && !has_problem("")(&membership));
+
+    let lists = membership.read_for_reload(&configured);
+    membership.commit(&configured, lists);
+    let is_waiting = |membership: &Membership| {
+        let source = &membership.sources(&configured)[0];
+        let problem = source.problem.as_deref().unwrap_or_default();
+        let origin = format!(" (the servers are from {})", old.display());
+        let is_for_new_file = source.from == new.display().to_string();
+        is_for_new_file && source.servers == 4 && problem.matches(&origin).count() == 1
+    };
+    assert!(is_waiting(&membership), "{membership:?}");
+    let mut restarted = Membership::new(&root);
+    for _ in 0..2 {
+        let lists = restarted.read_for_start(&configured);
+        restarted.commit(&configured, lists);
+        assert!(is_waiting(&restarted), "{restarted:?}");
+    }
+    // Another program is still writing the file.
+    fs::write(&new, "").unwrap();
+    assert!(restarted.read_changes(&configured).is_none());
+    assert!(is_waiting(&restarted), "{restarted:?}");
+
+    fs::write(&new, "10.0.0.6").unwrap();
+    let lists = restarted.read_changes(&configured);
+    let lists = lists.expect("the new file replaces the old one");
+    assert_eq!(
+        names(&lists.added_to(&configured)),
+        ["10.0.0.1", "10.0.0.6"]
+    );
+    restarted.commit(&configured, lists);
+    assert!(has_servers(1)(&restarted) && !has_problem("")(&restarted));
+    fs::remove_dir_all(&root).unwrap();
+}
+
+/// The new file has the same servers, so only the origin of the list changes.
+#[tokio::test]
+async fn list_that_shrank_is_rejected_after_its_file_was_replaced() {
+    let root = std::env::temp_dir().join(format!("weir-same-servers-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).unwrap();
+    let (old, new) = (root.join("old"), root.join("new"));
+    let configured = desired(&new);
+    fs::write(&old, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
+    let mut membership = Membership::new(&root);
+    for configured in [&desired(&old), &configured] {
+        let lists = membership.read_for_reload(configured);
+        membership.commit(configured, lists);
+    }
+    fs::copy(&old, &new).unwrap();
+    assert!(membership.read_changes(&configured).is_none());
+    assert!(!has_problem("")(&membership), "{membership:?}");
+    fs::write(&new, "10.0.0.2").unwrap();
+    let mut restarted = Membership::new(&root);
+    for membership in [&mut membership, &mut restarted] {
+        assert!(membership.read_changes(&configured).is_none());
+        assert!(has_servers(3)(membership) && has_problem("the list shrank")(membership));
+    }
+    fs::remove_dir_all(&root).unwrap();
+}
+
 /// Earlier versions allowed any server key in a list.
 #[tokio::test]
 async fn persisted_check_of_earlier_version_is_removed() {

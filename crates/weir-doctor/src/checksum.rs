@@ -1,58 +1,222 @@
-//! Reports received segments with a wrong checksum: a director or bridge has forwarded packets with a partial checksum,
+//! Reports received packets with a wrong checksum: a director or bridge has forwarded packets with a partial checksum,
 //! which the sender's device should have completed.
+//!
+//! The counters are read twice. The total since boot shows the problem on a new server; on a server that has run for
+//! months, it would hide the problem, so the second reading shows what happens now.
+
+use std::time::{Duration, Instant};
 
 use crate::Diagnosis;
 
-/// A bad cable can cause one wrong checksum in this many segments.
-const SEGMENTS_PER_TOLERATED_ERROR: u64 = 100_000;
+/// A bad cable can cause one wrong checksum in this many packets.
+const PACKETS_PER_TOLERATED_ERROR: u64 = 100_000;
 
-/// Reports wrong checksums if there are more than a bad cable would cause.
-pub fn bad_checksums() -> Option<Diagnosis> {
-    evaluate(&std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
+/// Minimum number of wrong checksums between two readings that are reported. Single ones come from clients, which are
+/// not under the operator's control.
+const RECENT_ERRORS_MIN: u64 = 3;
+
+/// Minimum time between two readings. A stalled connection retransmits several times a second at first.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Packets of a protocol since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counters {
+    /// Packets with a wrong checksum.
+    errors: u64,
+    /// All received packets.
+    packets: u64,
 }
 
-fn evaluate(text: &str) -> Option<Diagnosis> {
-    let (errors, segments) = (
-        counter(text, "Tcp:", "InCsumErrors")?,
-        counter(text, "Tcp:", "InSegs")?,
-    );
-    if errors == 0 || errors < segments / SEGMENTS_PER_TOLERATED_ERROR {
-        return None;
+impl Counters {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            errors: self.errors.saturating_sub(earlier.errors),
+            packets: self.packets.saturating_sub(earlier.packets),
+        }
     }
-    Some(Diagnosis::new(
-        format!(
-            "{errors} of {segments} TCP segments were received with a wrong checksum (InCsumErrors)"
-        ),
-        "a virtual device (veth, bridge, tun, virtio) sent packets with a partial checksum, and a program on the \
-        path forwarded them as if the checksum were complete: transfers stall. Weir 0.1 and other XDP programs do \
-        this; `weir status` on the director shows its mode. The counter covers the time since boot",
-    ))
+
+    /// Returns whether there are more errors than a bad cable would cause.
+    const fn is_too_high(self) -> bool {
+        self.errors > 0 && self.errors >= self.packets / PACKETS_PER_TOLERATED_ERROR
+    }
 }
 
-fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
+/// A protocol, as in the finding, and its counters. IPv6 has no TCP counters of its own.
+type Protocols = Vec<(&'static str, Counters)>;
+
+/// A first reading of the checksum counters.
+#[derive(Debug)]
+pub struct Reading {
+    protocols: Protocols,
+    time: Instant,
+}
+
+impl Reading {
+    /// Reads the counters of the calling thread's network namespace.
+    pub fn new() -> Self {
+        Self {
+            protocols: read_protocols(),
+            time: Instant::now(),
+        }
+    }
+
+    /// Reads the counters again, at least one second after the first reading, and reports protocols with more wrong
+    /// checksums than a bad cable would cause, since boot or since the first reading.
+    pub async fn bad_checksums(self) -> Vec<Diagnosis> {
+        tokio::time::sleep_until((self.time + INTERVAL).into()).await;
+        evaluate(&self.protocols, &read_protocols())
+    }
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn read_protocols() -> Protocols {
+    let read = |name| std::fs::read_to_string(name).unwrap_or_default();
+    parse(
+        &read("/proc/thread-self/net/snmp"),
+        &read("/proc/thread-self/net/snmp6"),
+    )
+}
+
+/// Parses the counters of both IP versions (proc(5)).
+fn parse(snmp: &str, snmp6: &str) -> Protocols {
+    let tcp = || {
+        Some(Counters {
+            errors: table_counter(snmp, "Tcp:", "InCsumErrors")?,
+            packets: table_counter(snmp, "Tcp:", "InSegs")?,
+        })
+    };
+    // `InDatagrams` counts only datagrams without an error.
+    let udp = |errors: Option<u64>, received: Option<u64>| {
+        Some(Counters {
+            errors: errors?,
+            packets: received? + errors?,
+        })
+    };
+    let udp4 = |name| table_counter(snmp, "Udp:", name);
+    let udp6 = |name| line_counter(snmp6, name);
+    [
+        ("TCP segments", tcp()),
+        (
+            "UDP datagrams over IPv4",
+            udp(udp4("InCsumErrors"), udp4("InDatagrams")),
+        ),
+        (
+            "UDP datagrams over IPv6",
+            udp(udp6("Udp6InCsumErrors"), udp6("Udp6InDatagrams")),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, counters)| Some((name, counters?)))
+    .collect()
+}
+
+fn evaluate(earlier: &Protocols, now: &Protocols) -> Vec<Diagnosis> {
+    let mut findings = Vec::new();
+    for (name, total) in now {
+        let first = earlier.iter().find(|(other, _)| other == name);
+        let recent = first.map(|(_, first)| total.since(*first));
+        let recent =
+            recent.filter(|recent| recent.is_too_high() && recent.errors >= RECENT_ERRORS_MIN);
+        let (Counters { errors, packets }, period) = match recent {
+            _ if total.is_too_high() => (*total, "since boot"),
+            Some(recent) => (recent, "in the last seconds"),
+            None => continue,
+        };
+        findings.push(Diagnosis::new(
+            format!(
+                "{errors} of {packets} {name} were received with a wrong checksum (InCsumErrors) {period}"
+            ),
+            "a virtual device (veth, bridge, tun, virtio) sent packets with a partial checksum, and a program on the \
+             path forwarded them as if the checksum were complete: transfers stall. Weir 0.1 and other XDP programs \
+             do this; `weir status` on the director shows its mode",
+        ));
+    }
+    findings
+}
+
+/// Returns a counter of a protocol that has a line of names and a line of values.
+fn table_counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(protocol));
     let (names, values) = (lines.next()?, lines.next()?);
     let index = names.split(' ').position(|known| known == name)?;
     values.split(' ').nth(index)?.parse().ok()
 }
 
+/// Returns a counter that has its own line.
+fn line_counter(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    let mut words = lines.find(|words| words.clone().next() == Some(name))?;
+    words.nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn snmp(segments: u64, errors: u64) -> String {
-        format!(
+    /// The counters of TCP: errors and segments.
+    fn tcp(errors: u64, segments: u64) -> Protocols {
+        let snmp = format!(
             "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens InSegs InCsumErrors\nTcp: 7 {segments} {errors}\nUdp: \
-             InCsumErrors\nUdp: 3\n"
-        )
+             InDatagrams InCsumErrors\nUdp: 0 0\n"
+        );
+        parse(&snmp, "")
+    }
+
+    fn found(earlier: &Protocols, now: &Protocols) -> Vec<String> {
+        let findings = evaluate(earlier, now);
+        findings.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn more_wrong_checksums_than_a_link_causes_are_reported() {
-        assert_eq!(evaluate(&snmp(1_000, 0)), None);
-        assert_eq!(evaluate(&snmp(1_000_000, 9)), None);
-        let text = evaluate(&snmp(1_000, 40)).expect("reported").to_string();
-        assert!(text.contains("40 of 1000 TCP segments"), "{text}");
-        assert_eq!(evaluate("Tcp: InSegs\nTcp: 5\n"), None);
+        let since_boot = |errors, segments| {
+            let counters = tcp(errors, segments);
+            found(&counters, &counters)
+        };
+        assert_eq!(since_boot(0, 1_000), [""; 0]);
+        assert_eq!(since_boot(9, 1_000_000), [""; 0]);
+        let text = since_boot(40, 1_000).join("\n");
+        assert!(
+            text.contains("40 of 1000 TCP segments") && text.contains("since boot"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn wrong_checksums_on_a_long_running_server_are_reported() {
+        let earlier = tcp(900, 1_000_000_000);
+        let text = found(&earlier, &tcp(920, 1_000_050_000)).join("\n");
+        assert!(
+            text.contains("20 of 50000 TCP segments") && text.contains("in the last seconds"),
+            "{text}"
+        );
+        for (errors, segments, case) in [
+            (900, 1_000_050_000, "no new errors"),
+            (902, 1_000_000_100, "single errors"),
+            (905, 1_001_000_000, "few errors in a million"),
+        ] {
+            assert_eq!(found(&earlier, &tcp(errors, segments)), [""; 0], "{case}");
+        }
+    }
+
+    #[test]
+    fn wrong_checksums_of_datagrams_are_reported() {
+        let counters = parse(
+            "Udp: InDatagrams NoPorts InCsumErrors\nUdp: 100 0 7\nUdpLite: InDatagrams InCsumErrors\nUdpLite: 0 0\n",
+            "Udp6InDatagrams                 \t50\nUdp6InCsumErrors                \t5\nUdpLite6InCsumErrors 9\n",
+        );
+        let text = found(&counters, &counters).join("\n");
+        for part in [
+            "7 of 107 UDP datagrams over IPv4",
+            "5 of 55 UDP datagrams over IPv6",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(parse("Tcp: InSegs\nTcp: 5\n", ""), []);
     }
 }

@@ -15,7 +15,7 @@ use crate::{ActivePeer, Diagnosis};
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 
 const ETHERTYPE_ARP: u16 = 0x0806;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 /// Offset of the ICMPv6 message in a frame.
 const ICMPV6_OFFSET: usize = 14 + 40;
@@ -82,12 +82,7 @@ pub(crate) fn claims_on(
     let (Some(mac), Some(is_ipv4)) = (mac, is_ipv4) else {
         return BTreeSet::new();
     };
-    // Segments with other subnets are queried too, because machines with AnyIP or a misplaced VIP reply there.
-    let sender = state.addresses.iter().find_map(|address| {
-        let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
-        (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
-    });
-    let Some(sender) = sender else {
+    let Some(sender) = sender_on(link, (state, vips), is_ipv4) else {
         return BTreeSet::new();
     };
     let ethertype = if is_ipv4 {
@@ -102,6 +97,19 @@ pub(crate) fn claims_on(
         parse_claim(frame, mac).filter(|(address, _)| queried.contains(address))
     });
     replies.unwrap_or_default()
+}
+
+/// Returns the source of queries on a device's segment: an address of the device that is not in `vips`.
+pub(crate) fn sender_on(
+    link: &Link,
+    (state, vips): (&NetState, &BTreeSet<IpAddr>),
+    is_ipv4: bool,
+) -> Option<IpAddr> {
+    // Segments with other subnets are queried too, because machines with AnyIP or a misplaced VIP reply there.
+    state.addresses.iter().find_map(|address| {
+        let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
+        (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
+    })
 }
 
 /// The machines that are known and may reply.
@@ -367,7 +375,7 @@ fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
 ///
 /// # Errors
 /// Fails if frames cannot be sent on the device.
-fn query_all(
+pub(crate) fn query_all(
     (ifindex, ethertype): (u32, u16),
     queries: impl Iterator<Item = Vec<u8>>,
     limit: Duration,

@@ -1,11 +1,11 @@
 //! Defines a problem that `weir doctor` reports: the observation, why it breaks load balancing, and the command that
-//! fixes it.
+//! fixes it. A note has the same form, but does not break load balancing.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A problem that breaks load balancing.
+/// A problem that breaks load balancing, or a note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
     /// The observation.
@@ -20,6 +20,10 @@ pub struct Diagnosis {
     /// Whether `--fix` has fixed the problem.
     #[serde(rename = "mended", skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
+    /// Whether this is a note: it describes a property of this machine that does not break load balancing and needs no
+    /// action.
+    #[serde(rename = "note", skip_serializing_if = "std::ops::Not::not")]
+    pub is_note: bool,
 }
 
 impl Diagnosis {
@@ -30,6 +34,15 @@ impl Diagnosis {
             consequence: consequence.into(),
             fix: None,
             fixed: false,
+            is_note: false,
+        }
+    }
+
+    /// Creates a note without a fix.
+    pub fn note(observation: impl Into<String>, consequence: impl Into<String>) -> Self {
+        Self {
+            is_note: true,
+            ..Self::new(observation, consequence)
         }
     }
 
@@ -47,7 +60,8 @@ impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}{}",
+            "{}{}{}",
+            if self.is_note { "note: " } else { "" },
             self.observation,
             if self.fixed { " (fixed)" } else { "" }
         )?;

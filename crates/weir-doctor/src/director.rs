@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Server};
-use weir_netlink::{Address, Link, NetState, Netlink, Sysctl, resolve};
+use weir_netlink::{Address, NetState, Netlink, Sysctl, resolve};
 
 use crate::boot_setting::UNIT_DIRECTORIES;
 use crate::down::down_server;
@@ -18,7 +18,7 @@ use crate::manager::{self, AssignedVip};
 use crate::server_path::{is_unresolved, parse_ip, replies_must_pass_director, return_route_fix};
 use crate::{
     DaemonReport, Diagnosis, Disconnected, ServerReport, ServiceReport, claimant, duplicate, reach,
-    slow, source, stack,
+    slow, source, stack, tunnel,
 };
 
 /// Time limit for resolving link addresses. The kernel sends a request every second, and one request or reply may be
@@ -44,10 +44,10 @@ pub enum Daemon {
     NoAccess(PathBuf),
 }
 
-/// The problems on a director.
+/// The problems on a director, and notes.
 #[derive(Clone, Debug, Default)]
 pub struct DirectorFindings {
-    /// The problems; causes precede their consequences.
+    /// The problems, then the notes; causes precede their consequences.
     pub findings: Vec<Diagnosis>,
     /// Interfaces without a connection. Problems that these interfaces cause are omitted.
     pub disconnected: Disconnected,
@@ -106,7 +106,6 @@ pub async fn director(
     findings.extend(manager::removed_vips(&unmanaged_vips(desired, &state)));
     findings.extend(unresolved_servers(&servers, &state, &disconnected));
     findings.extend(icmp_redirects(desired, &netlink, &state));
-    findings.extend(small_tunnel_mtus(desired, &state));
     findings.extend(claimants.findings);
     findings.extend(stack::dropped_packets(desired, &netlink, &state));
     findings.extend(reach::unreachable_vips(
@@ -121,6 +120,7 @@ pub async fn director(
             findings.push(finding);
         }
     }
+    findings.extend(tunnel::small_mtus(desired, &state));
     Ok(DirectorFindings {
         findings,
         disconnected,
@@ -371,37 +371,6 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
         }
     }
     findings
-}
-
-/// Reports devices whose MTU is too small for the outer packets of tunnels.
-fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
-    const ETHERNET_MTU: u32 = 1500;
-    let mut devices = BTreeSet::new();
-    for service in &desired.services {
-        let pool = desired.pool(&service.pool);
-        for server in pool.into_iter().flat_map(|pool| &pool.servers) {
-            if server.forward_in(service) == Forward::Tunnel {
-                let paths = resolve(server.address, state);
-                devices.extend(paths.iter().map(|path| path.device));
-            }
-        }
-    }
-    let links = devices.iter().filter_map(|device| state.links.get(device));
-    links
-        .filter(|link: &&Link| link.mtu <= ETHERNET_MTU)
-        .map(|link| {
-            Diagnosis::new(
-                format!("tunnel packets are sent on {}, whose MTU is {}", link.name, link.mtu),
-                "full-size client packets do not fit with the outer header: each client receives an ICMP error \
-                 once, and connections hang if the client's network drops ICMP",
-            )
-            .fix(format!(
-                "ip link set {} mtu 1600, if the network supports it; or an MSS clamp on the servers: ip route \
-                 change default … advmss 1400",
-                link.name
-            ))
-        })
-        .collect()
 }
 
 /// Returns the problems that the daemon's status shows. Skips problems with servers behind interfaces without a

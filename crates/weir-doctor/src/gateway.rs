@@ -1,15 +1,19 @@
 //! Reports default gateways of a server that have one of its VIPs. Linux drops an IPv4 packet whose source is one of
 //! its own addresses (`fib_validate_source` in net/ipv4/fib_frontend.c), so such a gateway does not forward the
 //! server's replies. It forwards IPv6 packets with these sources, so IPv6 VIPs are not examined.
+//!
+//! A machine can have several link addresses: a virtual router has its own (RFC 9568 section 7.3). Whether the machine
+//! with a VIP's link address also has the gateway's address is therefore tested with an echo request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use weir_netlink::{Netlink, RouteKind};
+use weir_netlink::{Link, NetState, Netlink, RouteKind};
+use weir_wire::{Icmpv4Message, Icmpv6Message, MacAddr, Packet, Transport};
 
 use crate::Diagnosis;
-use crate::claimant::{Claim, TIMEOUT, claims_on};
+use crate::claimant::{Claim, ETHERTYPE_IPV6, TIMEOUT, claims_on, query_all, sender_on};
 
 /// A documentation address (RFC 5737), which has no route of its own. Packets to it use the default route, and a
 /// machine that replies to queries for it replies for any address (proxy ARP).
@@ -18,8 +22,15 @@ const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 /// Time limit for replies of machines with proxy ARP, which Linux delays by up to 0.8 s (`proxy_delay`).
 const PROXY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reports default gateways with the same link address as the machine that replies to queries for a VIP. Waits for
-/// replies, up to the time limit, for each gateway.
+/// TTL of echo requests: a machine that does not have the destination address does not forward them.
+const ECHO_TTL: u8 = 1;
+/// Identifier of echo requests.
+const ECHO_ID: u16 = 0x5745;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+
+/// Reports default gateways that are the machine that replies to queries for a VIP. Waits for replies, up to the time
+/// limit, for each gateway.
 ///
 /// # Errors
 /// Fails if the network state cannot be read.
@@ -52,6 +63,7 @@ pub async fn gateways_with_vips(
         let (v4, v6): (Vec<_>, Vec<_>) = queried.partition(IpAddr::is_ipv4);
         let mut claims = claims_on(link, (&state, vips), &v4, TIMEOUT);
         claims.extend(claims_on(link, (&state, vips), &v6, TIMEOUT));
+        claims.extend(claims_by_echo(link, (&state, vips), gateway, &claims));
         let owned = vips_on(gateway, &replies_from, &claims);
         if owned.is_empty() {
             continue;
@@ -70,6 +82,65 @@ fn vips_on(gateway: IpAddr, vips: &BTreeSet<IpAddr>, claims: &BTreeSet<Claim>) -
         of_vip.any(|(_, mac)| claims.contains(&(gateway, mac.clone())))
     };
     vips.iter().copied().filter(is_on_gateway).collect()
+}
+
+/// Returns claims of the gateway's address with those link addresses in `claims` whose machine has this address: it
+/// replies to an echo request.
+fn claims_by_echo(
+    link: &Link,
+    (state, vips): (&NetState, &BTreeSet<IpAddr>),
+    gateway: IpAddr,
+    claims: &BTreeSet<Claim>,
+) -> BTreeSet<Claim> {
+    let unknown = claims
+        .iter()
+        .filter(|(_, mac)| !claims.contains(&(gateway, mac.clone())));
+    let targets: BTreeSet<&String> = unknown.map(|(_, mac)| mac).collect();
+    let targets: Vec<&String> = targets.into_iter().collect();
+    let sender = sender_on(link, (state, vips), gateway.is_ipv4());
+    let (Some(mac), Some(sender), false) = (link.mac, sender, targets.is_empty()) else {
+        return BTreeSet::new();
+    };
+    let mac = MacAddr::new(mac.octets());
+    let requests = (0..).zip(&targets).filter_map(|(seq, target)| {
+        let packet = Packet::ethernet(mac, parse_mac(target)?).ip(sender, gateway);
+        Some(packet.ttl(ECHO_TTL).echo_request(ECHO_ID, seq).build())
+    });
+    let ethertype = match gateway {
+        IpAddr::V4(_) => ETHERTYPE_IPV4,
+        IpAddr::V6(_) => ETHERTYPE_IPV6,
+    };
+    let replies = query_all((link.index, ethertype), requests, TIMEOUT, &|frame| {
+        let seq = parse_echo_reply(frame, gateway, sender)?;
+        let target = targets.get(usize::from(seq))?;
+        Some((gateway, (*target).clone()))
+    });
+    replies.unwrap_or_default()
+}
+
+/// Parses the link address of a claim.
+fn parse_mac(text: &str) -> Option<MacAddr> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
+    Some(MacAddr::new(bytes.try_into().ok()?))
+}
+
+/// Returns the sequence number in the gateway's reply to an echo request.
+fn parse_echo_reply(frame: &[u8], gateway: IpAddr, sender: IpAddr) -> Option<u16> {
+    let parsed = Packet::parse(frame).ok()?;
+    let packet = parsed.ip()?;
+    let (id, seq) = match &packet.transport {
+        Transport::Icmp4 {
+            message: Icmpv4Message::EchoReply { id, seq },
+            ..
+        }
+        | Transport::Icmp6 {
+            message: Icmpv6Message::EchoReply { id, seq },
+            ..
+        } => (*id, *seq),
+        _ => return None,
+    };
+    ((packet.src(), packet.dst(), id) == (gateway, sender, ECHO_ID)).then_some(seq)
 }
 
 /// Reports a gateway that has these VIPs.
@@ -134,6 +205,25 @@ mod tests {
         ] {
             assert!(found(claims).is_empty(), "{claims:?}");
         }
+    }
+
+    #[test]
+    fn reply_of_the_gateway_identifies_the_request() {
+        let (sender, other) = (ip("10.0.0.5"), ip("10.0.0.9"));
+        let frame = |from, to, id, seq| {
+            let packet = Packet::ethernet(MacAddr::ZERO, MacAddr::ZERO).ip(from, to);
+            packet.echo_reply(id, seq).build()
+        };
+        let seq = |frame: &[u8]| parse_echo_reply(frame, ip(GATEWAY), sender);
+        assert_eq!(seq(&frame(ip(GATEWAY), sender, ECHO_ID, 3)), Some(3));
+        assert_eq!(seq(&frame(other, sender, ECHO_ID, 3)), None);
+        assert_eq!(seq(&frame(ip(GATEWAY), other, ECHO_ID, 3)), None);
+        assert_eq!(seq(&frame(ip(GATEWAY), sender, 1, 3)), None);
+        // A router that does not have the gateway's address reports that the TTL was exceeded.
+        let quoted = Packet::ip(sender, ip(GATEWAY)).echo_request(ECHO_ID, 3);
+        let exceeded = Packet::ethernet(MacAddr::ZERO, MacAddr::ZERO).ip(ip(GATEWAY), sender);
+        assert_eq!(seq(&exceeded.time_exceeded(&quoted.build()).build()), None);
+        assert_eq!(parse_mac(ROUTER).unwrap().to_string(), ROUTER);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Finds problems that break load balancing on this machine or its network segments, and their fixes (`weir doctor`).
 //!
-//! Each check is a function of the kernel's state and of files. [`director()`] runs all checks for a director; the
-//! crate weir-real-server runs the checks for a server. This crate makes no changes.
+//! Each check is a function of the kernel's state and of files. [`director()`] runs all checks for a director, and
+//! [`router()`] those for a router in front of directors; the crate weir-real-server runs the checks for a server. This
+//! crate makes no changes.
 
 pub mod boot_setting;
 pub mod checksum;
@@ -18,13 +19,16 @@ mod interface;
 pub mod manager;
 mod reach;
 mod report;
+mod router;
 mod server_path;
 mod slow;
 pub mod source;
 mod stack;
+mod tunnel;
 
 pub use claimant::contested_vips;
 pub use diagnosis::Diagnosis;
 pub use director::{Daemon, DirectorFindings, director};
 pub use interface::Disconnected;
 pub use report::{ActivePeer, DaemonReport, Handshakes, Latency, ServerReport, ServiceReport};
+pub use router::{RouterError, router};

@@ -9,6 +9,7 @@ use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{Engine, Opening, Packet, Paths};
 use weir_netlink::Event;
 use weir_state::{SavedServers, ServerStates, StateCopy};
+use weir_sys::SteadyClock;
 
 use crate::flow_sync::FlowSynchronizer;
 use crate::message::{
@@ -54,6 +55,7 @@ fn active_state(engine: &Engine) -> ActiveState {
         revision: engine.revision(),
         added_vips: engine.added_vips().to_vec(),
         is_attached: engine.is_attached(),
+        smallest_mtu: engine.smallest_mtu(),
         origin: engine.origin().clone(),
     }
 }
@@ -348,10 +350,14 @@ impl Host {
             }),
             Query::Handshakes => self.with_engine(|engine, states| {
                 let handshakes = engine.read_handshakes(states)?.into_iter();
+                let now = SteadyClock::of_process().now();
                 let counters = handshakes.map(|handshakes| {
                     let (pool_samples, silent) = handshakes.into_parts();
+                    let silent = silent.into_iter();
+                    let silent_for =
+                        silent.map(|(index, since)| (index, now.saturating_sub(since)));
                     Counters {
-                        silent,
+                        silent_for: silent_for.collect(),
                         ..counters(pool_samples)
                     }
                 });
@@ -442,6 +448,6 @@ fn counters(pool_samples: weir_state::PoolSamples<'_>) -> Counters {
     Counters {
         service: pool_samples.service.unwrap_or_default().to_owned(),
         samples: pool_samples.samples,
-        silent: Vec::new(),
+        silent_for: Vec::new(),
     }
 }

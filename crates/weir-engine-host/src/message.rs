@@ -298,8 +298,9 @@ pub struct Counters {
     pub service: String,
     /// The counters, with the server's name.
     pub samples: Vec<(String, Sample)>,
-    /// Servers whose replies bypass the director: index in `samples`, and the time of the first unanswered SYN.
-    pub silent: Vec<(usize, Duration)>,
+    /// Servers whose replies bypass the director: index in `samples`, and the time since the first unanswered SYN. A
+    /// duration, because the clocks of two processes may differ.
+    pub silent_for: Vec<(usize, Duration)>,
 }
 
 /// State of the active configuration.
@@ -311,6 +312,9 @@ pub struct ActiveState {
     pub added_vips: Vec<(String, IpAddr)>,
     /// Whether packets reach the data plane.
     pub is_attached: bool,
+    /// The smallest MTU of the interfaces with the packet path, in bytes; `None` = there is no such interface.
+    #[serde(default)]
+    pub smallest_mtu: Option<u32>,
     /// The changes made with ipvsadm.
     pub origin: Origin,
 }
@@ -595,7 +599,7 @@ mod tests {
         let counters = vec![Counters {
             service: "web".to_owned(),
             samples: samples.collect(),
-            silent: vec![(3, Duration::from_millis(1500))],
+            silent_for: vec![(3, Duration::from_millis(1500))],
         }];
         send_reply(&sender, 5, &Reply::Handshakes(counters.clone())).unwrap();
         send_reply(&sender, 6, &Reply::Numbers(1, 2)).unwrap();

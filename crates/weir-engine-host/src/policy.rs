@@ -173,6 +173,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         ipvs,
         // Pools contain copies of the checks that they use.
         checks: _,
+        check_authorities: _,
         pools,
         services,
         proxies: _,

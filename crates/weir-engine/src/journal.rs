@@ -42,6 +42,9 @@ pub(crate) struct Record {
     /// Changed check results.
     #[serde(default, rename = "standings", skip_serializing_if = "Vec::is_empty")]
     pub(crate) health_states: Vec<HealthRecord>,
+    /// All pools that are below their quorum. Earlier versions neither write nor read this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) below_quorum: Option<Vec<String>>,
     /// The whole undo record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) undo: Option<Undo>,
@@ -78,6 +81,9 @@ impl Record {
     /// Applies the change.
     pub(crate) fn apply(self, saved: &mut StoredState) {
         saved.servers.replay(self.overrides, self.health_states);
+        if let Some(pools) = self.below_quorum {
+            saved.servers.health_states.below_quorum = pools;
+        }
         let state = &mut saved.engine;
         let allocation = &mut state.allocation;
         if let Some((revision, fingerprint, last_generation)) = self.numbers {

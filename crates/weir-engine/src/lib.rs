@@ -27,6 +27,7 @@
 mod adopt;
 mod allocate;
 mod clean;
+mod drain_watch;
 mod engine;
 mod error;
 mod ipvsadm_term;

@@ -84,6 +84,7 @@ impl From<ParsedContent> for StoredState {
 pub(crate) struct SerializedState {
     number: u64,
     bytes: Vec<u8>,
+    below_quorum: Vec<String>,
 }
 
 /// Fields that are read first, because the format depends on the version.
@@ -103,6 +104,8 @@ pub(crate) struct StateFile {
     number: u64,
     bytes: u64,
     journal: Option<Journal>,
+    /// The recorded pools that are below their quorum.
+    below_quorum: Vec<String>,
     /// Whether a change is missing from the journal because the disk was full.
     is_incomplete: bool,
 }
@@ -115,6 +118,7 @@ impl StateFile {
             number: 0,
             bytes: 0,
             journal: None,
+            below_quorum: Vec::new(),
             is_incomplete: false,
         }
     }
@@ -189,7 +193,11 @@ impl StateFile {
         let mut bytes =
             serde_json::to_vec(&content).map_err(|error| file_error(&self.path, error.into()))?;
         bytes.push(b'\n');
-        Ok(SerializedState { number, bytes })
+        Ok(SerializedState {
+            number,
+            bytes,
+            below_quorum: servers.health_states.below_quorum.clone(),
+        })
     }
 
     /// Second half of [`StateFile::write`]: writes the file.
@@ -198,7 +206,11 @@ impl StateFile {
     /// See [`StateFile::write`].
     pub(crate) fn write_serialized(
         &mut self,
-        SerializedState { number, bytes }: SerializedState,
+        SerializedState {
+            number,
+            bytes,
+            below_quorum,
+        }: SerializedState,
     ) -> Result<()> {
         if let Some(directory) = self.path.parent() {
             let mut builder = fs::DirBuilder::new();
@@ -217,6 +229,7 @@ impl StateFile {
         written.map_err(|source| file_error(&new_path, source))?;
         fs::rename(&new_path, &self.path).map_err(|source| file_error(&self.path, source))?;
         (self.number, self.bytes) = (number, bytes.len() as u64);
+        self.below_quorum = below_quorum;
         let journal = self.path.with_file_name(JOURNAL_FILE);
         // The previous journal does not continue this file.
         self.journal = None;
@@ -252,6 +265,18 @@ impl StateFile {
         if let Err(error) = self.append(record) {
             self.report_failure(&error);
         }
+    }
+
+    /// Appends the pools that are below their quorum if they have changed. A failed write is retried later.
+    pub(crate) fn record_below_quorum(&mut self, pools: Vec<String>) {
+        if pools == self.below_quorum {
+            return;
+        }
+        self.below_quorum.clone_from(&pools);
+        self.append_if_possible(&Record {
+            below_quorum: Some(pools),
+            ..Record::default()
+        });
     }
 
     /// Rewrites the file, and logs the first of several failures.

@@ -105,3 +105,103 @@ fn handle_line(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<
     report(Input::Watched { events });
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use weir_cluster::{Entry, Event};
+    use weir_model::EtcdEndpoint;
+
+    use super::*;
+
+    /// Returns the reported inputs, and the input that ends the watch.
+    fn handle(line: &str) -> (Vec<Input>, Option<Input>) {
+        let endpoint = EtcdEndpoint::parse("http://192.0.2.1:2379").expect("URL is valid");
+        let client = Client::new(vec![endpoint], None, None, Duration::from_secs(1));
+        let reported = RefCell::new(Vec::new());
+        let report = |input| reported.borrow_mut().push(input);
+        let end = handle_line(&client, line.as_bytes(), &report);
+        (reported.into_inner(), end)
+    }
+
+    fn watched(events: Vec<Event>) -> (Vec<Input>, Option<Input>) {
+        (vec![Input::Watched { events }], None)
+    }
+
+    #[test]
+    fn changes_are_reported() {
+        let put = Event::Put(Entry {
+            key: "a".to_owned(),
+            value: b"b".to_vec(),
+            revision: 7,
+        });
+        let delete = Event::Delete {
+            key: "a".to_owned(),
+            revision: 8,
+        };
+        let line = r#"{"result":{"header":{"revision":"8"},"events":[
+            {"kv":{"key":"YQ==","value":"Yg==","mod_revision":"7"}},
+            {"type":"DELETE","kv":{"key":"YQ==","mod_revision":"8"}}]}}"#;
+        assert_eq!(handle(line), watched(vec![put, delete]));
+        let created = r#"{"result":{"header":{"revision":"8"},"created":true}}"#;
+        assert_eq!(handle(created), watched(Vec::new()));
+    }
+
+    /// Only a compaction permits reading the keys again immediately, because etcd responds. All other ends of a watch
+    /// are failures of the connection.
+    #[test]
+    fn end_of_watch_states_whether_etcd_has_compacted_the_revision() {
+        let prefix = "192.0.2.1:2379: ";
+        for (line, is_compacted, reason) in [
+            (
+                r#"{"result":{"canceled":true,"compact_revision":"9","cancel_reason":"etcdserver: mvcc: compacted"}}"#,
+                true,
+                "etcdserver: mvcc: compacted".to_owned(),
+            ),
+            (
+                r#"{"result":{"canceled":true,"compact_revision":"9"}}"#,
+                true,
+                "etcd cancelled the watch".to_owned(),
+            ),
+            (
+                r#"{"result":{"canceled":true,"cancel_reason":"etcdserver: no leader"}}"#,
+                false,
+                "etcdserver: no leader".to_owned(),
+            ),
+            (
+                r#"{"result":{"canceled":true,"compact_revision":"0"}}"#,
+                false,
+                "etcd cancelled the watch".to_owned(),
+            ),
+            (
+                r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,
+                false,
+                format!("{prefix}etcdserver: no leader"),
+            ),
+            (
+                r#"{"error":{}}"#,
+                false,
+                format!("{prefix}etcd returned an error without a message"),
+            ),
+            (
+                "not JSON",
+                false,
+                format!("{prefix}a watch response is not JSON"),
+            ),
+        ] {
+            let (reported, end) = handle(line);
+            assert_eq!(reported, [], "{line}");
+            let Some(Input::WatchEnded {
+                is_compacted: found,
+                reason: found_reason,
+            }) = end
+            else {
+                panic!("{line}: {end:?}");
+            };
+            assert_eq!(found, is_compacted, "{line}");
+            assert!(found_reason.ends_with(&reason), "{line}: {found_reason}");
+        }
+    }
+}

@@ -33,7 +33,7 @@ pub use monitor::{
     SavedState, ServerView, SuspendedServers,
 };
 pub use outcome::{Outcome, ReportedWeight, Verdict};
-pub use outlier::{Ejection, EjectionChange, Outliers, Sample, Transition};
+pub use outlier::{Ejection, EjectionChange, EjectionLimit, Outliers, Sample, Transition};
 pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch, Silence};
 pub use server_health::ServerHealth;
 pub use target::Target;

@@ -7,7 +7,7 @@
 //! server in the pool did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is
 //! not exceeded. An ejected server returns on trial. If the trial fails, the next ejection lasts twice as long.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 /// Minimum number of unanswered SYNs for an ejection.
@@ -43,6 +43,15 @@ pub struct Ejection {
     pub until: Duration,
     /// Why the server was ejected.
     pub reason: String,
+}
+
+/// How many servers of a group may be ejected.
+#[derive(Clone, Copy, Debug)]
+pub struct EjectionLimit<'a> {
+    /// Maximum number of ejected servers, including `ejected_by_others`.
+    pub servers: usize,
+    /// The servers of the group that are already ejected according to other counters.
+    pub ejected_by_others: &'a BTreeSet<&'a str>,
 }
 
 /// A change that [`Outliers::observe`] reports.
@@ -88,13 +97,13 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Applies the counters of the servers in a group that should accept connections. At most `max_ejected_percent`
-    /// percent of them may be ejected. If a server is no longer in `samples` because its check failed, its ejection
-    /// ends, so the next result of the check takes effect immediately.
+    /// Applies the counters of the servers in a group that should accept connections. Ejects a server only if `limit`
+    /// allows it. If a server is no longer in `samples` because its check failed, its ejection ends, so the next result
+    /// of the check takes effect immediately.
     pub fn observe(
         &mut self,
         group: &str,
-        max_ejected_percent: u32,
+        limit: EjectionLimit<'_>,
         samples: &[(&str, Sample)],
         now: Duration,
     ) -> Vec<EjectionChange> {
@@ -128,15 +137,17 @@ impl Outliers {
                 });
             }
         }
-        let max_ejected = samples.len() as u64 * u64::from(max_ejected_percent) / 100;
-        let ejected_count = watches
-            .values()
-            .filter(|watch| watch.ejected_until.is_some());
-        let mut ejected_count = ejected_count.count() as u64;
+        let others = limit.ejected_by_others;
+        let ejected_here = watches.iter().filter(|(server, watch)| {
+            watch.ejected_until.is_some() && !others.contains(server.as_str())
+        });
+        let mut ejected_count = ejected_here.count() + others.len();
         let mut answers = LatestAnswers::from_watches(watches);
         for (server, _) in samples {
-            if ejected_count >= max_ejected {
-                break;
+            // A server that is already ejected according to other counters does not increase the number.
+            let is_additional = !others.contains(server);
+            if is_additional && ejected_count >= limit.servers {
+                continue;
             }
             let Some(watch) = watches.get_mut(*server) else {
                 continue;
@@ -145,7 +156,7 @@ impl Outliers {
                 continue;
             }
             if let Some(ejection) = watch.eject(now) {
-                ejected_count += 1;
+                ejected_count += usize::from(is_additional);
                 answers = LatestAnswers::from_watches(watches);
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),

@@ -23,8 +23,11 @@ const FIRST_SYNS_MIN: u64 = 3;
 /// Minimum time without a reply: longer than any handshake, including one whose first packet was lost.
 const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
-/// Maximum number of clients stored per server.
-const CLIENTS_MAX: usize = 256;
+/// Maximum number of client addresses stored per server.
+const ADDRESSES_MAX: usize = 256;
+/// Maximum number of ports stored per client address. More ports do not change the result. The limit keeps many clients
+/// behind one NAT gateway from filling the storage.
+const PORTS_MAX: usize = CLIENTS_MIN;
 
 /// The period in which a server has sent no reply through the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,13 +109,26 @@ struct Watch {
     suspect_since: Option<Duration>,
     /// Whether the server never replied, and the check would have reported a failure since the first of these SYNs.
     is_definite: bool,
-    clients: BTreeSet<Client>,
+    /// Clients that wait for a reply: ports by address.
+    clients: BTreeMap<IpAddr, BTreeSet<u16>>,
     warning: Option<NoReplyWarning>,
 }
 
 impl Watch {
     const fn has_never_replied(&self) -> bool {
         self.replies == 0 && self.answered == 0
+    }
+
+    /// Stores a client, within the limits for addresses and for ports per address.
+    fn add_client(&mut self, (address, port): Client) {
+        let is_full = self.clients.len() >= ADDRESSES_MAX;
+        if is_full && !self.clients.contains_key(&address) {
+            return;
+        }
+        let ports = self.clients.entry(address).or_default();
+        if ports.len() < PORTS_MAX {
+            ports.insert(port);
+        }
     }
 }
 
@@ -205,23 +221,23 @@ impl ReplyWatch {
         now: Duration,
     ) -> Option<&NoReplyWarning> {
         let watch = self.watches.get_mut(&key)?;
-        let capacity = CLIENTS_MAX.saturating_sub(watch.clients.len());
-        watch.clients.extend(clients.into_iter().take(capacity));
-        let addresses: BTreeSet<IpAddr> = watch.clients.iter().map(|client| client.0).collect();
+        for client in clients {
+            watch.add_client(client);
+        }
         // If the server never replied to any client, several connections from one client are sufficient.
         let clients = if watch.has_never_replied() {
-            watch.clients.len()
+            watch.clients.values().map(BTreeSet::len).sum()
         } else {
-            addresses.len()
+            watch.clients.len()
         };
         let required = if watch.is_definite { 1 } else { CLIENTS_MIN };
         if clients < required {
             return None;
         }
-        let neighbours = addresses.iter().filter(|client| is_neighbour(**client));
+        let neighbours = watch.clients.keys().filter(|client| is_neighbour(**client));
         watch.warning = Some(NoReplyWarning {
             syns: syns.saturating_sub(watch.syns),
-            clients: addresses.len(),
+            clients: watch.clients.len(),
             neighbours: neighbours.clone().count(),
             neighbour: neighbours.min().copied(),
             since: now,
@@ -354,6 +370,38 @@ mod tests {
                 .is_some();
             assert_eq!(has_warning, expected, "{replies} replies before");
         }
+    }
+
+    #[test]
+    fn connections_through_one_gateway_do_not_hide_other_clients() {
+        let gateway = (0..2_000).map(|port| (IpAddr::from([198, 51, 100, 200]), port));
+        for is_one_scan in [true, false] {
+            let mut watch = watch(9);
+            watch.observe(KEY, counters(2_002, 9, 9), after_ms(0));
+            let mut add = |clients: Vec<Client>| {
+                let warning = watch.add_clients(KEY, 2_002, clients, |_| false, after_ms(2_000));
+                warning.map(|it| it.clients)
+            };
+            let found = if is_one_scan {
+                add(gateway.clone().chain(client_list(2)).collect())
+            } else {
+                assert_eq!(add(gateway.clone().collect()), None, "one address");
+                add(client_list(2))
+            };
+            assert_eq!(found, Some(3), "{is_one_scan}");
+        }
+    }
+
+    #[test]
+    fn number_of_stored_addresses_is_limited() {
+        let mut watch = watch(9);
+        watch.observe(KEY, counters(5, 9, 9), after_ms(0));
+        let addresses = (0..1_000_u16).map(|n| {
+            let [high, low] = n.to_be_bytes();
+            (IpAddr::from([198, 51, high, low]), 4000)
+        });
+        let warning = watch.add_clients(KEY, 5, addresses, |_| false, after_ms(2_000));
+        assert_eq!(warning.map(|it| it.clients), Some(ADDRESSES_MAX));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! address is removed while the router is not active, because another director may have it too, and both would reply to
 //! ARP requests for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -33,6 +33,7 @@ impl Addresses {
             configured_addresses: BTreeSet::new(),
         };
         if !adopt {
+            addresses.remove_fifos(&|_| true);
             addresses.remove(&|_| true).await?;
         }
         Ok(addresses)
@@ -111,10 +112,9 @@ impl Addresses {
                 "the address was already on the interface; it will be removed when this director is no longer active"
             );
         }
-        let is_missing = |network: &&Network| {
-            let is_same = |it: &Address| it.ifindex == link.index && it.ip == network.address;
-            !present.iter().any(is_same)
-        };
+        let on_link = present.iter().filter(|it| it.ifindex == link.index);
+        let on_link: HashSet<IpAddr> = on_link.map(|it| it.ip).collect();
+        let is_missing = |network: &&Network| !on_link.contains(&network.address);
         let missing: Vec<_> = router
             .managed_on(interface)
             .filter(is_missing)
@@ -130,9 +130,7 @@ impl Addresses {
             return Ok(());
         }
         // Record first, so a crash leaves no unrecorded address.
-        for network in &missing {
-            self.record.insert(entry(network));
-        }
+        self.record.insert(missing.iter().map(entry).collect());
         self.write_or_log();
         let mut first_error = None;
         for network in &missing {
@@ -205,10 +203,13 @@ impl Addresses {
         present: &[Address],
     ) -> Vec<IpAddr> {
         let on_link = || present.iter().filter(|it| it.ifindex == link.index);
-        let (mut adopted, mut kept) = (Vec::new(), Vec::new());
+        let mut adoptable: HashMap<IpAddr, Vec<&Address>> = HashMap::new();
+        for address in on_link().filter(|it| !it.handed_over) {
+            adoptable.entry(address.ip).or_default().push(address);
+        }
+        let (mut entries, mut adopted, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         for network in router.managed_on(interface) {
-            let is_adoptable = |it: &&Address| it.ip == network.address && !it.handed_over;
-            for found in on_link().filter(is_adoptable) {
+            for found in adoptable.get(&network.address).into_iter().flatten() {
                 let entry = AddedAddress {
                     router: router.name.clone(),
                     interface: link.name.clone(),
@@ -222,10 +223,11 @@ impl Addresses {
                     kept.push(found.ip);
                     continue;
                 }
-                self.record.insert(entry);
+                entries.push(entry);
                 adopted.push(found.ip);
             }
         }
+        self.record.insert(entries);
         for address in kept {
             if !self.reported.insert((router.name.clone(), address)) {
                 continue;
@@ -287,13 +289,12 @@ impl Addresses {
     /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is the
     /// router's own interface.
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
-        let is_wanted = |added: &AddedAddress| {
-            let other = router.other_interface(added.address);
-            router
-                .managed_addresses()
-                .any(|it| it.address == added.address)
-                && other.unwrap_or(&link.name) == added.interface
-        };
+        let wanted = router.addresses_with_interfaces().into_iter();
+        let wanted: HashMap<IpAddr, &str> = wanted
+            .map(|(network, other)| (network.address, other.unwrap_or(&link.name)))
+            .collect();
+        let is_wanted =
+            |added: &AddedAddress| wanted.get(&added.address) == Some(&added.interface.as_str());
         let is_outdated = |added: &AddedAddress| added.router == router.name && !is_wanted(added);
         if !self.record.added.iter().any(is_outdated) {
             return Ok(());
@@ -349,19 +350,28 @@ impl Addresses {
                 return;
             }
         };
-        let is_removed = |it: &Address| {
-            let link = links.iter().find(|link| link.index == it.ifindex);
-            removed.iter().any(|removed| {
-                (removed.address, removed.prefix) == (it.ip, it.prefix)
-                    && link.is_some_and(|link| link.name == removed.interface)
+        let index_of: HashMap<&str, u32> = links
+            .iter()
+            .map(|link| (link.name.as_str(), link.index))
+            .collect();
+        let removed_keys: HashSet<(Option<u32>, IpAddr, u8)> = removed
+            .iter()
+            .map(|it| {
+                (
+                    index_of.get(it.interface.as_str()).copied(),
+                    it.address,
+                    it.prefix,
+                )
             })
-        };
-        let remains = |address| {
-            let mut present = present.iter();
-            present.any(|it| it.ip == address && !is_removed(it))
-        };
+            .collect();
+        let is_removed =
+            |it: &&Address| removed_keys.contains(&(Some(it.ifindex), it.ip, it.prefix));
+        let remaining = present.iter().filter(|it| !is_removed(it));
+        let remaining: HashSet<IpAddr> = remaining.map(|it| it.ip).collect();
         let addresses = removed.iter().map(|it| it.address);
-        let addresses = addresses.filter(|address| !remains(*address)).collect();
+        let addresses = addresses
+            .filter(|address| !remaining.contains(address))
+            .collect();
         match destroy_connections_of(&addresses, RESET_TIMEOUT) {
             Ok(0) => {}
             Ok(connections) => {
@@ -392,6 +402,14 @@ impl Addresses {
                 Some((link.index, it))
             })
             .collect();
+        let removed: HashSet<(u32, IpAddr)> = networks
+            .iter()
+            .map(|(ifindex, it)| (*ifindex, it.address))
+            .collect();
+        let prefixes: HashSet<(u32, u8)> = networks
+            .iter()
+            .map(|(ifindex, it)| (*ifindex, it.prefix))
+            .collect();
         if networks.is_empty() {
             return Vec::new();
         }
@@ -402,14 +420,8 @@ impl Addresses {
                 return Vec::new();
             }
         };
-        let is_to_be_removed = |it: &Address| {
-            let mut networks = networks.iter();
-            networks.any(|(ifindex, added)| (*ifindex, added.address) == (it.ifindex, it.ip))
-        };
         present.retain(|it| {
-            let mut networks = networks.iter();
-            networks.any(|(ifindex, added)| (*ifindex, added.prefix) == (it.ifindex, it.prefix))
-                && !is_to_be_removed(it)
+            prefixes.contains(&(it.ifindex, it.prefix)) && !removed.contains(&(it.ifindex, it.ip))
         });
         present
     }
@@ -420,11 +432,10 @@ impl Addresses {
             return Ok(());
         }
         let present = self.netlink.addresses().await?;
+        let key = |it: &Address| (it.ifindex, it.ip, it.prefix);
+        let present: HashSet<_> = present.iter().map(key).collect();
         for other in others {
-            let is_same = |it: &Address| {
-                (it.ifindex, it.ip, it.prefix) == (other.ifindex, other.ip, other.prefix)
-            };
-            if present.iter().any(is_same) {
+            if present.contains(&key(other)) {
                 continue;
             }
             tracing::info!(

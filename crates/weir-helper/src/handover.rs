@@ -1,8 +1,11 @@
 //! Hands addresses over between virtual routers and `vip_interface`, or between configurations of a virtual router, so
 //! a reload that changes the owner of an address does not interrupt traffic to it.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+
 use weir_model::VirtualRouter;
-use weir_netlink::Link;
+use weir_netlink::{Address, Link};
 
 use crate::Error;
 use crate::record::AddedAddress;
@@ -29,23 +32,36 @@ impl Addresses {
         link: &Link,
     ) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
+        let on_link = present.iter().filter(|it| it.ifindex == link.index);
+        let mut handed_over: HashMap<IpAddr, &Address> = HashMap::new();
+        for address in on_link.filter(|it| it.handed_over) {
+            handed_over.entry(address.ip).or_insert(address);
+        }
+        let mut taken = Vec::new();
         for network in router.managed_on(interface) {
-            let mut on_link = present.iter().filter(|it| it.ifindex == link.index);
-            let found = on_link.find(|it| it.handed_over && it.ip == network.address);
-            let Some(found) = found else { continue };
+            let Some(found) = handed_over.get(&network.address) else {
+                continue;
+            };
             // An IPv4 address can have two prefixes at the same time, so it can get the configured prefix without being
             // absent.
             let prefix = match found.ip.is_ipv4() {
                 true => network.prefix,
                 false => found.prefix,
             };
-            self.record.insert(AddedAddress {
-                router: router.name.clone(),
-                interface: link.name.clone(),
-                address: found.ip,
-                prefix,
-            });
-            self.write_or_log();
+            taken.push((*found, prefix));
+        }
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let entries = taken.iter().map(|(found, prefix)| AddedAddress {
+            router: router.name.clone(),
+            interface: link.name.clone(),
+            address: found.ip,
+            prefix: *prefix,
+        });
+        self.record.insert(entries.collect());
+        self.write_or_log();
+        for (found, prefix) in taken {
             if prefix == found.prefix {
                 self.netlink
                     .take_over_address(link.index, found.ip, prefix)

@@ -16,10 +16,12 @@
 mod address;
 mod client;
 mod daemon;
+mod fifo;
 mod handover;
 mod machine;
 mod message;
 mod other_change;
+mod process;
 mod program;
 mod published;
 mod record;

@@ -11,13 +11,8 @@ use crate::state::Addresses;
 
 /// Sysctls of a base device, which must not reply to ARP requests for the addresses of the devices on top of it.
 const BASE_SYSCTLS: [(&str, &str); 2] = [("arp_ignore", "1"), ("arp_filter", "1")];
-/// IPv4 sysctls of a device with a virtual MAC address: it accepts packets from this machine's addresses, and replies
-/// to packets that it sends arrive on the base device.
-const DEVICE_IPV4_SYSCTLS: [(&str, &str); 3] = [
-    ("arp_ignore", "1"),
-    ("accept_local", "1"),
-    ("rp_filter", "0"),
-];
+/// IPv4 sysctls of a device with a virtual MAC address: it accepts packets from this machine's addresses.
+const DEVICE_IPV4_SYSCTLS: [(&str, &str); 2] = [("arp_ignore", "1"), ("accept_local", "1")];
 /// IPv6 sysctls of a device with a virtual MAC address, which must not generate addresses.
 const DEVICE_IPV6_SYSCTLS: [(&str, &str); 4] = [
     ("addr_gen_mode", "1"),
@@ -68,7 +63,9 @@ pub(crate) async fn add_device(
     }
     let is_new = created? == Change::Made;
     if is_new {
+        let reverse_path_filter = [("rp_filter", reverse_path_filter()?)];
         for (ipv6, settings) in [
+            (false, &reverse_path_filter[..]),
             (false, &DEVICE_IPV4_SYSCTLS[..]),
             (true, &DEVICE_IPV6_SYSCTLS[..]),
         ] {
@@ -86,6 +83,14 @@ pub(crate) async fn add_device(
         addresses.netlink.bring_up(link.index).await?;
     }
     Ok(link)
+}
+
+/// Returns `rp_filter` of a device with a virtual MAC address. Routes to clients use the base device, so a strict
+/// filter (1) would drop their packets. The kernel uses the maximum of this value and that of `all` (ip-sysctl.rst);
+/// therefore, if `all` is strict, the device needs a loose filter (2).
+fn reverse_path_filter() -> Result<&'static str, Error> {
+    let all = Sysctl::for_device(false, "all", "rp_filter")?.read()?;
+    Ok(if all == "1" { "2" } else { "0" })
 }
 
 /// Changes the sysctls of a base device, after recording their previous values.

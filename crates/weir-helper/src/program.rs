@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use rustix::fs::{FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -62,7 +61,6 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
         NotifyState::Fault => fault,
         NotifyState::Stop => stop,
     };
-    write_fifo(router, "INSTANCE", &router.name, state, priority);
     let priority = priority.to_string();
     let arguments = ["INSTANCE", &router.name, state.as_str(), &priority];
     start(router, for_state, &[]);
@@ -72,7 +70,6 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
 /// Starts the notification program of the group, without waiting for it to exit.
 pub(crate) fn notify_group(router: &VirtualRouter, state: NotifyState) {
     let group = router.group.as_deref().unwrap_or_default();
-    write_fifo(router, "GROUP", group, state, 0);
     let arguments = ["GROUP", group, state.as_str(), "0"];
     start(router, &router.notify.group, &arguments);
 }
@@ -93,41 +90,65 @@ fn start(router: &VirtualRouter, words: &[String], more_arguments: &[&str]) {
     }
 }
 
-/// Writes a line in keepalived's format to the FIFO, if a process reads it.
-fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState, priority: u8) {
-    let Some(path) = &router.notify.fifo else {
-        return;
-    };
-    let line = format!("{kind} \"{name}\" {} {priority}\n", state.as_str());
-    // Do not write to other kinds of files.
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let written = rustix::fs::open(path.as_str(), flags, Mode::empty()).and_then(|file| {
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
-        if kind != FileType::Fifo {
-            return Err(rustix::io::Errno::INVAL);
-        }
-        rustix::io::write(&file, line.as_bytes())
-    });
-    if let Err(error) = written {
-        tracing::debug!(path, %error, "failed to write a state change to the FIFO");
-    }
+/// Returns the line that reports a state change to a FIFO, in keepalived's format.
+pub(crate) fn line(router: &VirtualRouter, state: NotifyState, priority: u8) -> String {
+    format!(
+        "INSTANCE \"{}\" {} {priority}\n",
+        router.name,
+        state.as_str()
+    )
 }
 
-/// Returns the state of a tracked program or file; `None` for other kinds of objects.
-pub(crate) async fn track(object: &TrackObject) -> Option<TrackedOutcome> {
+/// Returns the line that reports a state change of a virtual router's group to a FIFO.
+pub(crate) fn group_line(router: &VirtualRouter, state: NotifyState) -> String {
+    let group = router.group.as_deref().unwrap_or_default();
+    format!("GROUP \"{group}\" {} 0\n", state.as_str())
+}
+
+/// Returns the state of a tracked program or file. As in keepalived, a file that cannot be read contains 0.
+///
+/// # Errors
+/// Returns a message for other kinds of objects, and for a file whose number is too large. The last state then applies.
+pub(crate) async fn track(object: &TrackObject) -> Result<TrackedOutcome, String> {
     match object {
-        TrackObject::Script(script) => Some(run(script).await),
+        TrackObject::Script(script) => Ok(run(script).await),
         TrackObject::File(path) => {
             let text = untrusted_file::read(Path::new(path), Owner::Any, MAX_FILE_BYTES);
-            let number = text.ok().and_then(|text| text.trim().parse().ok());
-            Some(number.map_or(TrackedOutcome::Number(0), TrackedOutcome::Number))
+            let number = leading_number(&text.unwrap_or_default());
+            let too_large = || format!("{path}: the number does not have 32 bits");
+            number.map(TrackedOutcome::Number).ok_or_else(too_large)
         }
         TrackObject::Interface(_)
         | TrackObject::Process(_)
         | TrackObject::Service(_)
         | TrackObject::Pool(_)
-        | TrackObject::DataPlane => None,
+        | TrackObject::DataPlane => Err("the helper does not check this object".to_owned()),
     }
+}
+
+/// Returns the number at the beginning of a text, as keepalived reads it (strtol(3) with base 0): 0 if there is none;
+/// `None` if the number does not have 32 bits.
+fn leading_number(text: &str) -> Option<i32> {
+    let text = text.trim_start();
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hexadecimal = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
+    let hexadecimal =
+        hexadecimal.filter(|it| it.starts_with(|first: char| first.is_ascii_hexdigit()));
+    let (radix, digits) = match hexadecimal {
+        Some(digits) => (16, digits),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let end = digits.find(|it: char| !it.is_digit(radix));
+    let digits = digits.get(..end.unwrap_or(digits.len()))?;
+    if digits.is_empty() {
+        return Some(0);
+    }
+    let number = i64::from_str_radix(digits, radix).ok()?;
+    i32::try_from(sign * number).ok()
 }
 
 async fn run(script: &TrackScript) -> TrackedOutcome {
@@ -150,6 +171,34 @@ async fn run(script: &TrackScript) -> TrackedOutcome {
             }
             let _ = child.wait().await;
             TrackedOutcome::Down
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_is_read_as_by_keepalived() {
+        for (text, expected) in [
+            ("", Some(0)),
+            ("7\n", Some(7)),
+            (" -12 and more", Some(-12)),
+            ("+3", Some(3)),
+            ("0x1F", Some(31)),
+            ("-0x10", Some(-16)),
+            ("0x", Some(0)),
+            ("010", Some(8)),
+            ("08", Some(0)),
+            ("up", Some(0)),
+            ("- 5", Some(0)),
+            ("2147483647", Some(i32::MAX)),
+            ("-2147483648", Some(i32::MIN)),
+            ("2147483648", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(leading_number(text), expected, "{text:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! added, and the sysctls that it has changed. A reboot reverts these changes, so a record from an earlier boot is
 //! ignored.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -54,6 +54,11 @@ pub(crate) enum OtherChange {
 }
 
 impl AddedAddress {
+    /// Returns what identifies the address on this machine.
+    fn key(&self) -> (&str, IpAddr, u8) {
+        (&self.interface, self.address, self.prefix)
+    }
+
     /// Returns a line that says that the address was removed.
     fn to_removal(&self) -> String {
         let Self {
@@ -99,6 +104,8 @@ impl OtherChange {
 pub(crate) struct Record {
     pub(crate) added: BTreeSet<AddedAddress>,
     pub(crate) other_changes: Vec<OtherChange>,
+    /// Paths of FIFOs that were created.
+    pub(crate) fifos: BTreeSet<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -107,26 +114,29 @@ struct Content {
     added: BTreeSet<AddedAddress>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     extra: Vec<OtherChange>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    fifos: BTreeSet<String>,
 }
 
 impl Record {
     pub(crate) fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.other_changes.is_empty()
+        self.added.is_empty() && self.other_changes.is_empty() && self.fifos.is_empty()
     }
 
-    /// Inserts an address. Its former owner's entry is removed, so that a later request for the former owner does not
-    /// remove the address.
-    pub(crate) fn insert(&mut self, address: AddedAddress) {
-        let key = |it: &AddedAddress| (it.interface.clone(), it.address, it.prefix);
-        self.added.retain(|it| key(it) != key(&address));
-        self.added.insert(address);
+    /// Inserts addresses. The entries of their former owners are removed, so that later requests for the former owners
+    /// do not remove the addresses. The record is read once, however many addresses are inserted.
+    pub(crate) fn insert(&mut self, addresses: Vec<AddedAddress>) {
+        let inserted: HashSet<_> = addresses.iter().map(AddedAddress::key).collect();
+        self.added.retain(|it| !inserted.contains(&it.key()));
+        self.added.extend(addresses);
     }
 
     /// Returns a line for each change, which says that it was reverted.
     pub(crate) fn reversals(&self) -> Vec<String> {
         let added = self.added.iter().map(AddedAddress::to_removal);
         let other = self.other_changes.iter().map(OtherChange::to_reversal);
-        added.chain(other).collect()
+        let fifos = self.fifos.iter().map(|path| format!("FIFO {path} removed"));
+        added.chain(other).chain(fifos).collect()
     }
 }
 
@@ -139,6 +149,7 @@ pub(crate) fn read(runtime_dir: &Path) -> Record {
         Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => Record {
             added: content.added,
             other_changes: content.extra,
+            fifos: content.fifos,
         },
         _ => Record::default(),
     }
@@ -156,10 +167,52 @@ pub(crate) fn write(runtime_dir: &Path, record: &Record) -> Result<(), Error> {
             boot: boot_id()?,
             added: record.added.clone(),
             extra: record.other_changes.clone(),
+            fifos: record.fifos.clone(),
         };
         serde_json::to_vec(&content)
             .map_err(Into::into)
             .and_then(|text| replace_file(&path, &text))
     };
     written.map_err(|source| Error::File { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn inserted_addresses_replace_the_entries_of_former_owners() {
+        let entries = |router: &str, prefix| {
+            let address = |number: u32| AddedAddress {
+                router: router.to_owned(),
+                interface: "eth0".to_owned(),
+                address: IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number)),
+                prefix,
+            };
+            (0..5000).map(address).collect::<Vec<_>>()
+        };
+        let mut record = Record::default();
+        record.insert(entries("former", 24));
+        record.insert(entries("former", 32));
+        assert_eq!(record.added.len(), 10_000);
+        record.insert(entries("next", 32));
+        assert_eq!(record.added.len(), 10_000);
+        let remaining = record.added.iter().filter(|it| it.router == "former");
+        assert!(remaining.clone().all(|it| it.prefix == 24));
+        assert_eq!(remaining.count(), 5000);
+    }
+
+    /// The previous version ignores the FIFOs, and writes none.
+    #[test]
+    fn record_of_previous_version_has_no_fifos() {
+        let text = r#"{"boot":"b","added":[],"extra":[]}"#;
+        let content: Content = serde_json::from_str(text).unwrap();
+        assert!(content.fifos.is_empty());
+        assert_eq!(
+            serde_json::to_string(&content).unwrap(),
+            r#"{"boot":"b","added":[]}"#
+        );
+    }
 }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use weir_model::VirtualRouter;
+use weir_model::{TrackObject, VirtualRouter};
 use weir_sys::{Channel, sealed_file};
 
 use crate::Error;
-use crate::message::{Envelope, Reply, Request};
+use crate::fifo::Fifos;
+use crate::message::{Envelope, Reply, Request, TrackedOutcome};
+use crate::process::ProcessFinder;
 use crate::program;
 use crate::router_source::{ActiveRouters, RouterSource};
 use crate::state::Addresses;
@@ -46,6 +48,8 @@ pub async fn serve(
         addresses: Addresses::open(runtime_dir, adopt).await?,
         source: RouterSource::new(runtime_dir, active_files, configuration),
         routers: Vec::new(),
+        processes: ProcessFinder::default(),
+        fifos: Fifos::default(),
         channel: Arc::clone(&channel),
     };
     if adopt {
@@ -81,6 +85,7 @@ pub async fn serve(
             Err(error) => tracing::error!(%error, "rejected a request"),
         }
     }
+    helper.addresses.remove_fifos(&|_| true);
     helper.addresses.remove(&|_| true).await
 }
 
@@ -94,6 +99,8 @@ struct Helper {
     addresses: Addresses,
     source: RouterSource,
     routers: Vec<VirtualRouter>,
+    processes: ProcessFinder,
+    fifos: Fifos,
     channel: Arc<Channel>,
 }
 
@@ -121,16 +128,20 @@ impl Helper {
                 let is_inactive = |name: &str| !active.iter().any(|it| it == name);
                 self.addresses.remove(&is_inactive).await
             }
-            Request::NotifyGroup { router, state } => self
-                .router(&router)
-                .map(|router| program::notify_group(&router, state)),
+            Request::NotifyGroup { router, state } => self.router(&router).map(|router| {
+                let line = program::group_line(&router, state);
+                self.fifos.write(&router, &line, &mut self.addresses);
+                program::notify_group(&router, state);
+            }),
             Request::Notify {
                 router,
                 state,
                 priority,
-            } => self
-                .router(&router)
-                .map(|router| program::notify(&router, state, priority)),
+            } => self.router(&router).map(|router| {
+                let line = program::line(&router, state, priority);
+                self.fifos.write(&router, &line, &mut self.addresses);
+                program::notify(&router, state, priority);
+            }),
         };
         let reply = match result {
             Ok(()) => Reply::Done,
@@ -144,6 +155,7 @@ impl Helper {
     fn set_active(&mut self, active: ActiveRouters) {
         self.routers = active.routers;
         self.addresses.configured_addresses = active.configured_addresses;
+        self.fifos.configure(&self.routers, &mut self.addresses);
     }
 
     fn router(&self, name: &str) -> Result<VirtualRouter, Error> {
@@ -177,24 +189,27 @@ impl Helper {
         }
     }
 
-    fn track(&self, number: u64, router: &str, object: usize) {
+    fn track(&mut self, number: u64, router: &str, object: usize) {
         let router = self.routers.iter().find(|it| it.name == router);
         let object = router.and_then(|router| router.track.get(object)).cloned();
+        let object = object.map(|tracked| tracked.object);
+        let process = match &object {
+            Some(TrackObject::Process(name)) => Some(self.processes.find(name)),
+            _ => None,
+        };
         let channel = Arc::clone(&self.channel);
         tokio::spawn(async move {
-            let outcome = match object {
-                Some(tracked) => program::track(&tracked.object).await,
-                None => None,
+            let outcome = match (process, &object) {
+                (Some(search), _) => search.await.map(|is_running| match is_running {
+                    true => TrackedOutcome::Up,
+                    false => TrackedOutcome::Down,
+                }),
+                (None, Some(object)) => program::track(object).await,
+                (None, None) => Err("no such object".to_owned()),
             };
-            let unknown = || Reply::Failed {
-                reason: "no such object".to_owned(),
-            };
-            send(
-                &channel,
-                number,
-                outcome.map_or_else(unknown, Reply::Tracked),
-                &[],
-            );
+            let failed = |reason| Reply::Failed { reason };
+            let reply = outcome.map_or_else(failed, Reply::Tracked);
+            send(&channel, number, reply, &[]);
         });
     }
 }

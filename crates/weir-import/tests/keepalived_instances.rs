@@ -52,6 +52,32 @@ fn tracking_weights_of_sync_group_members_are_ignored() {
     assert!(group_script.contains("penalty = 20"), "{group_script}");
 }
 
+/// keepalived multiplies the file's number by the weight, which is 1 by default. With weight 0, every number except 0
+/// is a failure.
+#[test]
+fn weight_of_a_tracked_file_is_its_factor() {
+    let file = |weight: &str, lines: &str| {
+        let block = format!("track_file w {{\n file /run/w\n {weight}\n}}\n");
+        import_keepalived(lines, &block)
+    };
+    let lines = "track_file {\n w\n}";
+    for (weight, expected) in [
+        ("", "bonus = 1 "),
+        ("weight 5", "bonus = 5 "),
+        ("weight -5", "penalty = 5 "),
+        ("weight 0", "fault = true "),
+    ] {
+        let imported = file(weight, lines);
+        assert!(imported.contains(expected), "{weight}: {imported}");
+    }
+    let own_weight = file("weight 5", "track_file {\n w weight -2\n}");
+    assert!(own_weight.contains("penalty = 2 "), "{own_weight}");
+    let owner = file("", &format!("priority 255\n{lines}"));
+    assert!(!owner.contains("/run/w"), "{owner}");
+    let owner = file("weight 0", &format!("priority 255\n{lines}"));
+    assert!(owner.contains("fault = true "), "{owner}");
+}
+
 /// keepalived accepts any TTL in unicast packets unless a range is configured.
 #[test]
 fn unicast_ttl_is_imported() {

@@ -47,10 +47,9 @@ pub(crate) const ATTACK: [Program; 3] = [
     program("taskset", "util-linux"),
 ];
 /// Programs that every topology requires.
-pub(crate) const BASE: [Program; 5] = [
+pub(crate) const BASE: [Program; 4] = [
     program("ip", "iproute2"),
     program("tc", "iproute2"),
-    program("ethtool", "ethtool"),
     program("nsenter", "util-linux"),
     program("setpriv", "util-linux"),
 ];

@@ -13,6 +13,10 @@
 //! server's route determines whether it responds directly (`direct`, `tunnel`, `l3dsr`) or through the director
 //! (`nat`).
 //!
+//! All devices keep ethtool's default offloads, for Weir and its peers alike, as in a network of containers or virtual
+//! machines: senders leave checksums and segmentation to devices that do not exist. Weir is at tc there. The shapers
+//! split packets that exceed their burst.
+//!
 //! The client's receive direction is not limited, because the client must receive the traffic of four servers. The
 //! reports limited only the transmit direction.
 
@@ -131,22 +135,6 @@ impl Topology {
         let wire = self.wire.name();
         process::run_with_input("ip", &["-n", wire, "-batch", "-"], &links)?;
         process::run_with_input("tc", &["-n", wire, "-batch", "-"], &shapers)?;
-        let set_feature = |namespace: &Namespace, device: &str, feature: &str, value: &str| {
-            let network = format!("--net={}", namespace.path().display());
-            process::run(
-                "nsenter",
-                &[&network, "--", "ethtool", "-K", device, feature, value],
-            )
-        };
-        for host in self.hosts() {
-            // A veth device accepts XDP_TX frames only while its peer uses NAPI, which requires GRO or an XDP program.
-            set_feature(&self.wire, &host.name, "gro", "on")?;
-            // Between namespaces, checksums remain partial until a device completes them; a real link carries complete
-            // checksums. Disable offload in both directions, because packets that GRO merges have partial checksums
-            // again.
-            set_feature(&host.namespace, "eth0", "tx", "off")?;
-            set_feature(&self.wire, &host.name, "tx", "off")?;
-        }
         Ok(())
     }
 
@@ -289,6 +277,31 @@ mod tests {
         for line in wire_commands("server200", "ns").lines() {
             for word in line.split_whitespace().filter(|w| w.contains("server200")) {
                 assert!(word.len() <= 15, "{word}");
+            }
+        }
+    }
+
+    /// Peers and Weir get packets as in a network of containers.
+    #[test]
+    fn devices_keep_their_default_offloads() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let session = Session::open().expect("open a session");
+        let plan = Plan {
+            servers: 1,
+            link: None,
+            replies_through_director: false,
+        };
+        let topology = Topology::build(&session, plan).expect("build the topology");
+        let inside = topology.hosts().map(|host| (&host.namespace, "eth0"));
+        let outside = topology.hosts().map(|host| (&topology.wire, &*host.name));
+        for (namespace, device) in inside.chain(outside) {
+            let network = format!("--net={}", namespace.path().display());
+            let text = process::run("nsenter", &[&network, "--", "ethtool", "-k", device]);
+            let text = text.expect("run ethtool");
+            for feature in ["tx-checksumming", "tcp-segmentation-offload"] {
+                assert!(text.contains(&format!("{feature}: on")), "{device}: {text}");
             }
         }
     }

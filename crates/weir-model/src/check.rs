@@ -15,7 +15,7 @@ pub use self::probe::{
     DatagramProbe, DirectorProbe, DnsRecord, ExchangeStep, Http, Medium, Probe, ProbeKind, Script,
 };
 pub use self::timing::{OnFailure, Start, Timing};
-use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
+use crate::{Desired, Forward, Ports, Server, Service, Source, Tunnel};
 
 /// One check for a pool or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,6 +91,16 @@ impl Default for CheckTls {
             server_name: None,
         }
     }
+}
+
+/// The CA file of a check that verifies certificates, and its position. A [`Check`] has no position, because a check
+/// that moves to another line is the same check.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CheckAuthority {
+    /// PEM file with CA certificates; `None` = the system's CA certificates.
+    pub ca: Option<String>,
+    /// Position of `ca`, or of the check's `kind`.
+    pub source: Source,
 }
 
 named_enum! {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::Notifier;
 use crate::unix_socket;
 use crate::{
-    Admin, Announce, Check, Cluster, Family, FlowSync, Forward, HashKey, Health, Ipvs, Listener,
-    Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat, Sticky, Template,
-    Tracing, Tunnel, VirtualRouter,
+    Admin, Announce, Check, CheckAuthority, Cluster, Family, FlowSync, Forward, HashKey, Health,
+    Ipvs, Listener, Mark, Proxy, ProxyHeader, Scheduler, Secret, ServerTls, ServersDns, Snat,
+    Sticky, Template, Tracing, Tunnel, VirtualRouter,
 };
 
 /// The maximum weight, which is ipvsadm's limit.
@@ -51,6 +51,8 @@ pub struct Desired {
     /// Each `[check.NAME]` with its name, in file order. Pools and servers contain copies of the checks that they
     /// reference; this list is for external server lists, which may also reference checks.
     pub checks: Vec<(String, Check)>,
+    /// The CA files of all checks that verify certificates, in file order.
+    pub check_authorities: Vec<CheckAuthority>,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
     /// Layer 4 services in file order, names unique.

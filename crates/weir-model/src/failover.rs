@@ -43,6 +43,18 @@ impl fmt::Display for FailoverLoss {
 }
 
 impl Desired {
+    /// Returns whether another director can take over a VIP. `is_floating` returns whether a virtual router, keepalived
+    /// or Pacemaker manages the VIP.
+    ///
+    /// A director cannot know all others. It assumes that no other director can take over a VIP only if Weir itself
+    /// keeps the VIP on `vip_interface`, no function that involves other directors is configured, and the VIP is not
+    /// floating. Without `vip_interface`, an operator or another program decides which director has the VIP.
+    pub fn can_move_vip(&self, is_floating: impl FnOnce() -> bool) -> bool {
+        let has_other_directors =
+            self.sync.is_some() || self.cluster.is_some() || self.announce.is_some();
+        has_other_directors || self.node.vip_interface.is_none() || is_floating()
+    }
+
     /// Returns why connections to `service` are lost when another director takes over the VIP; `None` = they continue.
     /// With `[sync]`, they continue, because the other director has their flows.
     pub fn failover_loss(&self, service: &Service) -> Option<FailoverLoss> {

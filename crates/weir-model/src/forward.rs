@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::listener::Family;
+
 named_enum! {
     /// Forwarding method for a service or one of its servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,6 +124,23 @@ pub struct Tunnel {
 impl Tunnel {
     /// Default GUE port.
     pub const DEFAULT_PORT: u16 = 6080;
+
+    /// Returns the maximum number of bytes that the outer headers add to an IP packet for a server of this address
+    /// family.
+    pub const fn overhead(self, server: Family) -> u32 {
+        let ip = match server {
+            Family::V4 => 20,
+            Family::V6 => 40,
+        };
+        let between = match (self.kind, self.checksum) {
+            (TunnelKind::Ipip, _) => 0,
+            (TunnelKind::Gue, TunnelChecksum::Remote) => 20,
+            (TunnelKind::Gue, TunnelChecksum::None | TunnelChecksum::Full) => 12,
+            (TunnelKind::Gre, TunnelChecksum::Full) => 8,
+            (TunnelKind::Gre, TunnelChecksum::None | TunnelChecksum::Remote) => 4,
+        };
+        ip + between
+    }
 }
 
 /// Returns `ipip`.
@@ -184,5 +203,31 @@ impl fmt::Display for Snat {
             write!(f, "{}{address}", if index == 0 { "" } else { ", " })?;
         }
         write!(f, " ports {}-{}", self.ports.0, self.ports.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overhead_contains_all_outer_headers() {
+        let (none, full) = (TunnelChecksum::None, TunnelChecksum::Full);
+        for (kind, checksum, expected) in [
+            (TunnelKind::Ipip, none, (20, 40)),
+            (TunnelKind::Gue, none, (32, 52)),
+            (TunnelKind::Gue, full, (32, 52)),
+            (TunnelKind::Gue, TunnelChecksum::Remote, (40, 60)),
+            (TunnelKind::Gre, none, (24, 44)),
+            (TunnelKind::Gre, full, (28, 48)),
+        ] {
+            let tunnel = Tunnel {
+                kind,
+                checksum,
+                ..Tunnel::default()
+            };
+            let overhead = (tunnel.overhead(Family::V4), tunnel.overhead(Family::V6));
+            assert_eq!(overhead, expected, "{tunnel}");
+        }
     }
 }

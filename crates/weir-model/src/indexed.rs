@@ -196,6 +196,7 @@ impl Indexed {
             ipvs,
             // Pools and servers contain copies of the checks that they use.
             checks: _,
+            check_authorities: _,
             pools,
             services,
             proxies,

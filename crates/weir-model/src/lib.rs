@@ -67,9 +67,9 @@ pub use announce::{Announce, Community, RequiredServices, Speaker};
 pub use basic_auth::{BasicAuth, PasswordHash};
 pub use body::{Digest, Pattern};
 pub use check::{
-    Check, CheckTls, DatagramProbe, DirectorProbe, DnsRecord, ExchangeStep, Health, Http, Medium,
-    OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget, ProxyHeader, Require, Script, Start,
-    Timing, Via,
+    Check, CheckAuthority, CheckTls, DatagramProbe, DirectorProbe, DnsRecord, ExchangeStep, Health,
+    Http, Medium, OnFailure, Probe, ProbeKind, ProbePath, ProbeTarget, ProxyHeader, Require,
+    Script, Start, Timing, Via,
 };
 pub use cluster::Cluster;
 pub use desired::{

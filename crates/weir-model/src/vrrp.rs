@@ -1,5 +1,6 @@
 //! Defines virtual routers. Only the active director of a virtual router has its addresses.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -221,8 +222,23 @@ impl VirtualRouter {
         &'a self,
         interface: Option<&'a str>,
     ) -> impl Iterator<Item = &'a Network> {
+        let addresses = self.addresses_with_interfaces().into_iter();
+        addresses.filter_map(move |(address, other)| (other == interface).then_some(address))
+    }
+
+    /// Returns the addresses that the router manages, each with its interface (`None` = the router's own), in time
+    /// proportional to their number.
+    pub fn addresses_with_interfaces(&self) -> Vec<(&Network, Option<&str>)> {
+        let mut others: HashMap<IpAddr, &str> = HashMap::new();
+        for other in &self.other_interfaces {
+            for address in &other.addresses {
+                others.entry(*address).or_insert(&other.interface);
+            }
+        }
+        let interface = |network: &Network| others.get(&network.address).copied();
         self.managed_addresses()
-            .filter(move |it| self.other_interface(it.address) == interface)
+            .map(|network| (network, interface(network)))
+            .collect()
     }
 
     /// Returns all addresses that the router manages.
@@ -245,10 +261,14 @@ pub struct AddressInterface {
 pub struct Track {
     /// The tracked object.
     pub object: TrackObject,
-    /// Subtracted from the priority on failure.
+    /// Subtracted from the priority on failure. For a file, its number is multiplied by this value and subtracted.
     pub penalty: u8,
-    /// Added to the priority on success. If both are 0, a failure releases the addresses.
+    /// Added to the priority on success. If both are 0, a failure releases the addresses. For a file, its number is
+    /// multiplied by this value and added; if both are 0, the number itself is added.
     pub bonus: u8,
+    /// For a file: every number except 0 releases the addresses. `penalty` and `bonus` are 0.
+    #[serde(default)]
+    pub fault: bool,
 }
 
 /// The tracked object.
@@ -259,7 +279,7 @@ pub enum TrackObject {
     Interface(String),
     /// A process that must be running, by name.
     Process(String),
-    /// A file with a number that is added to the priority.
+    /// A file with a number that changes the priority.
     File(String),
     /// A program that must exit with 0.
     Script(TrackScript),

@@ -7,6 +7,28 @@ use netlink_packet_route::link::{
 
 use crate::{MacAddr, Netlink, Result};
 
+/// Kinds of devices that receive packets from a network stack on this machine, which leaves checksums to hardware that
+/// does not exist. Bonds, teams and VLANs depend on their lower devices.
+const SOFTWARE_KINDS: [&str; 17] = [
+    "bridge",
+    "dummy",
+    "erspan",
+    "geneve",
+    "gretap",
+    "ifb",
+    "ip6erspan",
+    "ip6gretap",
+    "ipvlan",
+    "ipvtap",
+    "macvlan",
+    "macvtap",
+    "netkit",
+    "openvswitch",
+    "tun",
+    "veth",
+    "vxlan",
+];
+
 /// The tag of a VLAN device, and its lower device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vlan {
@@ -46,6 +68,13 @@ pub struct Link {
 }
 
 impl Link {
+    /// Returns whether packets from this device may have partial checksums and consist of many segments, because they
+    /// come from a network stack on this machine. For bonds, teams and VLANs, ask for the devices below.
+    pub fn is_software(&self) -> bool {
+        let kind = self.kind.as_deref();
+        self.loopback || kind.is_some_and(|kind| SOFTWARE_KINDS.contains(&kind))
+    }
+
     pub(crate) fn from_message(message: &LinkMessage) -> Self {
         let flags = message.header.flags;
         let mut link = Self {

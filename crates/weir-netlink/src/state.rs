@@ -166,6 +166,30 @@ impl NetState {
     }
 }
 
+impl NetState {
+    /// Returns a device and the devices that it receives packets from: the ports of a bridge or bond, the lower devices
+    /// of VLANs and macvlans.
+    pub fn devices_below(&self, ifindex: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::from([ifindex]);
+        let mut queue = vec![ifindex];
+        while let Some(index) = queue.pop() {
+            let ports = self.links.values();
+            let ports = ports.filter(|link| link.master == Some(index));
+            let device = self.links.get(&index);
+            // The peer of a veth is not its lower device.
+            let lower = device
+                .filter(|link| link.kind.as_deref() != Some("veth"))
+                .and_then(|link| link.lower);
+            for below in ports.map(|link| link.index).chain(lower) {
+                if self.links.contains_key(&below) && found.insert(below) {
+                    queue.push(below);
+                }
+            }
+        }
+        found
+    }
+}
+
 impl Netlink {
     /// Reads the state with a route lookup for each server.
     ///

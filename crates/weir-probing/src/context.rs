@@ -24,7 +24,7 @@ impl Context {
     /// Replaces the values with those of a configuration.
     pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
         *lock(&self.path_table) = path_table;
-        self.tls_configs.clear();
+        self.tls_configs.reload();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
         *lock(&self.vips) = Arc::new(listeners.map(|listener| listener.address).collect());
     }

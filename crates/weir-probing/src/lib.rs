@@ -95,6 +95,12 @@ impl Checks {
         });
     }
 
+    /// Makes the next probe of each check read its CA file again. If the file cannot be used, the previous certificates
+    /// remain in use.
+    pub fn reload_certificates(&self) {
+        self.shared.context.tls_configs.reload();
+    }
+
     /// Stores the settings that probes and notifications need in addition to the checks.
     fn set_probe_context(&self, desired: &Desired, path_table: Option<PathTable>) {
         self.shared.context.set(desired, path_table);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use weir_health::{Monitor, Outcome, Output, ProbeId, ProbeRequest, ServerHealth, State};
 use weir_model::Probe;
+use weir_sys::SteadyClock;
 
 use crate::context::{Context, lock};
 use crate::watch::{Observer, Watch};
@@ -16,7 +16,7 @@ use crate::{notify, probe};
 /// State of the checks, used by the driver, running probes and [`crate::Checks`].
 #[derive(Debug)]
 pub(crate) struct SharedState {
-    pub(crate) clock: Clock,
+    pub(crate) clock: SteadyClock,
     monitor: Mutex<Monitor>,
     /// State changes that the caller has not taken yet, by pool and server; `None` = the server has no checks.
     pub(crate) changes: Mutex<BTreeMap<(String, String), Option<ServerHealth>>>,
@@ -30,37 +30,6 @@ pub(crate) struct SharedState {
     pub(crate) deadline_moved: Notify,
     /// Notifies [`crate::Checks::changed`] of new entries in `changes`.
     pub(crate) changes_pending: Notify,
-}
-
-/// A clock with Unix time that never goes backwards.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    started: Instant,
-    base: Duration,
-}
-
-impl Clock {
-    pub(crate) fn new() -> Self {
-        let base = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            started: Instant::now(),
-            base: base.unwrap_or_default(),
-        }
-    }
-
-    pub(crate) fn now(&self) -> Duration {
-        self.base + self.started.elapsed()
-    }
-
-    /// Returns a seed for random numbers.
-    fn seed(&self) -> u64 {
-        self.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
-    }
-
-    /// Converts a time of this clock to an `Instant`.
-    pub(crate) fn instant(&self, time: Duration) -> Instant {
-        self.started + time.saturating_sub(self.base)
-    }
 }
 
 /// Reports a result when dropped, even if the task panics: without a result, the check would never be probed again.
@@ -113,9 +82,10 @@ impl Observer for SharedState {
 impl SharedState {
     /// Creates the state without any checks.
     pub(crate) fn new() -> Self {
-        let clock = Clock::new();
+        let clock = SteadyClock::of_process();
+        let seed = clock.now().as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
         Self {
-            monitor: Mutex::new(Monitor::new(clock.seed())),
+            monitor: Mutex::new(Monitor::new(seed)),
             clock,
             changes: Mutex::default(),
             notify_commands: Mutex::default(),

@@ -1,7 +1,7 @@
 //! Implements TLS for probes: the handshake, and verification of the server's certificate.
 //!
-//! The TLS configuration of a check is built once for all its probes, and rebuilt after each reload, because the files
-//! may have changed.
+//! The TLS configuration of a check is built once for all its probes, and rebuilt after each reload and after the files
+//! have changed. If it cannot be rebuilt, the previous one remains in use.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,25 +23,62 @@ type ConfigKey = (CheckTls, bool);
 
 /// Client configurations; each is built on first use.
 #[derive(Debug, Default)]
-pub(crate) struct ClientConfigs(Mutex<HashMap<ConfigKey, Result<Arc<ClientConfig>, String>>>);
+pub(crate) struct ClientConfigs(Mutex<HashMap<ConfigKey, CachedConfig>>);
+
+/// A client configuration, or the reason why there is none.
+#[derive(Debug)]
+struct CachedConfig {
+    config: Result<Arc<ClientConfig>, String>,
+    /// Whether the files must be read again.
+    is_stale: bool,
+}
 
 impl ClientConfigs {
-    /// Removes all configurations, so the files are read again.
-    pub(crate) fn clear(&self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+    /// Makes the next probe of each check read the files again.
+    pub(crate) fn reload(&self) {
+        let mut configs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Configurations that no probe has used since the last call are removed.
+        configs.retain(|_, cached| !std::mem::replace(&mut cached.is_stale, true));
     }
 
     /// Returns the configuration for these settings, or the reason why it cannot be built.
     fn get(&self, tls: &CheckTls, uses_http2: bool) -> Result<Arc<ClientConfig>, String> {
-        let mut configurations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let build = || client_config(tls, uses_http2).map(Arc::new);
-        configurations
-            .entry((tls.clone(), uses_http2))
-            .or_insert_with(build)
-            .clone()
+        let mut configs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (tls.clone(), uses_http2);
+        if let Some(cached) = configs.get_mut(&key) {
+            // A failed attempt is repeated: the file may exist by now.
+            if cached.is_stale || cached.config.is_err() {
+                cached.replace(client_config(tls, uses_http2).map(Arc::new));
+            }
+            return cached.config.clone();
+        }
+        let config = client_config(tls, uses_http2).map(Arc::new);
+        if let Err(error) = &config {
+            tracing::error!(
+                error,
+                "a check cannot run, so its servers keep their states"
+            );
+        }
+        let cached = CachedConfig {
+            config,
+            is_stale: false,
+        };
+        configs.entry(key).or_insert(cached).config.clone()
+    }
+}
+
+impl CachedConfig {
+    /// Uses a configuration that was built again, or keeps the previous one if that failed.
+    fn replace(&mut self, built: Result<Arc<ClientConfig>, String>) {
+        self.is_stale = false;
+        if let (Ok(_), Err(error)) = (&self.config, &built) {
+            tracing::error!(
+                error,
+                "failed to load the CA file of a check; the previous CA certificates remain in use"
+            );
+            return;
+        }
+        self.config = built;
     }
 }
 
@@ -96,4 +133,28 @@ fn client_config(tls: &CheckTls, uses_http2: bool) -> Result<ClientConfig, Strin
         config.alpn_protocols = vec![b"h2".to_vec()];
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_ca_file_is_retried_and_never_replaces_usable_certificates() {
+        let path = std::env::temp_dir().join(format!("weir-check-ca-{}", std::process::id()));
+        let certificates = include_bytes!("../../weir-proxy/testdata/certificate.pem");
+        let tls = CheckTls {
+            ca: Some(path.display().to_string()),
+            ..CheckTls::default()
+        };
+        let configs = ClientConfigs::default();
+        let error = configs.get(&tls, false).expect_err("the file is missing");
+        assert!(error.contains("No such file"), "{error}");
+        std::fs::write(&path, certificates).expect("write the file");
+        let config = configs.get(&tls, false).expect("the file exists");
+        std::fs::remove_file(&path).expect("remove the file");
+        configs.reload();
+        let kept = configs.get(&tls, false).expect("the file was usable");
+        assert!(Arc::ptr_eq(&config, &kept));
+    }
 }

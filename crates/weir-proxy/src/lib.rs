@@ -58,7 +58,7 @@ pub use status::{OutcomeCounters, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, NoCertificateVerification, Peer,
     Problem, ServiceTickets, TicketKey, certificate_fingerprint, describe_error, describe_io_error,
-    file_fingerprint, listener_tls, server_verifier,
+    file_fingerprint, inspect_checks, listener_tls, server_verifier,
 };
 
 /// Returns the problems with the files and limits that `desired` needs, at the time `now`.

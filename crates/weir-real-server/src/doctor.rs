@@ -30,6 +30,7 @@ use weir_doctor::{Diagnosis, checksum, conntrack, duplicate, gateway, source};
 /// # Errors
 /// Fails if the host's state cannot be read, or with `fix` a step fails.
 pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
+    let checksums = checksum::Reading::new();
     let (desired, mut record) = state::read_unlocked(options)?;
     let host = Host::open(options).await?;
     let actual = host.read_state()?;
@@ -45,7 +46,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         }
     }
     let unmanaged_vips = unmanaged_vip::unmanaged_vips(&desired, &actual);
-    findings.extend(checksum::bad_checksums());
+    let checksum_position = findings.len();
     findings.extend(misplaced_vips(&desired, &actual));
     findings.extend(unmanaged_vip::wide_prefixes(&unmanaged_vips, &actual));
     findings.extend(unmanaged_vip::unprotected(
@@ -81,6 +82,9 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
             .fix("weir real-server up --forward direct --vip VIP"),
         );
     }
+    // The other checks run between the two readings.
+    let bad_checksums = checksums.bad_checksums().await;
+    findings.splice(checksum_position..checksum_position, bad_checksums);
     Ok(findings)
 }
 

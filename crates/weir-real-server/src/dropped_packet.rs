@@ -2,8 +2,9 @@
 //!
 //! If a VIP has more than one port, and the rules do not drop all its packets, they are evaluated for each port on
 //! which a program listens. Firewalls drop packets for some of these ports deliberately, such as SSH's. A dropped port
-//! is therefore reported only if the program listens on the VIP itself, if the port is in the VIP's port range, or if
-//! the firewall lets clients reach none of the ports.
+//! is therefore reported only if the program listens on the VIP itself, if the port is in the VIP's port range and the
+//! range is small, or if the firewall lets clients reach none of the ports. A large range, such as 1-65535, was not
+//! chosen port by port, so a port in it need not be one that clients use.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,6 +18,9 @@ use crate::listener::accepts;
 
 /// Maximum number of ports of a VIP for which rules are evaluated.
 const MAX_PORTS: usize = 64;
+
+/// Maximum number of ports in a range of which each port is known to be the VIP's.
+const MAX_CERTAIN_PORTS: u16 = 64;
 
 /// The port of SSH, which rarely is a service behind a VIP.
 const SSH: u16 = 22;
@@ -103,7 +107,7 @@ fn dropped_ports(
 }
 
 /// Returns the ports on which a socket accepts connections to the VIP, and whether the port certainly belongs to the
-/// VIP: the socket listens on the VIP itself, or the VIP has a range with this port. These ports are first.
+/// VIP: the socket listens on the VIP itself, or the VIP has a small range with this port. These ports are first.
 fn listening_ports(entry: &Entry, listeners: &[SocketAddr]) -> Vec<(u16, bool)> {
     let (first, last) = entry.ports_or_all();
     let is_own_address = |local: &SocketAddr| {
@@ -115,9 +119,10 @@ fn listening_ports(entry: &Entry, listeners: &[SocketAddr]) -> Vec<(u16, bool)> 
         .iter()
         .filter(|local| accepts(**local, entry.vip) || is_own_address(local))
         .filter(|local| (first..=last).contains(&local.port()));
+    let is_small_range = entry.ports.is_some() && last - first < MAX_CERTAIN_PORTS;
     let mut ports = BTreeMap::new();
     for local in candidates {
-        let of_vip = entry.ports.is_some() || local.ip() == entry.vip;
+        let of_vip = is_small_range || local.ip() == entry.vip;
         *ports.entry(local.port()).or_default() |= of_vip;
     }
     let mut ports: Vec<(u16, bool)> = ports.into_iter().collect();

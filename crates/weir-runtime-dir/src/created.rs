@@ -43,6 +43,15 @@ impl ContentBeforeStart {
         }
     }
 
+    /// Records all files of a directory that another process has prepared and locked for the caller.
+    pub fn of_locked(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            existed: true,
+            files: names(path).into_iter().collect(),
+        }
+    }
+
     /// Records the other files. Must be called while the lock is held, because a previous holder may have created some
     /// of them.
     pub fn record_files(&mut self) {
@@ -120,6 +129,11 @@ mod tests {
         assert_eq!(content(&path), kept, "an address may remain");
         start(&["weir.sock.new"]).remove_created();
         assert_eq!(content(&path), kept);
+
+        let before = ContentBeforeStart::of_locked(&path);
+        create("network-namespace");
+        before.remove_created();
+        assert_eq!(content(&path), kept, "the lock of the other process stays");
         fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -22,6 +22,7 @@ pub(crate) const FILES: &[&str] = &[
     "announce-configuration",
     "cookie.key",
     "members.json",
+    "members-origins.json",
     "real-server.json",
     "real-server.lock",
     "protect.lock",

@@ -1,8 +1,8 @@
 //! Implements `least-time`, which selects the server with the lowest product of latency and load per weight.
 //!
 //! The proxy reads all latencies for each choice, and selects the server with the lowest [`cost`]. At layer 4, shares
-//! (weight per latency, see crates/weir-latency/src/share.rs) are published every few milliseconds. [`pick`] draws two
-//! servers at random by share, so that the flows between two updates do not all go to the same server, and compares
+//! (weight / latency^1.5, see crates/weir-latency/src/share.rs) are published every few milliseconds. [`pick`] draws
+//! two servers at random by share, so that the flows between two updates do not all go to the same server, and compares
 //! (active + 1) / share. bpf/lib/schedule_time.h does the same.
 
 use crate::load::random_below;

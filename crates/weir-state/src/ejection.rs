@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use weir_health::{Ejection, Outliers, Sample, Transition};
-use weir_model::Pool;
+use weir_health::{Ejection, EjectionLimit, Outliers, Sample, Transition};
+use weir_model::{Pool, Server};
 
 /// The source of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,11 +139,17 @@ impl Ejections {
                 .filter(|(server, _)| !is_down(name, server, service))
                 .map(|(server, sample)| (server.as_str(), *sample))
                 .collect();
-            for mut change in
-                self.source(source)
-                    .outliers
-                    .observe(group, max_ejected_percent, &up, now)
-            {
+            // `max_ejected` limits the ejections of all sources together.
+            let is_up = |server: &&Server| !is_down(name, &server.name, service);
+            let up_count = pool.servers.iter().filter(is_up).count();
+            let mut by_others = self.ejected_by_others(source, name, service);
+            by_others.retain(|server| !is_down(name, server, service));
+            let by_others: BTreeSet<&str> = by_others.iter().map(String::as_str).collect();
+            let limit = EjectionLimit {
+                servers: up_count * max_ejected_percent as usize / 100,
+                ejected_by_others: &by_others,
+            };
+            for mut change in self.source(source).outliers.observe(group, limit, &up, now) {
                 if let Transition::Ejected(ejection) = &mut change.transition {
                     explain(name, &change.server, ejection);
                 }
@@ -199,6 +205,24 @@ impl Ejections {
             });
         }
         pools
+    }
+
+    /// Returns the servers of a pool that other sources have ejected from a service.
+    fn ejected_by_others(
+        &self,
+        source: Source,
+        pool: &str,
+        service: Option<&str>,
+    ) -> BTreeSet<String> {
+        let others = match source {
+            Source::Handshakes => [&self.requests, &self.latencies],
+            Source::Requests => [&self.handshakes, &self.latencies],
+            Source::Latencies => [&self.handshakes, &self.requests],
+        };
+        let ejected = others.into_iter().flat_map(|source| source.ejected.keys());
+        let in_service =
+            ejected.filter(|server| server.pool == pool && server.service.as_deref() == service);
+        in_service.map(|server| server.server.clone()).collect()
     }
 
     const fn sources(&self) -> [&SourceEjections; 3] {

@@ -5,9 +5,9 @@
 //! plane and the proxy read weights here and keep no server state of their own. [`ServerStates::change_override`]
 //! records a changed override before applying it.
 //!
-//! The caller passes the time as a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no files;
-//! its persistent state consists of serde types ([`OverrideFile`], [`SavedServers`]) that weir-control reads and
-//! writes.
+//! The caller passes the time as a [`Duration`](std::time::Duration) since the Unix epoch, from a clock that does not
+//! follow steps of the wall clock. The crate opens no files; its persistent state consists of serde types
+//! ([`OverrideFile`], [`SavedServers`]) that weir-control reads and writes.
 
 mod copy;
 mod ejection;

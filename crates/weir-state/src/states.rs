@@ -90,12 +90,18 @@ impl ServerStates {
             });
             (pool.clone(), saved.collect())
         });
-        let pool_modes = self.pools.pool_modes.iter();
-        let below = pool_modes.filter(|(_, mode)| **mode == PoolMode::BelowQuorum);
         SavedHealth {
             servers: servers.collect(),
-            below_quorum: below.map(|(pool, _)| pool.clone()).collect(),
+            below_quorum: self.below_quorum(),
         }
+    }
+
+    /// Returns the pools that are below their quorum, sorted by name. They are persisted, because the quorum has
+    /// hysteresis.
+    pub fn below_quorum(&self) -> Vec<String> {
+        let pool_modes = self.pools.pool_modes.iter();
+        let below = pool_modes.filter(|(_, mode)| **mode == PoolMode::BelowQuorum);
+        below.map(|(pool, _)| pool.clone()).collect()
     }
 
     /// Returns the server state for the layer 4 plane's state file.

@@ -184,34 +184,6 @@ impl Block {
     }
 }
 
-/// Returns the MTU of an interface, in bytes.
-///
-/// # Errors
-/// Fails if the interface does not exist in this namespace.
-pub fn mtu(interface: &str) -> Result<u32> {
-    let device = Device::open(interface)?;
-    // SAFETY: all-zero is a valid ifreq: integers and null pointers.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (target, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *target = byte as libc::c_char;
-    }
-    // SAFETY: `request` is a live ifreq, the kernel writes an integer to it, and the socket is open.
-    let status = unsafe {
-        libc::ioctl(
-            device.socket.as_raw_fd(),
-            libc::SIOCGIFMTU as libc::Ioctl,
-            &raw mut request,
-        )
-    };
-    if status < 0 {
-        let cause = std::io::Error::last_os_error();
-        return Err(Error::call("SIOCGIFMTU", interface, cause));
-    }
-    // SAFETY: after SIOCGIFMTU the integer is the active member.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(u32::try_from(mtu).unwrap_or(0))
-}
-
 /// An interface in the network namespace of the socket.
 struct Device {
     socket: OwnedFd,

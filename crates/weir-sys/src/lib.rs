@@ -34,7 +34,7 @@ pub use activation::inherited_files;
 pub use capability::{Capabilities, Capability};
 pub use cgroup::Cgroup;
 pub use channel::{Channel, MAX_FILES, MAX_MESSAGE_BYTES, Message};
-pub use clock::{Clock, boot_id, now_ns};
+pub use clock::{Clock, SteadyClock, boot_id, now_ns};
 #[cfg(debug_assertions)]
 pub use confine::{ActionResults, try_forbidden_actions};
 pub use confine::{
@@ -55,9 +55,9 @@ pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
     account, account_command, close_stdin, create_shared_file, exit_with_parent,
-    forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_stdout_file,
-    replace_stdout_file, run_at_normal_priority, run_in_real_time, set_process_name,
-    write_stdout_file,
+    forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_shared_file,
+    read_stdout_file, replace_stdout_file, run_at_normal_priority, run_in_real_time,
+    set_process_name, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
 pub use service_socket::{Peer, ServiceSocket, connect_to_service, create_private_listener};

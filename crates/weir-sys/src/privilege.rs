@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -203,10 +204,17 @@ pub fn create_shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
 /// # Errors
 /// Fails if standard output is not such a file.
 pub fn read_stdout_file() -> io::Result<Vec<u8>> {
-    let stdout = rustix::stdio::stdout();
-    let size = rustix::fs::fstat(stdout)?.st_size;
+    read_shared_file(rustix::stdio::stdout())
+}
+
+/// Reads a shared file ([`create_shared_file`]).
+///
+/// # Errors
+/// Fails if the descriptor is not such a file.
+pub fn read_shared_file(file: impl AsFd) -> io::Result<Vec<u8>> {
+    let size = rustix::fs::fstat(&file)?.st_size;
     let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(MAX_SHARED_BYTES)];
-    let length = rustix::io::pread(stdout, &mut content, 0)?;
+    let length = rustix::io::pread(&file, &mut content, 0)?;
     content.truncate(length);
     Ok(content)
 }

@@ -4,7 +4,9 @@
 mod address;
 mod election;
 mod handover;
+mod policy;
 mod port;
+mod refresh;
 mod release;
 mod reload;
 mod reply_receiver;
@@ -20,18 +22,21 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval, sleep, timeout};
-use weir_helper::{Client, NotifyState, Reply, ReplyWithRouters, Request, TrackedOutcome};
+use weir_helper::{Client, NotifyState, Reply, ReplyWithRouters, Request};
 use weir_model::{TrackObject, VirtualRouter};
-use weir_netlink::{Event, Netlink, Watch};
+use weir_netlink::{Event, Link, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
-use weir_vrrp::{Output, ReceivedPacket, Router, State};
+use weir_vrrp::{Output, PreviousProcess, ReceivedPacket, Router, State};
 
 use crate::control::{self, ObservedState, PendingControlRequest};
-use crate::link::Network;
+use crate::link::{self, Network};
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
+pub use handover::active_interval;
 use handover::{Handover, Recorded};
+use policy::PolicyRetry;
 use port::Port;
+use refresh::NetworkRefresh;
 use reply_receiver::ReplyReceiver;
 
 /// Real-time priority, below that of the kernel's threads.
@@ -66,6 +71,7 @@ struct Agent {
     client: Arc<Client>,
     netlink: Netlink,
     network: Network,
+    refresh: NetworkRefresh,
     frames: FrameSocket,
     settings: Vec<VirtualRouter>,
     router: Router,
@@ -73,6 +79,7 @@ struct Agent {
     tracked: Vec<TrackedObject>,
     pending: HashMap<u64, Purpose>,
     handover: Handover,
+    policy_retry: PolicyRetry,
     /// Why addresses could not be removed. The removal is repeated until it succeeds.
     removal_failure: Option<String>,
     /// Names of virtual routers that must not be active; see the `release` module.
@@ -141,6 +148,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         client,
         netlink,
         network: Network::default(),
+        refresh: NetworkRefresh::default(),
         frames: FrameSocket::open()?,
         settings: Vec::new(),
         router: Router::default(),
@@ -148,12 +156,13 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         tracked: Vec::new(),
         pending: HashMap::new(),
         handover: Handover::open(now()),
+        policy_retry: PolicyRetry::default(),
         removal_failure: None,
         released: BTreeSet::new(),
         observed_state: None,
         is_reconfiguring: false,
     };
-    agent.request(Request::Policy, Purpose::Policy)?;
+    agent.request_policy()?;
     let mut retries = interval(RETRY_INTERVAL);
     let mut has_more = false;
     loop {
@@ -164,21 +173,17 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
                 Some(reply) => agent.handle_reply(reply).await?,
                 None => return agent.handle_helper_exit(),
             },
-            event = watch.next() => agent.handle_event(event, &mut watch).await?,
+            event = watch.next() => agent.handle_event(event, &mut watch)?,
             // Before the first policy, every virtual router is unknown.
             Some(request) = control_requests.recv(), if !agent.handover.is_first() => {
                 agent.handle_control_request(request);
             }
-            _ = hangup.recv() => agent.request(Request::Policy, Purpose::Policy)?,
+            _ = hangup.recv() => agent.request_policy()?,
             _ = terminate.recv() => break,
             _ = retries.tick() => agent.retry()?,
             () = sleep(if has_more { Duration::ZERO } else { agent.time_until_due() }) => {}
         }
-        has_more = agent.receive();
-        agent.router.handle_timeout(now());
-        agent.end_elections()?;
-        agent.check_tracked()?;
-        agent.flush()?;
+        has_more = agent.handle_due().await?;
     }
     agent.stop(&replies).await
 }
@@ -208,10 +213,26 @@ impl Agent {
         Ok(())
     }
 
-    /// Returns the time until a timer or a check of a tracked object is due.
+    /// Handles received packets and then everything that is due: timers, checks of tracked objects, and last a read of
+    /// the network, which can take long. Returns whether more packets may be waiting.
+    async fn handle_due(&mut self) -> Result<bool, Error> {
+        let has_more = self.receive();
+        self.router.handle_timeout(now());
+        self.end_elections()?;
+        self.check_tracked()?;
+        self.flush()?;
+        if self.refresh.is_due(now()) {
+            self.update_network().await?;
+            self.flush()?;
+        }
+        Ok(has_more)
+    }
+
+    /// Returns the time until a timer, a check of a tracked object or a read of the network is due.
     fn time_until_due(&self) -> Duration {
         let tracked = self.tracked.iter().filter_map(TrackedObject::due);
-        let next = self.router.next_deadline().into_iter().chain(tracked).min();
+        let deadlines = self.router.next_deadline().into_iter().chain(tracked);
+        let next = deadlines.chain(self.refresh.due()).min();
         next.map_or(RETRY_INTERVAL, |deadline| deadline.saturating_sub(now()))
     }
 
@@ -268,24 +289,49 @@ impl Agent {
         has_more
     }
 
-    async fn handle_event(
+    /// Plans a read of the network after a change. The loss of a link that a virtual router uses is urgent.
+    fn handle_event(
         &mut self,
         event: weir_netlink::Result<Event>,
         watch: &mut Watch,
     ) -> Result<(), Error> {
-        match event {
+        let is_urgent = match event {
             Ok(Event::Route { .. } | Event::Neighbour { .. }) => return Ok(()),
-            Ok(Event::Link { link, removed }) if removed || !(link.up && link.carrier) => {
-                for port in &mut self.ports {
-                    port.addresses.forget_sender(link.index);
+            Ok(Event::Link { link, removed }) => {
+                if removed || !(link.up && link.carrier) {
+                    for port in &mut self.ports {
+                        port.addresses.forget_sender(link.index);
+                    }
                 }
+                self.uses_link(&link)
             }
-            Ok(Event::Link { .. } | Event::Address { .. } | Event::Lost) => {}
+            Ok(Event::Address { .. } | Event::Lost) => false,
             Err(error) => {
                 tracing::warn!(%error, "failed to watch the network; reopening the watch");
                 *watch = self.netlink.watch()?;
+                false
             }
-        }
+        };
+        self.refresh.plan(is_urgent, now());
+        Ok(())
+    }
+
+    /// Returns whether a virtual router is on the link, has addresses on it, or tracks it.
+    fn uses_link(&self, link: &Link) -> bool {
+        let name = link.name.as_str();
+        let is_tracked =
+            |it: &TrackedObject| matches!(&it.kind, TrackObject::Interface(it) if it == name);
+        let is_configured = |it: &VirtualRouter| {
+            let mut others = it.other_interfaces.iter();
+            it.interface.as_deref() == Some(name) || others.any(|other| other.interface == name)
+        };
+        let mut attachments = self.ports.iter().filter_map(Port::attachment);
+        self.tracked.iter().any(is_tracked)
+            || self.settings.iter().any(is_configured)
+            || attachments.any(|it| it.ifindex == link.index)
+    }
+
+    async fn update_network(&mut self) -> Result<(), Error> {
         self.read_network().await?;
         self.attach(true);
         self.vacate_inactive()?;
@@ -293,13 +339,18 @@ impl Agent {
     }
 
     async fn read_network(&mut self) -> Result<(), Error> {
-        self.network.links = self.netlink.links().await?;
-        self.network.addresses = self.netlink.addresses().await?;
+        let start = now();
+        let links = self.netlink.links().await?;
+        self.network = Network::new(links, self.netlink.addresses().await?);
+        self.refresh.handle_read(start, now());
         Ok(())
     }
 
-    /// Repeats what has failed: opening sockets, and adding and removing addresses.
+    /// Repeats what has failed: getting the virtual routers, opening sockets, and adding and removing addresses.
     fn retry(&mut self) -> Result<(), Error> {
+        if self.policy_retry.is_due(now()) {
+            self.request_policy()?;
+        }
         self.attach(false);
         self.remove_again()?;
         self.restore_active(true)
@@ -308,11 +359,12 @@ impl Agent {
     /// Opens a socket for each virtual router that has none, or whose interface or source address has changed, and
     /// evaluates tracked interfaces. If `changed` is true, passes every source address to the state machine.
     fn attach(&mut self, changed: bool) {
+        let virtual_addresses = link::virtual_addresses(&self.settings);
         for (index, port) in self.ports.iter_mut().enumerate() {
             let settings = &self.settings[index];
             let attachment = self
                 .network
-                .attachment(settings, &self.settings, port.source());
+                .attachment(settings, &virtual_addresses, port.source());
             if port.attach(settings, attachment, changed) {
                 self.router.handle_source(index, port.source(), now());
             }
@@ -347,10 +399,10 @@ impl Agent {
         }
     }
 
-    /// Checks the tracked objects that are due, in this process or through the helper.
+    /// Requests checks of the tracked objects that are due. The helper makes them: reading files and the process list
+    /// can take longer than an advertisement interval.
     fn check_tracked(&mut self) -> Result<(), Error> {
         let now = now();
-        let mut names = None;
         for index in 0..self.tracked.len() {
             let tracked = &mut self.tracked[index];
             if tracked.due().is_none_or(|due| now < due) {
@@ -358,19 +410,6 @@ impl Agent {
             }
             tracked.start();
             let (router, object) = (tracked.router, tracked.object);
-            if let TrackObject::Process(name) = &tracked.kind {
-                let is_running = names
-                    .get_or_insert_with(track::process_names)
-                    .contains_key(name);
-                let outcome = if is_running {
-                    TrackedOutcome::Up
-                } else {
-                    TrackedOutcome::Down
-                };
-                let state = tracked.finish(outcome, now);
-                self.router.handle_tracked(router, object, state, now);
-                continue;
-            }
             let router = self.settings[router].name.clone();
             self.request(Request::Track { router, object }, Purpose::Track(index))?;
         }
@@ -425,15 +464,16 @@ impl Agent {
             if is_first {
                 self.continue_active_routers();
             }
+            self.policy_retry.handle_success();
         } else {
-            let reason = format!("{reply:?}");
+            let reason = match reply {
+                Reply::Failed { reason } => reason,
+                other => format!("{other:?}"),
+            };
             if self.settings.is_empty() {
                 return Err(Error::Policy { reason });
             }
-            tracing::error!(
-                reason,
-                "failed to get the virtual routers; they are unchanged"
-            );
+            self.policy_retry.handle_failure(reason, now());
         }
         self.read_network().await?;
         self.attach(true);
@@ -447,7 +487,11 @@ impl Agent {
     fn continue_active_routers(&mut self) {
         for (index, settings) in self.settings.iter().enumerate() {
             if let Some(last_sent) = self.handover.last_sent(&settings.name) {
-                self.router.continue_from(index, last_sent);
+                let previous = PreviousProcess {
+                    last_sent,
+                    is_announced: self.ports[index].was_announced(settings),
+                };
+                self.router.continue_from(index, previous);
             }
         }
     }
@@ -462,6 +506,10 @@ impl Agent {
                     name: &settings.name,
                     last_sent: is_active.then(|| instance.last_sent()),
                     is_released: port.is_released,
+                    state: instance.state(),
+                    since: port.since,
+                    takeovers: port.takeovers,
+                    interval: instance.config().interval,
                 }
             })
             .collect();
@@ -536,9 +584,10 @@ impl Agent {
             reason = instance.reason(),
             "the virtual router changed state"
         );
-        self.ports[index].record_state_change(to);
-        if from == State::Active {
-            self.handover.write(index, &router, None);
+        let is_continued = self.ports[index].record_state_change(to);
+        // If this process is killed before the state `Active` is recorded, the next one repeats the notifications.
+        if to != State::Active {
+            self.record_all();
         }
         if to == State::Active {
             self.add_addresses(index)?;
@@ -552,15 +601,19 @@ impl Agent {
             State::Fault => NotifyState::Fault,
             State::Init => NotifyState::Stop,
         };
-        self.notify_group(index, state)?;
-        self.request(
-            Request::Notify {
+        if !is_continued {
+            self.notify_group(index, state)?;
+            let request = Request::Notify {
                 router,
                 state,
                 priority,
-            },
-            Purpose::Notify,
-        )
+            };
+            self.request(request, Purpose::Notify)?;
+        }
+        if to == State::Active {
+            self.record_all();
+        }
+        Ok(())
     }
 
     /// Requests the group's notification if this member reports for the group. The first member with a program reports,

@@ -17,7 +17,7 @@ mod track;
 
 use std::path::PathBuf;
 
-pub use agent::run;
+pub use agent::{active_interval, run};
 pub use control::{ControlRequest, ObservedState, report_observed_state, send_request, status};
 pub use status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
 

@@ -1,5 +1,6 @@
 //! Selects the interface and source address of a virtual router from the host's links and addresses.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use weir_model::VirtualRouter;
@@ -18,17 +19,47 @@ pub(crate) struct Attachment {
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     pub(crate) links: Vec<Link>,
-    pub(crate) addresses: Vec<Address>,
+    /// The addresses in the kernel's order.
+    addresses: Vec<Address>,
+    /// Whether each address on an interface was handed over.
+    handed_over: HashMap<(u32, IpAddr), bool>,
+}
+
+/// The addresses of a virtual router on its interfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Presence {
+    /// Whether there is any.
+    pub(crate) is_present: bool,
+    /// Whether a former owner has handed one over.
+    pub(crate) is_handed_over: bool,
 }
 
 impl Network {
+    pub(crate) fn new(links: Vec<Link>, addresses: Vec<Address>) -> Self {
+        let mut handed_over = HashMap::new();
+        for address in &addresses {
+            let key = (address.ifindex, address.ip);
+            *handed_over.entry(key).or_insert(false) |= address.handed_over;
+        }
+        Self {
+            links,
+            addresses,
+            handed_over,
+        }
+    }
+
+    /// Returns whether an interface has an address.
+    pub(crate) fn has(&self, ifindex: u32, address: IpAddr) -> bool {
+        self.handed_over.contains_key(&(ifindex, address))
+    }
+
     /// Returns the attachment of a virtual router; `None` if the interface is missing or has no source address, or if
-    /// the interface is down and `track_interface` is set. `routers` are all virtual routers, and `previous` is the
-    /// previous source address.
+    /// the interface is down and `track_interface` is set. `virtual_addresses` are those of all virtual routers, and
+    /// `previous` is the previous source address.
     pub(crate) fn attachment(
         &self,
         router: &VirtualRouter,
-        routers: &[VirtualRouter],
+        virtual_addresses: &HashSet<IpAddr>,
         previous: Option<IpAddr>,
     ) -> Option<Attachment> {
         let link = match (&router.interface, router.source) {
@@ -46,7 +77,7 @@ impl Network {
         Some(Attachment {
             ifindex: link.index,
             interface: link.name.clone(),
-            source: self.source(router, routers, link.index, previous)?,
+            source: self.source(router, virtual_addresses, link.index, previous)?,
             mac: link.mac,
         })
     }
@@ -58,7 +89,7 @@ impl Network {
     fn source(
         &self,
         router: &VirtualRouter,
-        routers: &[VirtualRouter],
+        virtual_addresses: &HashSet<IpAddr>,
         ifindex: u32,
         previous: Option<IpAddr>,
     ) -> Option<IpAddr> {
@@ -75,39 +106,43 @@ impl Network {
                 IpAddr::V4(_) => true,
                 IpAddr::V6(ip) => ip.is_unicast_link_local(),
             })
-            .filter(|ip| !routers.iter().any(|router| is_virtual(router, *ip)))
+            .filter(|ip| !virtual_addresses.contains(ip))
             .collect();
         let previous = previous.filter(|ip| candidates.contains(ip));
         previous.or_else(|| candidates.first().copied())
     }
 
-    /// Returns the virtual router's managed addresses that are on its interfaces, except the source address of its
+    /// Returns whether the virtual router's managed addresses are on its interfaces, except the source address of its
     /// packets.
-    pub(crate) fn addresses_of<'a>(
-        &'a self,
-        router: &'a VirtualRouter,
-        attachment: Option<&'a Attachment>,
-    ) -> impl Iterator<Item = &'a Address> {
+    pub(crate) fn presence(
+        &self,
+        router: &VirtualRouter,
+        attachment: Option<&Attachment>,
+    ) -> Presence {
         let own_index = match (&router.interface, attachment) {
             (Some(name), _) => self.index_of(name),
             (None, Some(attachment)) => Some(attachment.ifindex),
             (None, None) => None,
         };
         let source = attachment.map(|it| it.source);
-        let managed = router
-            .managed_addresses()
-            .filter(move |network| Some(network.address) != source);
-        managed.flat_map(move |network| {
-            let index = match router.other_interface(network.address) {
+        let mut presence = Presence::default();
+        for (network, other) in router.addresses_with_interfaces() {
+            let index = match other {
                 Some(name) => self.index_of(name),
                 None => own_index,
             };
-            let known = self.addresses.iter();
-            known.filter(move |it| Some(it.ifindex) == index && it.ip == network.address)
-        })
+            let found = index.and_then(|index| self.handed_over.get(&(index, network.address)));
+            if let Some(is_handed_over) = found
+                && Some(network.address) != source
+            {
+                presence.is_present = true;
+                presence.is_handed_over |= is_handed_over;
+            }
+        }
+        presence
     }
 
-    fn index_of(&self, name: &str) -> Option<u32> {
+    pub(crate) fn index_of(&self, name: &str) -> Option<u32> {
         let mut links = self.links.iter();
         links.find(|link| link.name == name).map(|link| link.index)
     }
@@ -125,6 +160,13 @@ impl Network {
         let mut links = self.links.iter();
         links.any(|link| link.name == name && link.up && link.carrier)
     }
+}
+
+/// Returns the virtual addresses of all virtual routers; see [`is_virtual`].
+pub(crate) fn virtual_addresses(routers: &[VirtualRouter]) -> HashSet<IpAddr> {
+    let routers = routers.iter().filter(|it| it.priority != u8::MAX);
+    let networks = routers.flat_map(VirtualRouter::managed_addresses);
+    networks.map(|network| network.address).collect()
 }
 
 /// Returns whether a virtual router manages this address. An owner's addresses (priority 255) are not virtual, because
@@ -187,10 +229,8 @@ pub(crate) mod tests {
     /// Returns a network with the interface `eth0`, which has these addresses in the order in which the kernel lists
     /// them.
     fn network(addresses: &[&str]) -> Network {
-        Network {
-            links: vec![link(2, "eth0")],
-            addresses: addresses.iter().map(|text| address(2, text)).collect(),
-        }
+        let addresses = addresses.iter().map(|text| address(2, text));
+        Network::new(vec![link(2, "eth0")], addresses.collect())
     }
 
     fn source(
@@ -198,7 +238,7 @@ pub(crate) mod tests {
         router: &VirtualRouter,
         routers: &[VirtualRouter],
     ) -> Option<IpAddr> {
-        let attachment = network.attachment(router, routers, None);
+        let attachment = network.attachment(router, &virtual_addresses(routers), None);
         attachment.map(|it| it.source)
     }
 
@@ -228,6 +268,39 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn addresses_are_present_on_their_interface_except_the_source() {
+        let router = router(
+            "addresses = [\"10.0.0.10/24\"]\nexcluded_addresses = [\"10.9.0.10/24\"]\n\
+             other_interfaces = [{ interface = \"side\", addresses = [\"10.9.0.10\"] }]",
+        );
+        let presence = |present: &[(u32, &str, bool)], source: Option<&str>| {
+            let present = present.iter().map(|(index, ip, handed_over)| Address {
+                handed_over: *handed_over,
+                ..address(*index, ip)
+            });
+            let links = vec![link(2, "eth0"), link(3, "side")];
+            let attachment = source.map(|source| Attachment {
+                ifindex: 2,
+                interface: "eth0".to_owned(),
+                source: ip(source),
+                mac: None,
+            });
+            let network = Network::new(links, present.collect());
+            let presence = network.presence(&router, attachment.as_ref());
+            (presence.is_present, presence.is_handed_over)
+        };
+        assert_eq!(presence(&[], None), (false, false));
+        assert_eq!(presence(&[(2, "10.0.0.10", false)], None), (true, false));
+        assert_eq!(presence(&[(3, "10.0.0.10", false)], None), (false, false));
+        assert_eq!(presence(&[(2, "10.9.0.10", true)], None), (false, false));
+        assert_eq!(presence(&[(3, "10.9.0.10", true)], None), (true, true));
+        // With two prefixes, one address can be handed over and the other one not.
+        let twice = [(2, "10.0.0.10", true), (2, "10.0.0.10", false)];
+        assert_eq!(presence(&twice, None), (true, true));
+        assert_eq!(presence(&twice, Some("10.0.0.10")), (false, false));
+    }
+
+    #[test]
     fn configured_source_is_used() {
         let mut router = router_with(150, "10.0.0.10");
         router.source = Some(ip("10.0.0.4"));
@@ -241,7 +314,9 @@ pub(crate) mod tests {
         let routers = [router_with(150, "fe80::a1")];
         let source = |addresses: &[&str], previous: &str| {
             let network = network(addresses);
-            let attachment = network.attachment(&routers[0], &routers, Some(ip(previous)));
+            let virtual_addresses = virtual_addresses(&routers);
+            let previous = Some(ip(previous));
+            let attachment = network.attachment(&routers[0], &virtual_addresses, previous);
             attachment.map(|it| it.source)
         };
         let (old, new) = ("fe80::1", "fe80::2");

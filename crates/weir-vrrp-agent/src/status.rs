@@ -46,6 +46,10 @@ pub struct RouterStatus {
     pub sent: u64,
     /// Number of packets received and accepted.
     pub received: u64,
+    /// Number of advertisements that were missing between two advertisements of the active peer, while this router was
+    /// a backup.
+    #[serde(default)]
+    pub lost: u64,
     /// Number of ignored packets, by reason.
     pub ignored: BTreeMap<String, u64>,
     /// Seconds since the last ignored packet, by reason.
@@ -53,7 +57,7 @@ pub struct RouterStatus {
     pub last_ignored_seconds: BTreeMap<String, u64>,
     /// Number of accepted packets whose addresses differ from the configured ones.
     pub address_mismatches: u64,
-    /// Number of times the virtual router became active since the agent started.
+    /// Number of times the virtual router became active since `weir run` started.
     pub takeovers: u64,
     /// Tracked objects.
     pub tracked: Vec<TrackedStatus>,

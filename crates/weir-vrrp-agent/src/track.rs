@@ -1,7 +1,5 @@
 //! Schedules the checks of tracked objects, and determines their states from the results.
 
-use std::collections::HashMap;
-use std::fs;
 use std::time::Duration;
 
 use weir_helper::TrackedOutcome;
@@ -51,11 +49,14 @@ pub(crate) fn settings(track: &Track) -> TrackConfig {
             )
         }
     };
-    let is_file = matches!(track.object, TrackObject::File(_));
     let identity = format!("{:?}", track.object);
-    let effect = match (track.bonus, track.penalty) {
-        (0, 0) if !is_file => Effect::Fault,
-        (bonus, penalty) => Effect::Weight { bonus, penalty },
+    let effect = match (&track.object, track.bonus, track.penalty) {
+        (TrackObject::File(_), 0, 0) => Effect::Factor(i16::from(!track.fault)),
+        (TrackObject::File(_), bonus, penalty) => {
+            Effect::Factor(i16::from(bonus) - i16::from(penalty))
+        }
+        (_, 0, 0) => Effect::Fault,
+        (_, bonus, penalty) => Effect::Weight { bonus, penalty },
     };
     TrackConfig {
         name,
@@ -140,35 +141,6 @@ impl TrackedObject {
     }
 }
 
-/// Counts the processes by name. A name is the kernel's name (`comm`) or the file name of the first argument.
-pub(crate) fn process_names() -> HashMap<String, usize> {
-    let mut names = HashMap::new();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for entry in entries {
-        let is_process = entry
-            .file_name()
-            .to_str()
-            .is_some_and(|it| it.parse::<u32>().is_ok());
-        if !is_process {
-            continue;
-        }
-        let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        let command_line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let path = command_line
-            .split(|byte| *byte == 0)
-            .next()
-            .unwrap_or_default();
-        let program = String::from_utf8_lossy(path);
-        let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-        let comm = comm.trim_end().to_owned();
-        if comm != program {
-            *names.entry(program).or_default() += 1;
-        }
-        *names.entry(comm).or_default() += 1;
-    }
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +151,7 @@ mod tests {
             object,
             penalty: 0,
             bonus: 0,
+            fault: false,
         }
     }
 
@@ -248,8 +221,22 @@ mod tests {
     }
 
     #[test]
-    fn process_names_include_this_process() {
-        let name = fs::read_to_string("/proc/self/comm").unwrap();
-        assert!(process_names().contains_key(name.trim_end()));
+    fn keys_of_a_file_are_its_factor() {
+        let effect = |penalty, bonus, fault| {
+            let object = TrackObject::File("/run/weight".to_owned());
+            let track = Track {
+                object,
+                penalty,
+                bonus,
+                fault,
+            };
+            settings(&track).effect
+        };
+        assert_eq!(effect(0, 0, false), Effect::Factor(1));
+        assert_eq!(effect(0, 9, false), Effect::Factor(9));
+        assert_eq!(effect(254, 0, false), Effect::Factor(-254));
+        assert_eq!(effect(0, 0, true), Effect::Factor(0));
+        let process = settings(&track(TrackObject::Process("nginx".to_owned())));
+        assert_eq!(process.effect, Effect::Fault);
     }
 }

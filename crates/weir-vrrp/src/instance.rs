@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::loss::LossCounter;
 use crate::packet::{Advertisement, ChecksumForm, DecodedPacket, IgnoreReason, Version};
-use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, TrackConfig, TrackedState};
+use crate::settings::{Announcements, Config, MISSED_ADVERTS, TrackConfig, TrackedState};
 use crate::state::{ActivePeer, IdConflict, Output, State};
 
 /// Priority of the address owner.
@@ -52,8 +53,8 @@ pub struct Instance {
     preempt_at: Option<Duration>,
     /// End of the start delay.
     start_at: Option<Duration>,
-    /// When the previous process of this director sent its last advertisement as active.
-    previous_last_sent: Option<Duration>,
+    /// See [`Instance::continue_from`].
+    previous: Option<PreviousProcess>,
     announce_at: Option<Duration>,
     refresh_at: Option<Duration>,
     announced_at: Option<Duration>,
@@ -63,7 +64,17 @@ pub struct Instance {
     checksum: ChecksumForm,
     /// Number of packets whose address list differs from the configured one.
     mismatches: u64,
+    loss: LossCounter,
     outputs: VecDeque<Output>,
+}
+
+/// The previous process of this director, in which the router was active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviousProcess {
+    /// When it sent its last advertisement.
+    pub last_sent: Duration,
+    /// Whether it has made all announcements of its takeover.
+    pub is_announced: bool,
 }
 
 impl Instance {
@@ -79,7 +90,7 @@ impl Instance {
             config,
             state: State::Init,
             start_at: (!delay.is_zero()).then(|| now + delay),
-            previous_last_sent: None,
+            previous: None,
             refresh_at: None,
             since: now,
             reason: "not started".to_owned(),
@@ -103,6 +114,7 @@ impl Instance {
             assert_at: None,
             checksum,
             mismatches: 0,
+            loss: LossCounter::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -171,6 +183,12 @@ impl Instance {
         self.mismatches
     }
 
+    /// Returns the number of advertisements that this router has lost as a backup: those that were missing between two
+    /// advertisements of the active router.
+    pub const fn lost(&self) -> u64 {
+        self.loss.lost()
+    }
+
     /// Returns the checksum form of sent packets: the form of the last received packet, or the configured form.
     pub const fn checksum(&self) -> ChecksumForm {
         self.checksum
@@ -217,18 +235,19 @@ impl Instance {
         self.evaluate(now);
     }
 
-    /// Records that the previous process of this director was active and sent its last advertisement at `last_sent`.
-    /// The router continues as active if it starts before another router can have become active.
-    pub fn continue_from(&mut self, last_sent: Duration) {
+    /// Records that the router was active in the previous process of this director. The router continues as active if
+    /// it starts before another router can have become active. It then announces its addresses only if the previous
+    /// process may not have done so.
+    pub fn continue_from(&mut self, previous: PreviousProcess) {
         if self.state == State::Init {
-            self.previous_last_sent = Some(last_sent);
+            self.previous = Some(previous);
             self.start_at = None;
         }
     }
 
     /// Returns whether this router is active, or will continue to be.
     pub(crate) const fn counts_as_active(&self) -> bool {
-        matches!(self.state, State::Active) || self.previous_last_sent.is_some()
+        matches!(self.state, State::Active) || self.previous.is_some()
     }
 
     /// Returns when the last advertisement was sent.
@@ -319,11 +338,13 @@ impl Instance {
         if let Some(reason) = self.block_reason {
             return Some(reason.to_owned());
         }
-        let failed = self.tracked().find(|(tracked, state)| {
-            tracked.effect == Effect::Fault && *state == TrackedState::Down
-        });
-        if let Some((tracked, _)) = failed {
-            return Some(format!("{} has failed", tracked.name));
+        let mut tracked = self.tracked();
+        match tracked.find(|(tracked, state)| tracked.effect.is_fault(*state)) {
+            Some((tracked, TrackedState::Number(number))) => {
+                return Some(format!("{} contains {number}", tracked.name));
+            }
+            Some((tracked, _)) => return Some(format!("{} has failed", tracked.name)),
+            None => {}
         }
         self.source
             .is_none()
@@ -333,7 +354,7 @@ impl Instance {
     /// Returns what the router is waiting for before it starts; `None` if it can start or has started.
     fn wait_reason(&self, now: Duration) -> Option<String> {
         // `Fault` is included, so that a link that fails and recovers does not shorten the start delay.
-        if !matches!(self.state, State::Init | State::Fault) || self.previous_last_sent.is_some() {
+        if !matches!(self.state, State::Init | State::Fault) || self.previous.is_some() {
             return None;
         }
         if self.start_at.is_some_and(|end| now < end) {
@@ -397,12 +418,16 @@ impl Instance {
 
     fn start(&mut self, now: Duration) {
         self.start_at = None;
-        if let Some(last_sent) = self.previous_last_sent.take() {
-            self.last_sent = last_sent;
+        if let Some(previous) = self.previous.take() {
+            self.last_sent = previous.last_sent;
             self.sent_interval = self.config.interval;
             if !self.is_stalled(now) {
                 let reason = "continues after a restart of the agent".to_owned();
-                return self.become_active(reason, now);
+                self.enter_active(reason, now);
+                if !previous.is_announced {
+                    self.announce_takeover(now);
+                }
+                return;
             }
         }
         self.active_interval = self.config.interval;
@@ -448,6 +473,7 @@ impl Instance {
         self.since = now;
         self.preempt_at = None;
         self.wants_active = None;
+        self.loss.forget_active_router();
         if from == State::Active {
             self.announce_at = None;
             self.assert_at = None;
@@ -469,18 +495,22 @@ impl Instance {
     }
 
     fn become_active(&mut self, reason: String, now: Duration) {
+        self.enter_active(reason, now);
+        self.announce_takeover(now);
+    }
+
+    fn enter_active(&mut self, reason: String, now: Duration) {
         self.active_peer = None;
         self.send(now);
         self.change_state(State::Active, reason, now);
-        self.announce(now);
-        let Announcements {
-            second_announcement_delay,
-            refresh,
-            ..
-        } = self.config.announcements;
-        self.announce_at =
-            (!second_announcement_delay.is_zero()).then(|| now + second_announcement_delay);
+        let refresh = self.config.announcements.refresh;
         self.refresh_at = (!refresh.is_zero()).then(|| now + refresh);
+    }
+
+    fn announce_takeover(&mut self, now: Duration) {
+        self.announce(now);
+        let delay = self.config.announcements.second_announcement_delay;
+        self.announce_at = (!delay.is_zero()).then(|| now + delay);
     }
 
     fn become_backup(&mut self, reason: String, now: Duration) {
@@ -595,12 +625,15 @@ impl Instance {
         if advertisement.priority == 0 {
             if self.active_peer.is_none_or(|peer| peer.address == sender) {
                 self.active_peer = None;
+                self.loss.forget_active_router();
                 self.wants_active = None;
                 self.timer = Some(now + self.skew());
                 self.reason = format!("{sender} stopped");
             }
             return;
         }
+        self.loss
+            .handle_advertisement(sender, advertisement.interval, now);
         let is_lower = advertisement.priority < self.priority();
         let may_preempt = self.config.preempt || self.config.priority == OWNER_PRIORITY;
         self.active_peer = Some(active_peer(advertisement, sender));

@@ -5,13 +5,14 @@
 
 mod hmac;
 mod instance;
+mod loss;
 mod packet;
 mod router;
 mod settings;
 mod state;
 
 pub use hmac::{HMAC_KEY_BYTES, HmacConfig, HmacKey, HmacMode};
-pub use instance::Instance;
+pub use instance::{Instance, PreviousProcess};
 pub use packet::{
     Advertisement, ChecksumForm, DecodedPacket, GROUP_V4, GROUP_V6, HOP_LIMIT, IgnoreReason,
     PROTOCOL, ReceivedPacket, Version, decode, max_listed_addresses,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::hmac::{Hmac, PseudoHeader};
-use crate::instance::Instance;
+use crate::instance::{Instance, PreviousProcess};
 use crate::packet::{IgnoreReason, ReceivedPacket, append_trailer, decode};
 use crate::settings::{Config, TrackedState};
 use crate::state::{Output, State};
@@ -199,9 +199,9 @@ impl Router {
     }
 
     /// See [`Instance::continue_from`].
-    pub fn continue_from(&mut self, index: usize, last_sent: Duration) {
+    pub fn continue_from(&mut self, index: usize, previous: PreviousProcess) {
         if let Some((instance, _)) = self.instances.get_mut(index) {
-            instance.continue_from(last_sent);
+            instance.continue_from(previous);
         }
         self.share_weights();
     }

@@ -122,7 +122,15 @@ pub enum Effect {
         /// Subtracted on failure.
         penalty: u8,
     },
+    /// The object is a number. The product of the number and this factor, at most 253, is added to the priority. A
+    /// product below -253 puts the router in fault. With factor 0, every number except 0 does. The rules are those of
+    /// keepalived's `track_file`.
+    Factor(i16),
 }
+
+/// Minimum and maximum product of an [`Effect::Factor`].
+const PRODUCT_MIN: i64 = -253;
+const PRODUCT_MAX: i64 = 253;
 
 impl Effect {
     /// Returns the value to add to the priority in this state. If the virtual router is active, the bonus counts until
@@ -133,10 +141,31 @@ impl Effect {
             (Self::Weight { bonus, .. }, TrackedState::Up) => bonus.into(),
             (Self::Weight { bonus, .. }, TrackedState::Unknown) if is_active => bonus.into(),
             (Self::Weight { penalty, .. }, TrackedState::Down) => -i32::from(penalty),
-            (_, TrackedState::Number(number)) => number,
-            (Self::Fault, TrackedState::Up | TrackedState::Down) | (_, TrackedState::Unknown) => 0,
+            (Self::Factor(factor), TrackedState::Number(number)) => {
+                let product = product(factor, number).clamp(PRODUCT_MIN, PRODUCT_MAX);
+                i32::try_from(product).unwrap_or(0)
+            }
+            (Self::Weight { .. }, TrackedState::Unknown | TrackedState::Number(_))
+            | (Self::Factor(_), TrackedState::Unknown | TrackedState::Up | TrackedState::Down)
+            | (Self::Fault, _) => 0,
         }
     }
+
+    /// Returns whether the object puts the router in fault in this state.
+    pub(crate) fn is_fault(self, state: TrackedState) -> bool {
+        match (self, state) {
+            (Self::Fault, TrackedState::Down) => true,
+            (Self::Factor(0), TrackedState::Number(number)) => number != 0,
+            (Self::Factor(factor), TrackedState::Number(number)) => {
+                product(factor, number) < PRODUCT_MIN
+            }
+            (Self::Fault | Self::Weight { .. } | Self::Factor(_), _) => false,
+        }
+    }
+}
+
+fn product(factor: i16, number: i32) -> i64 {
+    i64::from(factor) * i64::from(number)
 }
 
 /// The last known state of a tracked object.
@@ -149,6 +178,6 @@ pub enum TrackedState {
     Up,
     /// The object is down, or its check failed.
     Down,
-    /// A number that is added to the priority.
+    /// The number of an object with [`Effect::Factor`].
     Number(i32),
 }

@@ -1,7 +1,7 @@
 //! Defines the command line.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -182,7 +182,7 @@ pub(crate) enum Command {
     /// Hold new connections while a command runs
     Protect(Protect),
     /// Find problems that would break load balancing on this machine
-    Doctor(Doctor),
+    Doctor(DirectorDoctor),
     /// Manage tokens of the TCP API
     Token {
         #[command(subcommand)]
@@ -507,6 +507,19 @@ pub(crate) enum RealServer {
     },
     /// Find problems that keep this machine from serving its VIPs
     Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DirectorDoctor {
+    #[command(flatten)]
+    pub(crate) common: Doctor,
+    /// Examine this machine as a router in front of directors: whether it distributes the packets of these VIPs
+    /// [default: all single addresses with more than one BGP path]
+    #[arg(long, value_name = "VIP", num_args = 0.., conflicts_with = "fix")]
+    pub(crate) router: Option<Vec<IpAddr>>,
+    /// With --router: the command of the BGP speaker, with options [default: birdc or vtysh, whichever responds]
+    #[arg(long, value_name = "COMMAND", requires = "router")]
+    pub(crate) speaker: Option<String>,
 }
 
 #[derive(Debug, Args)]

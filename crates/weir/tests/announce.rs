@@ -1,5 +1,9 @@
 //! Tests VIPs announced over BGP, with BIRD on a router and on the director, where Weir controls it.
 
+#[path = "announce/router.rs"]
+mod router;
+#[path = "announce/speaker.rs"]
+mod speaker;
 mod world;
 
 use std::fs;

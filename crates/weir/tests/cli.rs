@@ -185,6 +185,42 @@ fn plan_without_daemon_compares_with_empty_configuration() {
 }
 
 #[test]
+fn plan_without_daemon_rejects_occupied_listener() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let text = format!(
+        "[pool.a]\nservers = [\"127.0.0.1:1\"]\n[service.a]\nlisten = [\"{address}\"]\nforward = \"proxy\"\n\
+         protocol = \"tcp\"\npool = \"a\"\n"
+    );
+    let scratch = Scratch::new(&text);
+    let output = scratch.run("plan -c weir.toml");
+    assert!(output.ends_with("exit 1\n"), "{output}");
+    let message = format!("error: service a: {address}: Address already in use");
+    assert!(output.contains(&message), "{output}");
+    assert!(output.contains("weir.toml:3:"), "{output}");
+    drop(listener);
+    let output = scratch.run("plan -c weir.toml");
+    assert!(output.ends_with("exit 0\n"), "{output}");
+}
+
+#[test]
+fn ca_file_of_a_check_is_rejected_if_it_cannot_be_used() {
+    let pools = "[pool.a]\nservers = [\"10.0.0.5:443\"]\ncheck = \"https\"\n\n[pool.b]\nservers = [\"10.0.0.6:443\"]\n\
+        check = \"https\"\n\n[check.https]\nkind = \"https\"\nca = \"/nonexistent/ca.pem\"\n";
+    let scratch = Scratch::new(pools);
+    for command in ["check", "plan", "run"] {
+        let output = scratch.run(&format!("{command} -c weir.toml"));
+        assert!(output.ends_with("exit 1\n"), "{output}");
+        assert!(output.contains("weir.toml:11:1"), "{output}");
+        let message = "error: health check: /nonexistent/ca.pem: ";
+        assert_eq!(output.matches(message).count(), 1, "{output}");
+    }
+    let unverified = format!("{pools}verify = false\n");
+    let output = Scratch::new(&unverified).run("plan -c weir.toml");
+    assert!(output.ends_with("exit 0\n"), "{output}");
+}
+
+#[test]
 fn run_rejects_invalid_file_first() {
     let scratch = Scratch::new("nod = 1\n");
     insta::assert_snapshot!(scratch.run("run -c weir.toml"));

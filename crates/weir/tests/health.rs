@@ -209,6 +209,34 @@ fn dead_server_stays_down_after_restart_and_reload() {
     world.kill_keeper(pid);
 }
 
+/// In the band of the hysteresis, the pool's state depends on its previous state.
+#[test]
+fn pool_stays_below_its_quorum_after_a_crash() {
+    if !privileged() {
+        return;
+    }
+    let mut world = prepared_world(1);
+    let text = config(&[0], "quorum = 10\nquorum_hysteresis = 5", HTTP);
+    let mut pid = world.start_daemon(&text);
+    let server = format!("web/{}", Family::V4.server(0));
+    let pool_state = |world: &World| world.status()["services"][0]["pool_state"].clone();
+    for (weight, expected) in [
+        ("10", "below quorum".into()),
+        ("15", serde_json::Value::Null),
+    ] {
+        wait_for_states(&world, &["up"]);
+        world.run_weir(&["server", &server, "weight", weight]);
+        world.run_weir(&["server", &server, "weight", "10"]);
+        for _ in 0..2 {
+            assert_eq!(pool_state(&world), expected, "{weight}");
+            world.kill_keeper(pid);
+            pid = world.start_daemon(&text);
+            wait_for_states(&world, &["up"]);
+        }
+    }
+    world.kill_keeper(pid);
+}
+
 #[test]
 fn maint_stops_probes_and_ready_resumes_them() {
     if !privileged() {

@@ -62,13 +62,27 @@ fn every_pair_completes_every_fault_soak() {
     let document = run("director-failover", &["--repeat", "3"]);
     let rows = document["rows"].as_array().expect("rows is an array");
     // Only Weir has a helper. The active director is Weir in three of five pairs.
-    assert_eq!(rows.len(), 11 * 5 - 2, "{document}");
+    assert_eq!(rows.len(), 12 * 5 - 2, "{document}");
     for row in rows {
         assert_eq!(
             (&row["runs"], &row["error"]),
             (&3.into(), &Value::Null),
             "{row}"
         );
+    }
+    let outage_of = |method: &str, fault: &Value| {
+        let mut rows = rows.iter();
+        let row = rows.find(|row| row["pair"] == method && row["fault"] == *fault);
+        row.and_then(|row| row["outage_ms"].as_u64())
+    };
+    for row in rows.iter().filter(|row| row["pair"] == "weir") {
+        assert_eq!(row["broken"], 0, "{row}");
+        if let (Some(own), Some(peer)) = (
+            outage_of("weir", &row["fault"]),
+            outage_of("keepalived", &row["fault"]),
+        ) {
+            assert!(own <= peer * 11 / 10 + 40, "keepalived: {peer} ms; {row}");
+        }
     }
 }
 

@@ -4,10 +4,13 @@ mod world;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use world::{World, privileged};
 
 const SUCCESS: i32 = 0;
+const ERR_GENERIC: i32 = 1;
 const ERR_CONFIGURED: i32 = 6;
 const NOT_RUNNING: i32 = 7;
 const DEGRADED: i32 = 190;
@@ -44,6 +47,10 @@ impl Director {
     }
 
     fn run_action(&self, action: &str, level: &str) -> Output {
+        self.command(action, level).output().expect("run the agent")
+    }
+
+    fn command(&self, action: &str, level: &str) -> Command {
         let mut command = self.world.command(
             "director",
             agent_path().to_str().expect("path is valid UTF-8"),
@@ -51,11 +58,9 @@ impl Director {
         for (name, value) in self.parameters() {
             command.env(format!("OCF_RESKEY_{name}"), value);
         }
-        let command = command.arg(action).env("OCF_ROOT", "/usr/lib/ocf");
+        command.arg(action).env("OCF_ROOT", "/usr/lib/ocf");
+        command.env("OCF_CHECK_LEVEL", level);
         command
-            .env("OCF_CHECK_LEVEL", level)
-            .output()
-            .expect("run the agent")
     }
 
     fn assert_exit_code(&self, action: &str, level: &str, code: i32) {
@@ -67,7 +72,7 @@ impl Director {
         );
     }
 
-    fn weir(&self, arguments: &[&str]) {
+    fn weir(&self, arguments: &[&str]) -> Output {
         let mut command = self.world.command("director", env!("CARGO_BIN_EXE_weir"));
         let [_, _, (_, runtime_dir), (_, pin_dir)] = self.parameters();
         let output = command
@@ -76,7 +81,22 @@ impl Director {
             .output()
             .expect("run weir");
         assert!(output.status.success(), "{output:?}");
+        output
     }
+
+    fn daemon(&self) -> Pid {
+        let output = self.weir(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("parse JSON");
+        let pid = status["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok());
+        pid.and_then(Pid::from_raw)
+            .expect("the daemon's process ID")
+    }
+}
+
+fn signal(pid: Pid, signal: Signal) {
+    kill_process(pid, signal).expect("send a signal to the daemon");
 }
 
 impl Drop for Director {
@@ -141,6 +161,36 @@ fn actions_return_standard_exit_codes() {
         pins.map_or(0, Iterator::count) == 0,
         "BPF programs must be removed"
     );
+}
+
+/// A daemon that is busy or being restarted must not make Pacemaker restart the director, which would lose all flows.
+#[test]
+fn monitor_waits_for_busy_daemon() {
+    if !privileged() {
+        return;
+    }
+    let director = Director::new();
+    director.assert_exit_code("start", "0", SUCCESS);
+    let pid = director.daemon();
+    signal(pid, Signal::STOP);
+    let resume = std::thread::spawn(move || {
+        // Longer than `weir status` waits for a response.
+        std::thread::sleep(Duration::from_secs(3));
+        signal(pid, Signal::CONT);
+    });
+    director.assert_exit_code("monitor", "10", SUCCESS);
+    resume.join().expect("resume the daemon");
+    signal(pid, Signal::STOP);
+    let output = director
+        .command("monitor", "0")
+        .env("OCF_RESKEY_CRM_meta_timeout", "7000")
+        .output();
+    signal(pid, Signal::CONT);
+    let output = output.expect("run the agent");
+    assert_eq!(output.status.code(), Some(ERR_GENERIC), "{output:?}");
+    signal(pid, Signal::KILL);
+    director.assert_exit_code("monitor", "10", SUCCESS);
+    assert_ne!(director.daemon(), pid);
 }
 
 #[test]

@@ -6,6 +6,8 @@
 mod bulk;
 #[path = "offload/container.rs"]
 mod container;
+#[path = "offload/datagram.rs"]
+mod datagram;
 #[path = "offload/frames.rs"]
 mod frames;
 #[path = "offload/mode.rs"]

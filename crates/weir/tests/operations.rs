@@ -3,15 +3,16 @@
 
 mod world;
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use world::{Family, World, privileged, wait_for};
 
-/// Time limit of a step. It is much longer than any step of these tests takes, and much shorter than the lifetime of a
-/// closed flow.
+/// Time limit of a step. It is much longer than any step of these tests takes.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 fn config(forward: &str, extra: &str) -> String {
@@ -115,26 +116,19 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     }
     let name = format!("web/{}", Family::V4.server(0));
     let other = format!("web/{}", Family::V4.server(1));
-    let flows = |index: usize| {
-        let server = world.status()["services"][0]["servers"][index].clone();
-        server["inactive_connections"].as_u64()
-    };
-    assert!(flows(0) > Some(0), "no closed flows: {:#}", world.status());
-    let started = Instant::now();
+    let closed = |index| flows(&world, index, "inactive_connections");
+    assert!(closed(0) > 0, "no closed flows: {:#}", world.status());
     let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
     assert_eq!(code, Some(0), "{message}");
-    assert!(
-        started.elapsed() < TIMEOUT,
-        "the drain waited for closed flows: {message}"
-    );
+    assert!(closed(0) > 0, "the drain waited for closed flows");
     assert_eq!(
         message,
         format!("{name} is drained: no new connections, no open connections\n")
     );
     // The drain waits for a connection that the client keeps open.
     let to = SocketAddr::new(Family::V4.vip(), 80);
-    let (close_sender, close_receiver) = std::sync::mpsc::channel::<()>();
-    let (connected_sender, connected_receiver) = std::sync::mpsc::channel();
+    let (close_sender, close_receiver) = mpsc::channel::<()>();
+    let (connected_sender, connected_receiver) = mpsc::channel();
     let client = world.spawn_on("client", move || {
         let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect");
         connected_sender.send(()).expect("test receives the result");
@@ -160,10 +154,29 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     assert_waits();
     drop(close_sender);
     client.join().expect("client thread panicked");
-    let started = Instant::now();
-    let (code, message) = weir(&world, &["server", &other, "drain", "--wait"]);
-    assert_eq!(code, Some(0), "{message}");
-    assert!(started.elapsed() < TIMEOUT, "{message}");
+    assert_drained_before_flows_expire(&world, &other);
+}
+
+/// Waits until the server is drained. Asserts that closed flows have not expired by then.
+fn assert_drained_before_flows_expire(world: &World, name: &str) {
+    let drain = ["server", name, "drain", "--wait", "--json"];
+    let output = world.weir("director").args(drain).output();
+    let output = output.expect("run weir");
+    assert!(output.status.success(), "{}", output_text(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("parse JSON");
+    assert_eq!(report["open_connections"], 0, "{report:#}");
+    let closed = report["closed_connections"].as_u64();
+    assert!(
+        closed > Some(0),
+        "the drain waited until flows expired: {report:#}"
+    );
+}
+
+/// Returns a counter of the first service's server at this index.
+fn flows(world: &World, index: usize, counter: &str) -> u64 {
+    let status = world.status();
+    let value = status["services"][0]["servers"][index][counter].as_u64();
+    value.unwrap_or_else(|| panic!("no {counter}: {status:#}"))
 }
 
 #[test]
@@ -181,14 +194,102 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     }
     for n in 0..2 {
         let name = format!("web/{}", Family::V4.server(n));
-        let started = Instant::now();
-        let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
-        assert_eq!(code, Some(0), "{message}");
-        assert!(
-            started.elapsed() < TIMEOUT,
-            "the drain waited for closed flows: {message}"
-        );
+        assert_drained_before_flows_expire(&world, &name);
     }
+}
+
+#[test]
+fn drain_does_not_wait_for_abandoned_handshakes() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.prepare_direct_servers(&Family::V4.vip().to_string());
+    world.start_daemon(&config("direct", ""));
+    // Nothing listens at the servers, and the director does not see their resets.
+    let to = SocketAddr::new(Family::V4.vip(), 80);
+    let connect = |attempts: usize| {
+        let client = world.spawn_on("client", move || {
+            let attempt = |_| TcpStream::connect_timeout(&to, Duration::from_secs(5));
+            (0..attempts).map(attempt).collect::<Vec<_>>()
+        });
+        client.join().expect("client thread panicked")
+    };
+    for attempt in connect(8) {
+        attempt.expect_err("the connection is refused");
+    }
+    let handshakes = |index| flows(&world, index, "active_connections");
+    assert!(
+        handshakes(0) > 0 && handshakes(1) > 0,
+        "no handshakes: {:#}",
+        world.status()
+    );
+    let name = |index| format!("web/{}", Family::V4.server(index));
+    assert_drained_before_flows_expire(&world, &name(0));
+    assert!(handshakes(0) > 0, "the drain waited for handshakes");
+    // An open connection among the handshakes delays the drain until it ends.
+    let host = "server1";
+    let listener = world.spawn_on(host, move || TcpListener::bind(to).expect("listen"));
+    let listener = listener.join().expect("server thread panicked");
+    let open = connect(1).remove(0).expect("connect");
+    let drain = ["server", &name(1), "drain", "--wait", "--timeout", "1500ms"];
+    let (code, message) = weir(&world, &drain);
+    assert_eq!(code, Some(1), "{message}");
+    assert!(
+        message.contains(": 1 open connection after 1 s"),
+        "{message}"
+    );
+    drop(open);
+    drop(listener);
+    assert_drained_before_flows_expire(&world, &name(1));
+    assert!(handshakes(1) > 0, "the drain waited for handshakes");
+}
+
+/// Accepts a connection, reads to its end, and then sends a byte every 100 ms until the client resets the connection.
+fn send_after_half_close(listener: &TcpListener) {
+    let (mut stream, _) = listener.accept().expect("accept");
+    stream.read_to_end(&mut Vec::new()).expect("read");
+    while stream.write_all(b"x").is_ok() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn drain_waits_for_half_closed_direct_connection_that_transfers_data() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.prepare_direct_servers(&Family::V4.vip().to_string());
+    world.start_daemon(&config("direct", ""));
+    let to = SocketAddr::new(Family::V4.vip(), 80);
+    for host in ["server0", "server1"] {
+        let (listening, is_listening) = mpsc::channel();
+        drop(world.spawn_on(host, move || {
+            let listener = TcpListener::bind(to).expect("listen");
+            listening.send(()).expect("test receives the result");
+            send_after_half_close(&listener);
+        }));
+        is_listening.recv().expect("server thread listens");
+    }
+    let client = world.spawn_on("client", move || {
+        TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect")
+    });
+    let mut client = client.join().expect("client thread panicked");
+    client.shutdown(Shutdown::Write).expect("half-close");
+    client.read_exact(&mut [0]).expect("receive data");
+    let half_closed = |index: &usize| flows(&world, *index, "inactive_connections") > 0;
+    let index = (0..2).find(half_closed).expect("no half-closed flow");
+    let name = format!("web/{}", Family::V4.server(index));
+    let drain = ["server", &name, "drain", "--wait", "--timeout", "4s"];
+    let (code, message) = weir(&world, &drain);
+    assert_eq!(code, Some(1), "{message}");
+    assert!(
+        message.contains(": 1 open connection after 4 s"),
+        "{message}"
+    );
+    drop(client);
+    assert_drained_before_flows_expire(&world, &name);
 }
 
 #[test]
@@ -384,6 +485,9 @@ fn plan_rejects_the_same_files_as_reload() {
     let bad = world.path("bad.pem").display().to_string();
     let tls = proxy_config("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
     assert_rejected(&tls, &["next.toml:8:1", "bad.pem"]);
+    let check = proxy_config("0.0.0.0:80")
+        + &format!("[pool.web.check]\nkind = \"https\"\nca = \"{bad}\"\n");
+    assert_rejected(&check, &["next.toml:10:1", "health check: ", "bad.pem"]);
     // Test an address on which another program listens.
     let address = SocketAddr::new(Family::V4.director(), 9000);
     let listener = world.spawn_on("director", move || std::net::TcpListener::bind(address));
@@ -439,7 +543,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
     );
     assert!(
         message.contains(&format!(
-            "the daemon did not respond in time: process {} is stopped",
+            "the daemon did not respond within 2 s: process {} is stopped",
             hung.as_raw_nonzero()
         )),
         "{message}"

@@ -273,14 +273,9 @@ fn certificate(world: &World) -> (String, String) {
     (key.display().to_string(), certificate.display().to_string())
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn probes_over_tls_check_certificate_and_response() {
-    if !privileged() {
-        return;
-    }
-    let mut world = World::new(1);
-    let (key, certificate) = certificate(&world);
+/// Starts nginx with TLS at the ports 443 and 444 (HTTP/2) of the server. Returns the file with its certificate.
+fn start_tls_server(world: &mut World) -> String {
+    let (key, certificate) = certificate(world);
     let root = world.path("tls");
     std::fs::create_dir_all(&root).expect("create a directory");
     let path = root.display();
@@ -308,6 +303,16 @@ fn probes_over_tls_check_certificate_and_response() {
         .spawn()
         .expect("start nginx");
     world.kill_on_drop(nginx);
+    certificate
+}
+
+#[test]
+fn probes_over_tls_check_certificate_and_response() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let certificate = start_tls_server(&mut world);
     start_hostile_server(&world, 84, |mut client| {
         let _ = client.write_all(b"SSH-2.0-nothing\r\n");
         let _ = client.read(&mut [0; 64]);
@@ -337,7 +342,6 @@ fn probes_over_tls_check_certificate_and_response() {
             "none",
             "kind = \"tls\"\nport = 84\nverify = false".to_owned(),
         ),
-        ("nofile", https("ca = \"/nowhere.pem\"")),
         (
             "nogrpc",
             "kind = \"grpc\"\nport = 444\ntls = true\nverify = false".to_owned(),
@@ -354,8 +358,50 @@ fn probes_over_tls_check_certificate_and_response() {
             ("unverified", "up", 100, "http 200"),
             ("tls", "up", 100, "tls handshake completed"),
             ("none", "down", 0, ""),
-            ("nofile", "starting", 100, ""),
             ("nogrpc", "down", 0, ""),
         ],
     );
+}
+
+#[test]
+fn server_keeps_its_state_while_the_ca_file_of_its_check_is_unusable() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let certificate = start_tls_server(&mut world);
+    let ca = world.path("ca.pem");
+    std::fs::copy(&certificate, &ca).expect("copy the file");
+    let check = format!("kind = \"https\"\nport = 443\nca = \"{}\"", ca.display());
+    let config = checks::config(&[("ca", check)], "500ms");
+    world.start_daemon(&config);
+    wait_for_each(&world, &[("ca", "up", 100, "http 200")]);
+    std::fs::remove_file(&ca).expect("remove the file");
+    let error = || {
+        world.status()["certificate_error"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    wait_for("the status to report the missing file", TIMEOUT, || {
+        error().is_some()
+    });
+    let message = format!("health check: {}", ca.display());
+    let error_text = error().expect("the file is missing");
+    assert!(error_text.starts_with(&message), "{error_text}");
+    assert!(world.log().contains(&message), "{}", world.log());
+    let doctor = world.weir("director").arg("doctor").output();
+    let doctor = doctor.expect("run weir").stdout;
+    let doctor = String::from_utf8_lossy(&doctor);
+    assert!(doctor.contains(&message), "{doctor}");
+    // A reload is rejected, and probes still use the previous certificates.
+    let path = world.write_config(&config);
+    let mut reload = world.weir("director");
+    let reload = reload.arg("reload").arg("-c").arg(&path).output();
+    let reload = reload.expect("run weir");
+    let reload_errors = String::from_utf8_lossy(&reload.stderr);
+    assert_eq!(reload.status.code(), Some(1), "{reload_errors}");
+    assert!(reload_errors.contains(&message), "{reload_errors}");
+    wait_for_each(&world, &[("ca", "up", 100, "http 200")]);
+    std::fs::copy(&certificate, &ca).expect("copy the file");
+    wait_for("the file to be loaded again", TIMEOUT, || error().is_none());
 }

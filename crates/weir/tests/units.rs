@@ -129,6 +129,7 @@ fn unprivileged_keeper_and_daemon_serve() {
         "service ended: 0",
         "stopped: served",
         "clean: done",
+        "failed start: 1, files: lock",
     ];
     assert_lines(&text, &expected, &format!("{log}\n{helper}"));
     assert_attempts_failed(&log, ATTEMPTS);
@@ -170,6 +171,26 @@ const UNITS: &[(&str, f64)] = &[
     ("weir-helper.service", 4.5),
     ("weir-proxy.service", 1.7),
 ];
+
+/// Without the helper service, no process can withdraw the announced routes, so systemd must never give up.
+#[test]
+fn only_the_helper_service_is_restarted_without_limit() {
+    let packaging = PathBuf::from(CRATE).join("../../docs/packaging");
+    for (unit, _) in UNITS {
+        let text = fs::read_to_string(packaging.join(unit)).expect("read the unit");
+        let setting = |key: &str| {
+            let mut lines = text.lines();
+            lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+        };
+        let expected = match *unit {
+            "weir-helper.service" => (Some("0"), Some("1s")),
+            _ => (Some("10"), Some("100ms")),
+        };
+        let actual = (setting("StartLimitIntervalSec"), setting("RestartSec"));
+        assert_eq!(actual, expected, "{unit}");
+        assert_eq!(setting("Restart"), Some("on-failure"), "{unit}");
+    }
+}
 
 #[test]
 fn exposure_levels_of_units_stay_below_limits() {

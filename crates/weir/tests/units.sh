@@ -12,8 +12,8 @@ chmod 700 certs log
 # As on a machine with systemd: the account cannot list the pins.
 chmod 700 bpf
 
-keeper= service= origin= load= client= server=
-trap 'kill $keeper $service $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
+keeper= service= origin= load= client= server= blocker=
+trap 'kill $keeper $service $origin $load $client $server $blocker 2>/dev/null; wait 2>/dev/null' EXIT
 start_hosts 10.77
 start_origin
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj /CN=localhost 2>/dev/null
@@ -205,3 +205,20 @@ echo "service ended: $?"
 service=
 page $nat && echo "stopped: served"
 "$weir" clean >/dev/null 2>&1 && echo "clean: done"
+
+# A start that fails, here because another program uses the port, leaves none of the account's files.
+rm -rf "$dir/run"
+python3 -c '
+import socket, time
+listener = socket.socket()
+listener.bind(("0.0.0.0", 445))
+listener.listen()
+time.sleep(1000)' &
+blocker=$!
+is_blocked() { [ -n "$(ss -Hltn sport = :445)" ]; }
+wait_for is_blocked
+start_service
+start_keeper
+wait $keeper
+echo "failed start: $?, files: $(ls "$dir/run" | xargs)"
+keeper=

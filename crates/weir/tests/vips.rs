@@ -36,6 +36,12 @@ fn has_address(world: &World, vip: &str) -> bool {
     String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/"))
 }
 
+/// Returns whether the kernel avoids an IPv6 address as a source.
+fn is_deprecated(world: &World, vip: &str) -> bool {
+    let output = world.output("director", "ip -o -6 addr show dev eth0 deprecated");
+    String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/"))
+}
+
 fn wait_for_removal_in_log(world: &World, vip: &str) {
     let line = format!("removed a VIP that Weir had added address={vip}");
     wait_for(&line, Duration::from_secs(10), || {
@@ -112,9 +118,10 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(has_address(&world, "10.71.0.10"));
 }
 
-/// While no daemon was running, clients may have learned another MAC address, and traffic confirms the wrong entry.
+/// While no daemon was running, clients may have learned another MAC address, and traffic confirms the wrong entry. An
+/// earlier version has added IPv6 VIPs that the kernel can select as source addresses.
 #[test]
-fn present_vip_is_announced_when_daemon_starts() {
+fn present_vip_is_announced_and_deprecated_when_daemon_starts() {
     if !privileged() {
         return;
     }
@@ -141,7 +148,13 @@ fn present_vip_is_announced_when_daemon_starts() {
                 &format!("neigh replace {vip} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"),
             );
         }
+        world.ip(
+            "director",
+            &format!("addr change {V6}/128 dev eth0 preferred_lft forever"),
+        );
+        assert!(!is_deprecated(&world, V6));
         let pid = world.start_daemon(&config);
+        assert!(is_deprecated(&world, V6));
         for vip in &vips {
             wait_for("the announcement", Duration::from_secs(10), || {
                 let neighbour = world.output("client", &format!("ip neigh show {vip}"));

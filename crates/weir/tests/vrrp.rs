@@ -28,6 +28,8 @@ mod interop;
 mod keys;
 #[path = "vrrp/mistakes.rs"]
 mod mistakes;
+#[path = "vrrp/notified.rs"]
+mod notified;
 #[path = "vrrp/other_interface.rs"]
 mod other_interface;
 #[path = "vrrp/pair.rs"]

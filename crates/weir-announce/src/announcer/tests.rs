@@ -153,3 +153,156 @@ async fn routes_of_previous_speaker_are_withdrawn_by_the_next_announcer() {
     assert!(Record::read(&directory).speakers().previous.is_empty());
     fs::remove_dir_all(&directory).unwrap();
 }
+
+/// A command of a GoBGP whose routes are files in the directory `rib`. It writes a line `NAME ACTION PREFIX` to `log`
+/// for each change. It fails while a file `NAME-fails` exists.
+fn gobgp_with_routes(directory: &Path, name: &str, rib: &str) -> Speaker {
+    let directory = directory.display();
+    let script = format!(
+        r#"cd {directory} || exit 1
+        [ ! -e {name}-fails ] || exit 1
+        mkdir -p {rib}
+        case "$6" in
+            -j) cat "{rib}/${{5%/*}}" || {{ echo "Network not in table"; exit 1; }}; exit ;;
+        esac
+        echo "{name} $5 $6" >>log
+        case "$5" in
+            add) echo "$6 $(date +%s%N)" >"{rib}/${{6%/*}}" ;;
+            del) rm -f "{rib}/${{6%/*}}" ;;
+        esac"#
+    );
+    Speaker::Gobgp {
+        command: ["sh", "-c", &script, "gobgp"].map(str::to_owned).into(),
+    }
+}
+
+/// Announces the VIPs through the command `old`, and then through the command `new`, while `old` fails. Then makes
+/// `old` withdraw its routes. Returns the commands since then.
+async fn log_of_late_withdrawal(directory: &Path, old_rib: &str, new_rib: &str) -> Vec<String> {
+    fs::create_dir(directory).unwrap();
+    let mut report = daemon_report(directory);
+    let mut announcer = Announcer::new(directory);
+    for (name, rib) in [("old", old_rib), ("new", new_rib)] {
+        report.settings.speaker = gobgp_with_routes(directory, name, rib);
+        announcer.handle_daemon_report(&report).await;
+        while announcer.needs_step() {
+            announcer.handle_timeout().await;
+        }
+        fs::write(directory.join("old-fails"), "").unwrap();
+    }
+    fs::remove_file(directory.join("old-fails")).unwrap();
+    fs::remove_file(directory.join("log")).unwrap();
+    announcer.previous[0].retry_at = Some(Instant::now());
+    while !announcer.previous.is_empty() || announcer.needs_step() {
+        announcer.handle_timeout().await;
+    }
+    log(directory)
+}
+
+#[tokio::test]
+async fn late_withdrawal_keeps_routes_that_the_same_gobgp_announces() {
+    let directory = directory("announcer-same");
+    let log = log_of_late_withdrawal(&directory, "rib", "rib").await;
+    assert!(!log.iter().any(|it| it.contains(" del ")), "{log:#?}");
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn each_late_withdrawal_is_followed_by_announcement() {
+    let directory = directory("announcer-late");
+    let log = log_of_late_withdrawal(&directory, "old-rib", "new-rib").await;
+    for commands in log[..4].chunks(2) {
+        assert!(commands[0].starts_with("old del "), "{log:#?}");
+        assert_eq!(commands[1], commands[0].replace("old del", "new add"));
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn other_command_for_the_same_gobgp_interrupts_no_route() {
+    let directory = directory("announcer-option");
+    fs::create_dir(&directory).unwrap();
+    let mut report = daemon_report(&directory);
+    let mut announcer = Announcer::new(&directory);
+    for name in ["old", "new"] {
+        report.settings.speaker = gobgp_with_routes(&directory, name, "rib");
+        announcer.handle_daemon_report(&report).await;
+        while announcer.needs_step() || !announcer.previous.is_empty() {
+            announcer.handle_timeout().await;
+        }
+    }
+    let log = log(&directory);
+    assert!(!log.iter().any(|it| it.contains(" del ")), "{log:#?}");
+    // The new command withdraws the routes that it has taken over.
+    announcer.withdraw_all().await;
+    assert!(
+        fs::read_dir(directory.join("rib"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+    assert_eq!(announcer.announced_vip_count(), 0);
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn stop_does_not_try_every_route_of_speaker_that_is_not_running() {
+    let directory = directory("announcer-stopped");
+    fs::create_dir(&directory).unwrap();
+    let mut report = daemon_report(&directory);
+    report.vips = (1..=5)
+        .map(|number| VipState {
+            vip: [192, 0, 2, number].into(),
+            ..report.vips[0].clone()
+        })
+        .collect();
+    let mut announcer = Announcer::new(&directory);
+    announcer.handle_daemon_report(&report).await;
+    while announcer.needs_step() {
+        announcer.handle_timeout().await;
+    }
+    fs::remove_file(directory.join("log")).unwrap();
+    recorded_script(&mut announcer).push_str("; echo connection refused; exit 1");
+    announcer.withdraw_all().await;
+    assert_eq!(log(&directory).len(), NOT_RUNNING_MAX);
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn interrupted_withdrawal_can_be_continued() {
+    let directory = directory("announcer-interrupted");
+    announce(&directory).await;
+    let mut announcer = Announcer::new(&directory);
+    let script = recorded_script(&mut announcer).clone();
+    recorded_script(&mut announcer).insert_str(0, "exec sleep 60; ");
+    let limit = Duration::from_millis(50);
+    let result = tokio::time::timeout(limit, announcer.withdraw_all()).await;
+    assert!(result.is_err());
+    assert_eq!(announcer.announced_vip_count(), 2);
+    *recorded_script(&mut announcer) = script;
+    announcer.withdraw_all().await;
+    assert_eq!(announcer.announced_vip_count(), 0);
+    assert!(Record::read(&directory).vips().is_empty());
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn next_announcer_reports_when_vips_were_announced() {
+    let directory = directory("announcer-since");
+    announce(&directory).await;
+    let mut record = Record::read(&directory);
+    let mut speakers = record.speakers().clone();
+    assert_eq!(speakers.since.len(), 2);
+    speakers.since.values_mut().for_each(|since| *since = 1000);
+    record.write_speakers(speakers);
+    let mut announcer = Announcer::new(&directory);
+    announcer
+        .handle_daemon_report(&daemon_report(&directory))
+        .await;
+    while announcer.needs_step() {
+        announcer.handle_timeout().await;
+    }
+    let since = announcer.report().routes.into_iter();
+    assert!(since.map(|it| it.since_ms).eq([1000, 1000]));
+    fs::remove_dir_all(&directory).unwrap();
+}

@@ -24,14 +24,14 @@ pub(super) async fn apply_gobgp(command: &[String], change: &Change<'_>) -> Outc
     let mut outcome = Outcome::default();
     for vip in &change.removed {
         match run_command("gobgp", command, &gobgp_withdrawal(*vip)).await {
-            Ok(()) => outcome.withdrawn.push(*vip),
+            Ok(_) => outcome.withdrawn.push(*vip),
             Err(error) => outcome.add_error(error),
         }
     }
     for (vip, quality) in &change.added {
         let arguments = gobgp_announcement(change, *vip, *quality);
         match run_command("gobgp", command, &arguments).await {
-            Ok(()) => outcome.announced.push(*vip),
+            Ok(_) => outcome.announced.push(*vip),
             Err(error) => outcome.add_error(error),
         }
     }
@@ -71,6 +71,33 @@ fn gobgp_arguments(action: &str, vip: IpAddr) -> Vec<String> {
     words.chain([prefix(vip)]).collect()
 }
 
+/// Returns whether two `gobgp` commands show the same route to a VIP. They then control the same GoBGP, because the
+/// output contains the time at which the route was announced. If the output changes between the two calls, returns
+/// false.
+///
+/// # Errors
+/// Returns an error if the GoBGP of `command` does not respond.
+pub(super) async fn is_same_gobgp_route(
+    command: &[String],
+    other: &[String],
+    vip: IpAddr,
+) -> Result<bool> {
+    let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
+    let prefix = prefix(vip);
+    let query = ["global", "rib", "-a", family, &prefix, "-j"].map(str::to_owned);
+    let route = match run_command("gobgp", command, &query).await {
+        Ok(route) => route,
+        // `gobgp` also fails if GoBGP has no such route.
+        Err(error @ Error::Rejected { .. }) if !error.is_not_running() => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let is_same = route.contains(&prefix)
+        && run_command("gobgp", other, &query)
+            .await
+            .is_ok_and(|it| it == route);
+    Ok(is_same)
+}
+
 /// Runs vtysh with the configuration commands for a change. Withdrawals and announcements are separate calls, because
 /// vtysh stops at the first command that fails.
 pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>) -> Outcome {
@@ -81,7 +108,7 @@ pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>)
     // Without any route, the call checks that FRR accepts the settings.
     if !change.added.is_empty() || change.removed.is_empty() {
         match run_command("frr", command, &frr_announcements(asn, change)).await {
-            Ok(()) => outcome
+            Ok(_) => outcome
                 .announced
                 .extend(change.added.iter().map(|(vip, _)| *vip)),
             Err(error) => outcome.add_error(error),
@@ -94,7 +121,7 @@ pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>)
 /// of them.
 async fn withdraw_from_frr(command: &[String], asn: u32, vips: &[IpAddr], outcome: &mut Outcome) {
     match run_command("frr", command, &frr_withdrawals(asn, vips)).await {
-        Ok(()) => {
+        Ok(_) => {
             outcome.withdrawn.extend(vips);
             return;
         }
@@ -161,9 +188,11 @@ pub(super) fn frr_announcements(asn: u32, change: &Change<'_>) -> Vec<String> {
             .communities(quality)
             .map(|it| it.to_string())
             .collect();
-        if !communities.is_empty() {
-            lines.push(format!("set community {}", communities.join(" ")));
-        }
+        lines.push(match communities.as_slice() {
+            // The route map may have communities of earlier settings.
+            [] => "no set community".to_owned(),
+            communities => format!("set community {}", communities.join(" ")),
+        });
         lines.push("exit".to_owned());
     }
     lines.extend(change.added.iter().map(|(vip, _)| blackhole_route(*vip)));
@@ -208,12 +237,12 @@ fn configuration(lines: impl IntoIterator<Item = String>) -> Vec<String> {
         .collect()
 }
 
-/// Runs a program without a shell. Fails if the program fails or prints an error message.
+/// Runs a program without a shell, and returns its output. Fails if the program fails or prints an error message.
 async fn run_command(
     speaker: &'static str,
     command: &[String],
     arguments: &[String],
-) -> Result<()> {
+) -> Result<String> {
     let (program, options) = command.split_first().ok_or(Error::Rejected {
         speaker,
         reply: "`command` is empty".to_owned(),
@@ -236,7 +265,7 @@ async fn run_command(
     // For an unknown command, vtysh prints a line that begins with a percent sign, but can still exit with 0.
     let error_line = text.lines().find(|line| line.starts_with('%'));
     if output.status.success() && error_line.is_none() {
-        return Ok(());
+        return Ok(text);
     }
     let reply = error_line.unwrap_or(text.trim());
     Err(Error::Rejected {

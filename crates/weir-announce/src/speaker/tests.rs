@@ -143,6 +143,37 @@ fn frr_announcements_are_ordered_by_dependency() {
 }
 
 #[test]
+fn frr_announcements_remove_communities_of_earlier_settings() {
+    let settings = Announce {
+        communities: Vec::new(),
+        ..settings()
+    };
+    let arguments = with_change(|change| {
+        let change = Change {
+            settings: &settings,
+            routes: change.routes,
+            removed: Vec::new(),
+            added: change.added.clone(),
+        };
+        command::frr_announcements(65001, &change)
+    });
+    assert_eq!(
+        lines(&arguments)[..9],
+        [
+            "configure terminal",
+            "route-map WEIR permit 10",
+            "set origin igp",
+            "no set community",
+            "exit",
+            "route-map WEIR-DRAIN permit 10",
+            "set origin igp",
+            "set community 65535:0",
+            "exit",
+        ]
+    );
+}
+
+#[test]
 fn frr_withdrawals_remove_networks_before_routes() {
     let arguments = command::frr_withdrawals(65001, &[vip("192.0.2.9"), vip("2001:db8::1")]);
     assert_eq!(
@@ -213,6 +244,27 @@ async fn step_sends_new_routes_first_and_failed_routes_last() {
 }
 
 #[tokio::test]
+async fn route_that_always_fails_does_not_block_other_failed_routes() {
+    let current = routes(&[
+        ("192.0.2.7", Quality::Normal),
+        ("192.0.2.8", Quality::Normal),
+        ("192.0.2.9", Quality::Normal),
+    ]);
+    let mut driver = Driver::new([]);
+    let stopped = gobgp("exit 1");
+    for _ in 0..3 {
+        driver.apply(&stopped, &current).await.unwrap_err();
+    }
+    let rejecting = gobgp(r#"case "$6" in 192.0.2.7/32) exit 1;; esac"#);
+    driver.apply(&rejecting, &current).await.unwrap_err();
+    for _ in 0..2 {
+        driver.apply(&rejecting, &current).await.unwrap();
+    }
+    assert!(driver.has_accepted(vip("192.0.2.8")) && driver.has_accepted(vip("192.0.2.9")));
+    assert!(driver.has_failures());
+}
+
+#[tokio::test]
 async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
     let settings = Announce {
         speaker: Speaker::Gobgp {
@@ -254,20 +306,29 @@ async fn speaker_that_is_not_running_has_no_routes() {
     };
     let refused = gobgp("echo 'dial tcp 127.0.0.1:50051: connect: connection refused'; exit 1");
     let silent = gobgp("echo 'context deadline exceeded'; exit 1");
-    for speaker in [bird, exabgp, absent, refused.speaker, silent.speaker] {
+    let script = "echo 'bgpd is not running' >&2; exit 1";
+    let stopped = Speaker::Frr {
+        command: ["sh", "-c", script, "vtysh"].map(str::to_owned).into(),
+        asn: 65001,
+    };
+    let (refused, silent) = (refused.speaker, silent.speaker);
+    for speaker in [bird, exabgp, absent, refused, silent, stopped] {
         let settings = Announce {
             speaker,
             ..settings()
         };
         let mut driver = Driver::new([vip("192.0.2.9")]);
-        assert!(driver.retire(&settings).await.unwrap(), "{settings:?}");
+        assert!(
+            driver.retire(&settings, None).await.unwrap(),
+            "{settings:?}"
+        );
     }
     // BIRD would read the file when it starts.
     let text = std::fs::read_to_string(&include).unwrap();
     assert!(!text.contains("protocol"), "{text}");
     let mut driver = Driver::new([vip("192.0.2.9")]);
-    driver.retire(&gobgp("exit 1")).await.unwrap_err();
-    assert!(driver.retire(&gobgp("exit 0")).await.unwrap());
+    driver.retire(&gobgp("exit 1"), None).await.unwrap_err();
+    assert!(driver.retire(&gobgp("exit 0"), None).await.unwrap());
     std::fs::remove_dir_all(&directory).unwrap();
 }
 

@@ -349,7 +349,8 @@ pub(crate) static VRRP: Section = Section {
             Kind::Text,
             Absent("no FIFO"),
             "FIFO that receives a line for each state change, in keepalived's format: `INSTANCE \"outside\" MASTER \
-             150`. Lines are dropped while no process reads it.",
+             150`. The helper creates the FIFO if it does not exist (mode 0600, owned by `notify_user`), and then \
+             removes it when `weir run` stops. Lines that no process reads are dropped when the FIFO is full.",
             "notify_fifo = \"/run/vrrp.fifo\"",
         )
         .known_as(&["vrrp_notify_fifo"]),
@@ -596,14 +597,16 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "process",
             Kind::Text,
             Absent("no process"),
-            "Name of a process that must be running.",
+            "Name of a process that must be running. The helper looks for it in `/proc` once per second. If `/proc` is \
+             mounted with `hidepid`, it may not see the process.",
             "process = \"haproxy\"",
         ),
         Key::new(
             "file",
             Kind::Text,
             Absent("no file"),
-            "File that contains a number to add to the priority.",
+            "File that contains a number to add to the priority. A number below -253 releases the addresses. A file \
+             that is missing or contains no number counts as 0.",
             "file = \"/run/weight\"",
         ),
         Key::new(
@@ -667,15 +670,24 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "penalty",
             integer((1, 254)),
             Absent("a failure releases the addresses"),
-            "Number to subtract from the priority on failure.",
+            "Number to subtract from the priority on failure. With `file`, the file's number is multiplied by it \
+             before it is subtracted.",
             "penalty = 20",
         ),
         Key::new(
             "bonus",
             integer((1, 254)),
             Absent("success adds nothing"),
-            "Number to add to the priority on success.",
+            "Number to add to the priority on success. With `file`, the file's number is multiplied by it before it is \
+             added.",
             "bonus = 10",
+        ),
+        Key::new(
+            "fault",
+            Kind::Flag,
+            Default("false"),
+            "`file`: whether every number except 0 releases the addresses, instead of changing the priority.",
+            "fault = true",
         ),
     ],
 };

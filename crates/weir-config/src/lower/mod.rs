@@ -104,6 +104,10 @@ pub(crate) struct LoweredPool {
     pub(crate) checks: Vec<Range<usize>>,
     /// Whether `check` contains a reported error. If so, the checks are unknown.
     pub(crate) has_invalid_check: bool,
+    pub(crate) servers_dns: Option<Range<usize>>,
+    pub(crate) servers_file: Option<Range<usize>>,
+    /// Position of the first `max_connections` above 0 of a server, and the server's name.
+    pub(crate) max_connections: Option<(Range<usize>, String)>,
     pub(crate) slow_start: Option<Range<usize>>,
     pub(crate) adapt: Option<Range<usize>>,
     pub(crate) scheduler: Option<Range<usize>>,

@@ -66,6 +66,7 @@ pub(super) fn pool(
     let has_invalid_check = matches!(written, Some(None));
     let (checks, locations) = written.flatten().unwrap_or_default().into_iter().unzip();
     pool.checks = checks;
+    let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
     let mut lowered = LoweredPool {
         pool,
         name: entry.key_span.clone(),
@@ -76,13 +77,12 @@ pub(super) fn pool(
         http2: view.get("http2").map(|(entry, _)| entry.key_span.clone()),
         checks: locations,
         has_invalid_check,
-        adapt: view.get("adapt").map(|(entry, _)| entry.item.span.clone()),
-        scheduler: view
-            .get("scheduler")
-            .map(|(entry, _)| entry.item.span.clone()),
-        slow_start: view
-            .get("slow_start")
-            .map(|(entry, _)| entry.item.span.clone()),
+        adapt: span("adapt"),
+        scheduler: span("scheduler"),
+        slow_start: span("slow_start"),
+        servers_dns: None,
+        servers_file: None,
+        max_connections: None,
     };
     servers(sink, &view, shared, &mut lowered);
     external_lists(sink, &view, &mut lowered);
@@ -127,9 +127,11 @@ fn external_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowere
     if let Some((path, span)) = view.text(sink, "servers_file") {
         check_absolute(sink, path, span);
         lowered.pool.servers_file = Some(path.to_owned());
+        lowered.servers_file = Some(span.clone());
         lowered.complete = false;
     }
-    if view.get("servers_dns").is_some() {
+    if let Some((entry, _)) = view.get("servers_dns") {
+        lowered.servers_dns = Some(entry.key_span.clone());
         lowered.pool.servers_dns = servers_dns(sink, view);
         lowered.complete = false;
     }
@@ -188,11 +190,24 @@ fn servers(
             ),
             None => {
                 first.insert((server.address, server.port), lowered.servers.len());
+                if server.max_connections > 0 && lowered.max_connections.is_none() {
+                    let location = key_span(item, "max_connections").unwrap_or(&span);
+                    lowered.max_connections = Some((location.clone(), server.name.clone()));
+                }
                 lowered.pool.servers.push(server);
                 lowered.servers.push(span);
             }
         }
     }
+}
+
+/// Returns the position of a key of a server.
+fn key_span<'i>(item: &'i Item<'_>, key: &str) -> Option<&'i Range<usize>> {
+    let Value::Table(table) = &item.value else {
+        return None;
+    };
+    let mut entries = table.entries.iter();
+    Some(&entries.find(|entry| entry.key == key)?.key_span)
 }
 
 /// Reports a sorry server that is also one of the pool's servers.

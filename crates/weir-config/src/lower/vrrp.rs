@@ -1,5 +1,7 @@
 //! Lowers `[vrrp.NAME]`.
 
+mod track;
+
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -7,14 +9,11 @@ use std::time::Duration;
 
 use weir_model::{
     Accept, AcceptedPorts, AddressInterface, Listener, Network, Notify, RouterAnnouncements,
-    RouterHmac, RouterHmacMode, RouterKey, Track, TrackObject, TrackScript, VirtualRoute,
-    VirtualRouter, VirtualRule,
+    RouterHmac, RouterHmacMode, RouterKey, VirtualRoute, VirtualRouter, VirtualRule,
 };
 
 use crate::address;
-use crate::catalog::{
-    VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_INTERFACE, VRRP_ROUTE, VRRP_RULE, VRRP_TRACK,
-};
+use crate::catalog::{VRRP, VRRP_HMAC, VRRP_HMAC_KEY, VRRP_INTERFACE, VRRP_ROUTE, VRRP_RULE};
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::{Kind, Section};
@@ -138,7 +137,7 @@ fn router(
         group: view
             .text(sink, "group")
             .and_then(|(name, span)| single_line(sink, name, span)),
-        track: tracks(sink, view, known),
+        track: track::tracks(sink, view, known),
         notify: Notify {
             all: command(sink, view, "notify"),
             active: command(sink, view, "notify_master"),
@@ -685,115 +684,4 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
         return None;
     }
     Some(rule)
-}
-
-fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &KnownObjects<'_>) -> Vec<Track> {
-    let mut tracks = Vec::new();
-    // A director that cannot forward packets must not have the addresses, unless an entry sets `data_plane`.
-    let mut tracks_data_plane = known.has_layer_4_services;
-    for item in view.list(sink, "track").unwrap_or_default() {
-        match &item.value {
-            Value::Table(table) => {
-                tracks_data_plane &= !table.entries.iter().any(|it| it.key == "data_plane");
-                tracks.extend(track(sink, item, table, known));
-            }
-            _ => sink.push(wrong_type(item, &Kind::Table(&VRRP_TRACK))),
-        }
-    }
-    if tracks_data_plane {
-        tracks.push(Track {
-            object: TrackObject::DataPlane,
-            penalty: 0,
-            bonus: 0,
-        });
-    }
-    tracks
-}
-
-fn track(
-    sink: &mut Sink<'_>,
-    item: &Item<'_>,
-    table: &Table<'_>,
-    known: &KnownObjects<'_>,
-) -> Option<Track> {
-    let view = View::open(sink, &VRRP_TRACK, table, &item.span);
-    let interface = view
-        .text(sink, "interface")
-        .and_then(|(name, span)| super::present::check_interface(sink, name, span))
-        .map(str::to_owned);
-    let mut line_of = |key| {
-        let (name, span) = view.text(sink, key)?;
-        single_line(sink, name, span)
-    };
-    let (process, file) = (line_of("process"), line_of("file"));
-    let (service, pool) = (line_of("service"), line_of("pool"));
-    for (key, name, names) in [
-        ("service", &service, &known.services),
-        ("pool", &pool, &known.pools),
-    ] {
-        let unknown = name.as_deref().filter(|name| !names.contains(name));
-        if let (Some(name), Some((entry, _))) = (unknown, view.get(key)) {
-            let message = format!("{key} `{name}` does not exist");
-            sink.push(Diagnostic::new(
-                Code::UnknownValue,
-                &entry.item.span,
-                message,
-            ));
-        }
-    }
-    let data_plane = view.flag(sink, "data_plane") == Some(true);
-    let script = script(sink, &view);
-    let byte_or_zero =
-        |number: Option<u32>| number.and_then(|it| u8::try_from(it).ok()).unwrap_or(0);
-    let (penalty, bonus) = (
-        byte_or_zero(view.integer(sink, "penalty")),
-        byte_or_zero(view.integer(sink, "bonus")),
-    );
-    let keys = [
-        "interface",
-        "script",
-        "process",
-        "file",
-        "service",
-        "pool",
-        "data_plane",
-    ];
-    if keys.iter().filter(|key| view.get(key).is_some()).count() != 1 {
-        let message = "each entry in `track` must specify exactly one object";
-        let fix = "use one of `interface`, `script`, `process`, `file`, `service`, `pool` and `data_plane`";
-        sink.push(Diagnostic::new(Code::Contradiction, &item.span, message).fix(fix));
-        return None;
-    }
-    let object = interface
-        .map(TrackObject::Interface)
-        .or(process.map(TrackObject::Process))
-        .or(file.map(TrackObject::File))
-        .or(service.map(TrackObject::Service))
-        .or(pool.map(TrackObject::Pool))
-        .or(data_plane.then_some(TrackObject::DataPlane))
-        .or(script.map(TrackObject::Script))?;
-    Some(Track {
-        object,
-        penalty,
-        bonus,
-    })
-}
-
-fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<TrackScript> {
-    let command = command(sink, view, "script");
-    let interval = view
-        .duration(sink, "interval")
-        .unwrap_or(Duration::from_secs(1));
-    let script = TrackScript {
-        command,
-        interval,
-        timeout: view.duration(sink, "timeout").unwrap_or(interval),
-        rise: view.integer(sink, "rise").unwrap_or(1),
-        fall: view.integer(sink, "fall").unwrap_or(1),
-        user: view
-            .text(sink, "user")
-            .and_then(|(name, span)| single_line(sink, name, span))
-            .unwrap_or_else(|| super::SCRIPT_USER.to_owned()),
-    };
-    (!script.command.is_empty()).then_some(script)
 }

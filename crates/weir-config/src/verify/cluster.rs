@@ -78,6 +78,26 @@ fn verify_service(sink: &mut Sink<'_>, service: &LoweredService) {
 }
 
 fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+    verify_scheduler(sink, service, pool);
+    for (key, span) in [
+        ("`servers_dns`", &pool.servers_dns),
+        ("`servers_file`", &pool.servers_file),
+    ] {
+        let Some(span) = span else { continue };
+        let reason = "each director reads the list on its own, so their servers differ for a time";
+        let fix = "list the servers in `servers`, or add them through the API, which changes them on all directors; \
+                   or add [sync]";
+        reject_without_sync(sink, span, key, reason, fix, &service.name);
+    }
+    if let Some((span, server)) = &pool.max_connections {
+        let what = format!("`max_connections` of server {server}");
+        let reason = "each director counts only its own connections";
+        let fix = "remove it from the servers of this pool, or add [sync]";
+        reject_without_sync(sink, span, &what, reason, fix, &service.name);
+    }
+}
+
+fn verify_scheduler(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     let scheduler = pool.pool.l4_scheduler();
     let span = pool.scheduler.as_ref().unwrap_or(&pool.name);
     if scheduler.max_load_percent.is_some() {

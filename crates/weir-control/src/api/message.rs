@@ -95,7 +95,8 @@ pub struct ServerStatus {
     pub overridden: Option<String>,
     /// Number of connections that can still carry data, plus requests in progress.
     pub open_connections: u64,
-    /// Number of connections that both sides have closed and whose flow table entries have not expired.
+    /// Number of connections that both sides have closed, and of abandoned handshakes, whose flow table entries have
+    /// not expired.
     pub closed_connections: u64,
 }
 

@@ -63,8 +63,10 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] ApiError),
     /// The daemon accepted the connection, but did not respond in time.
-    #[error("the daemon did not respond in time{}", stopped_process(*.stopped))]
+    #[error("the daemon did not respond {}{}", describe_limit(*.limit), stopped_process(*.stopped))]
     Silent {
+        /// The time limit; `None` = the daemon did not accept the connection, because too many clients are waiting.
+        limit: Option<Duration>,
         /// The daemon's process ID if a signal or a debugger has stopped the process.
         stopped: Option<u32>,
     },
@@ -74,6 +76,13 @@ pub enum Error {
         /// A description of the error.
         reason: String,
     },
+}
+
+fn describe_limit(limit: Option<Duration>) -> String {
+    limit.map_or_else(
+        || "in time".to_owned(),
+        |limit| format!("within {} s", limit.as_secs_f64()),
+    )
 }
 
 fn stopped_process(pid: Option<u32>) -> String {
@@ -266,6 +275,7 @@ impl Client {
         match timeout(limit, request).await {
             Ok(response) => response,
             Err(_) => Err(Error::Silent {
+                limit: Some(limit),
                 stopped: self.stopped_daemon().await,
             }),
         }
@@ -350,7 +360,10 @@ impl Client {
                 }
                 io::ErrorKind::PermissionDenied => Error::Denied { path },
                 // The listen backlog is full.
-                io::ErrorKind::WouldBlock => Error::Silent { stopped: None },
+                io::ErrorKind::WouldBlock => Error::Silent {
+                    limit: None,
+                    stopped: None,
+                },
                 _ => Error::Socket { path, source },
             })
     }

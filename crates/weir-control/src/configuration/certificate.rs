@@ -51,17 +51,31 @@ pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected
     Ok(loaded)
 }
 
-/// Returns an error if other programs listen on addresses in the configuration. `own_listeners` are the daemon's
-/// current listeners.
+/// The process that listens on the addresses of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListeningProcess<'a> {
+    /// This daemon, which has these listeners now.
+    ThisDaemon(&'a BTreeSet<SocketAddr>),
+    /// A daemon that does not run yet. It may have permissions that this process does not have.
+    NextDaemon,
+}
+
+/// Returns an error if other programs listen on addresses in the configuration, or if the daemon lacks a permission to
+/// listen.
 ///
 /// # Errors
 /// Reports every such address, with the position of its service.
 pub fn with_free_listeners(
     loaded: Loaded,
-    own_listeners: &BTreeSet<SocketAddr>,
+    process: ListeningProcess<'_>,
     path: &Path,
 ) -> Result<Loaded, Rejected> {
-    let problems = weir_proxy::inspect_listeners(&loaded.desired, own_listeners, true);
+    let problems = match process {
+        ListeningProcess::ThisDaemon(own_listeners) => {
+            weir_proxy::inspect_listeners(&loaded.desired, own_listeners, true)
+        }
+        ListeningProcess::NextDaemon => occupied_listeners(&loaded.desired, &BTreeSet::new()),
+    };
     reject_if_fatal(loaded, problems, path)
 }
 

@@ -1,18 +1,17 @@
 //! Finds services whose connections are lost when another director takes over their VIP.
 //!
-//! Such a service is reported only if its VIP is a floating IP, which a virtual router in the configuration, or
-//! keepalived or Pacemaker on this machine, moves between directors.
+//! A service is reported if another director can take over its VIP ([`Desired::can_move_vip`]). Floating IPs are
+//! addresses that a virtual router in the configuration, or keepalived or Pacemaker on this machine, moves between
+//! directors.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::Path;
 
-use weir_model::{Desired, FailoverLoss, Source, VirtualRouter};
+use weir_model::{Desired, FailoverLoss, Protocol, Source, VirtualRouter};
 
-/// The directory with keepalived's configuration file and the files that it usually includes.
-const KEEPALIVED_DIR: &str = "/etc/keepalived";
+use super::keepalived::read_keepalived;
 
 /// The file that defines Pacemaker's resources.
 const PACEMAKER_CIB: &str = "/var/lib/pacemaker/cib/cib.xml";
@@ -57,16 +56,7 @@ pub fn failover_findings(desired: &Desired) -> Vec<FailoverFinding> {
 /// Returns the floating IPs: the addresses of virtual routers, and the addresses in keepalived's and Pacemaker's files
 /// on this machine. On a standby director, they are not on any interface.
 pub fn floating_ips(desired: &Desired) -> BTreeSet<IpAddr> {
-    let entries = fs::read_dir(KEEPALIVED_DIR).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
-    let files = files.filter(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "conf")
-    });
-    // Files that this user cannot read are skipped.
-    let texts = files.filter_map(|path| fs::read_to_string(path).ok());
-    let mut floating: BTreeSet<IpAddr> =
-        texts.flat_map(|text| keepalived_addresses(&text)).collect();
+    let mut floating = read_keepalived().addresses;
     let managed = desired
         .vrrp
         .iter()
@@ -81,37 +71,31 @@ pub fn floating_ips(desired: &Desired) -> BTreeSet<IpAddr> {
 /// Returns whether this process can read the files from which [`floating_ips`] reads addresses, as far as they exist.
 /// A daemon without privileges may be unable to.
 pub(super) fn knows_floating_ips() -> bool {
-    let is_readable = |path: &Path| match fs::File::open(path) {
+    let knows_pacemaker = match fs::File::open(PACEMAKER_CIB) {
         Ok(_) => true,
         Err(error) => error.kind() == ErrorKind::NotFound,
     };
-    let keepalived = match fs::read_dir(KEEPALIVED_DIR) {
-        Ok(mut entries) => entries.all(|entry| entry.is_ok_and(|it| is_readable(&it.path()))),
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    };
-    keepalived && is_readable(Path::new(PACEMAKER_CIB))
+    knows_pacemaker && read_keepalived().are_readable
 }
 
+/// Returns each layer 4 service with TCP connections that are lost on a failover. Local clients of `socket` connect to
+/// the servers themselves, so no failover affects them.
 fn find_failover_losses(desired: &Desired, floating: &BTreeSet<IpAddr>) -> Vec<FailoverFinding> {
-    let found = desired.services.iter().filter_map(|service| {
-        let mut addresses = service.listen.iter().map(|listener| listener.address);
+    let services = desired.services.iter();
+    let services = services.filter(|service| service.forward.handles_packets());
+    let found = services.filter_map(|service| {
+        let listeners = service.listen.iter();
+        let tcp = listeners.filter(|listener| listener.protocol == Protocol::Tcp);
+        let mut addresses = tcp.map(|listener| listener.address);
         Some(FailoverFinding {
-            address: addresses.find(|address| floating.contains(address))?,
+            address: addresses
+                .find(|address| desired.can_move_vip(|| floating.contains(address)))?,
             reason: desired.failover_loss(service)?,
             service: service.name.clone(),
             source: service.source,
         })
     });
     found.collect()
-}
-
-/// Returns the addresses in a keepalived file, without prefix lengths. Comments begin with `#` or `!`.
-fn keepalived_addresses(text: &str) -> BTreeSet<IpAddr> {
-    let lines = text.lines().map(|line| line.split(['#', '!']).next());
-    let words = lines.flatten().flat_map(str::split_whitespace);
-    words
-        .filter_map(|word| word.split('/').next()?.parse().ok())
-        .collect()
 }
 
 /// Returns the addresses that are values of XML attributes.
@@ -126,6 +110,7 @@ mod tests {
 
     use super::*;
     use crate::configuration::Finding;
+    use crate::configuration::keepalived::addresses as keepalived_addresses;
 
     #[test]
     fn failover_note_is_shown_once_per_service_that_loses_connections() {
@@ -136,7 +121,8 @@ mod tests {
             [service.a]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n\n\
             [service.b]\nforward = \"nat\"\npool = \"m\"\nlisten = [\"192.0.2.2:81\"]\n\n\
             [service.c]\nforward = \"direct\"\npool = \"m\"\nlisten = [\"192.0.2.1:82\"]\n\n\
-            [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n";
+            [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n\n\
+            [node]\nvip_interface = \"eth0\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let found = find_failover_losses(&desired, &keepalived_addresses(keepalived));
         let notes: String = found
@@ -160,6 +146,35 @@ mod tests {
             find_failover_losses(&desired, &pacemaker_addresses(pacemaker)).len(),
             1
         );
+    }
+
+    #[test]
+    fn losses_are_reported_only_if_another_director_can_take_over_the_vip() {
+        let unmanaged = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.s]\nlisten = [\"10.0.0.10:80\"]\npool = \"p\"\n\
+            forward = \"direct\"\n\n";
+        let single = format!("[node]\nvip_interface = \"eth0\"\n\n{unmanaged}");
+        let announce = "[announce]\nspeaker = \"bird\"\n";
+        let sync = "[sync]\nlisten = \"10.1.0.1:8482\"\npeers = [\"10.1.0.2:8482\"]\nkey = \"1234567890123456\"\n";
+        let maglev = single.replace("[pool.p]\n", "[pool.p]\nscheduler = \"maglev\"\n");
+        let udp = unmanaged.replace("10.0.0.10:80", "udp/10.0.0.10:80");
+        let socket = unmanaged.replace("direct", "socket");
+        for (text, floating, is_lost) in [
+            (single.clone(), None, false),
+            (single.clone(), Some("10.0.0.10"), true),
+            (single.clone(), Some("10.0.0.11"), false),
+            // An operator may move an address that Weir does not add.
+            (unmanaged.to_owned(), None, true),
+            (format!("{single}{announce}"), None, true),
+            (format!("{single}{sync}"), Some("10.0.0.10"), false),
+            (format!("{maglev}{announce}"), None, false),
+            (udp, None, false),
+            (socket, None, false),
+        ] {
+            let desired = parse(&text, &Host::default()).unwrap().desired;
+            let floating = floating.iter().map(|ip| ip.parse().unwrap()).collect();
+            let found = find_failover_losses(&desired, &floating);
+            assert_eq!(!found.is_empty(), is_lost, "{text}");
+        }
     }
 
     #[test]

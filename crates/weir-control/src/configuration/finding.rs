@@ -5,7 +5,7 @@ use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
 use weir_model::Source;
 use weir_proxy::Problem;
 
-use super::{AbsentVip, FailoverFinding, RoutedServer};
+use super::{AbsentVip, FailoverFinding, GreChecksum, RoutedServer};
 
 /// A position in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -293,6 +293,22 @@ impl Finding {
             related: Vec::new(),
             cause: Some(RoutedServer::cause().to_owned()),
             fix: Some(RoutedServer::fix().to_owned()),
+            count: 1,
+            further: Vec::new(),
+        }
+    }
+
+    /// Returns the finding for a service whose GRE tunnels have checksums, on devices with packets of many segments.
+    pub fn from_gre_checksum(found: &GreChecksum, file: &str) -> Self {
+        let code = Code::GreChecksum;
+        Self {
+            code: Some(code.as_str()),
+            severity: code.severity().as_str(),
+            message: found.message(),
+            location: Location::new(file, found.source, ""),
+            related: Vec::new(),
+            cause: Some(GreChecksum::cause().to_owned()),
+            fix: Some(GreChecksum::fix().to_owned()),
             count: 1,
             further: Vec::new(),
         }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use weir_model::Desired;
 
 use super::failover::knows_floating_ips;
+use super::gre_checksum::gre_checksums;
 use super::routed_server::routed_servers;
 use super::{Finding, absent_vips, failover_findings};
 
@@ -14,8 +15,9 @@ use super::{Finding, absent_vips, failover_findings};
 const LOOKUPS_MAX: usize = 256;
 
 /// Returns the findings about this machine, similar ones merged: VIPs that are on no interface, servers of `direct`
-/// behind a router, connections that are lost on a failover, and `others`. `added` contains the VIPs that Weir has
-/// added, with their interfaces; `file` is the name of the configuration file.
+/// behind a router, GRE tunnels whose packets are dropped, connections that are lost on a failover, and `others`.
+/// `desired` should contain the servers of lists ([`super::with_listed_servers`]). `added` contains the VIPs that Weir
+/// has added, with their interfaces; `file` is the name of the configuration file.
 ///
 /// If the machine's addresses or routes cannot be read, nothing is reported about them.
 pub async fn host_findings(
@@ -25,6 +27,12 @@ pub async fn host_findings(
     file: &str,
 ) -> Vec<Finding> {
     let mut found = addresses_and_routes(desired, added, file, usize::MAX).await;
+    let checksums = gre_checksums(desired).await.unwrap_or_default();
+    found.extend(
+        checksums
+            .iter()
+            .map(|it| Finding::from_gre_checksum(it, desired.file_name(it.source, file))),
+    );
     let failovers = failover_findings(desired);
     found.extend(
         failovers

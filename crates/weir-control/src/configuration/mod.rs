@@ -7,9 +7,12 @@
 mod certificate;
 mod failover;
 mod finding;
+mod gre_checksum;
 mod group;
 mod host;
 mod include;
+mod keepalived;
+mod listed_server;
 mod routed_server;
 mod secret;
 mod vip;
@@ -30,14 +33,16 @@ use crate::group_configuration::GroupConfiguration;
 use group::Unpublishable;
 
 pub use certificate::{
-    certificate_problems, findings, occupied_listeners, own_listeners, with_free_listeners,
-    with_usable_files,
+    ListeningProcess, certificate_problems, findings, occupied_listeners, own_listeners,
+    with_free_listeners, with_usable_files,
 };
 pub use failover::{FailoverFinding, failover_findings, floating_ips};
 pub(crate) use finding::locations;
 pub use finding::{Finding, FurtherPosition, Location};
+pub use gre_checksum::GreChecksum;
 pub(crate) use group::{own_desired, own_part};
 pub use host::{host_findings, host_warnings};
+pub use listed_server::with_listed_servers;
 pub use routed_server::RoutedServer;
 pub use secret::RememberedSecrets;
 pub use vip::{AbsentVip, absent_vips};

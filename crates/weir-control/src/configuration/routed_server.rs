@@ -12,7 +12,9 @@ use weir_netlink::{Lookup, Netlink};
 pub struct RoutedServer {
     /// The server's name.
     pub server: String,
-    /// Position of the server's address.
+    /// The pool, if a server list adds the server to it.
+    pub listed_in: Option<String>,
+    /// Position of the server's address, or of the pool if a list adds the server.
     pub source: Source,
     /// The router.
     pub router: IpAddr,
@@ -21,9 +23,12 @@ pub struct RoutedServer {
 impl RoutedServer {
     /// Returns a one-line description of the finding.
     pub fn message(&self) -> String {
+        let Self { server, router, .. } = self;
+        let list = self.listed_in.as_ref();
+        let list = list.map_or_else(String::new, |pool| format!(" in a list of pool {pool}"));
         format!(
-            "with `direct`, server {} must be on a network of this machine, but it is reached through the router {}",
-            self.server, self.router
+            "with `direct`, server {server}{list} must be on a network of this machine, but it is reached through the \
+             router {router}"
         )
     }
 
@@ -51,14 +56,14 @@ pub(super) async fn routed_servers(
         Some(servers) if !servers.is_empty() => servers,
         _ => return Ok(Vec::new()),
     };
-    let addresses: Vec<IpAddr> = servers.iter().map(|server| server.address).collect();
+    let addresses: Vec<IpAddr> = servers.iter().map(|(_, server)| server.address).collect();
     let routes = Netlink::open()?.route_get_each(&addresses).await?;
     Ok(behind_routers(&servers, &routes))
 }
 
-/// Returns the servers of layer 4 services that use `direct`, each once. Returns `None` if there are more than
-/// `servers_max`.
-fn direct_servers(desired: &Desired, servers_max: usize) -> Option<Vec<&Server>> {
+/// Returns the servers of layer 4 services that use `direct` with their pools, each once. Returns `None` if there are
+/// more than `servers_max`.
+fn direct_servers(desired: &Desired, servers_max: usize) -> Option<Vec<(&Pool, &Server)>> {
     let pools: HashMap<&str, &Pool> = desired
         .pools
         .iter()
@@ -75,7 +80,7 @@ fn direct_servers(desired: &Desired, servers_max: usize) -> Option<Vec<&Server>>
             server.unix.is_none() && server.forward_in(service) == Forward::Direct
         });
         for server in direct.filter(|server| seen.insert((pool.name.as_str(), &server.name))) {
-            found.push(server);
+            found.push((*pool, server));
             if found.len() > servers_max {
                 return None;
             }
@@ -85,12 +90,20 @@ fn direct_servers(desired: &Desired, servers_max: usize) -> Option<Vec<&Server>>
 }
 
 /// Returns the servers whose route has a router. `routes` are the routes to the servers, in the same order.
-fn behind_routers(servers: &[&Server], routes: &[Lookup]) -> Vec<RoutedServer> {
-    let found = servers.iter().zip(routes).filter_map(|(server, route)| {
+fn behind_routers(servers: &[(&Pool, &Server)], routes: &[Lookup]) -> Vec<RoutedServer> {
+    let found = servers.iter().zip(routes);
+    let found = found.filter_map(|((pool, server), route)| {
         let router = route.next_hops.iter().find_map(|hop| hop.gateway)?;
+        // A listed server has no position in the file.
+        let is_listed = server.source.line == 0;
         Some(RoutedServer {
             server: server.name.clone(),
-            source: server.source,
+            listed_in: is_listed.then(|| pool.name.clone()),
+            source: if is_listed {
+                pool.source
+            } else {
+                server.source
+            },
             router,
         })
     });
@@ -103,7 +116,20 @@ mod tests {
     use weir_netlink::{NextHop, RouteKind};
 
     use super::*;
-    use crate::configuration::Finding;
+    use crate::configuration::{Finding, with_listed_servers};
+
+    fn route(gateway: Option<&str>) -> Lookup {
+        Lookup {
+            kind: RouteKind::Unicast,
+            prefsrc: None,
+            next_hops: vec![NextHop {
+                ifindex: 2,
+                gateway: gateway.map(|it| it.parse().unwrap()),
+                weight: 1,
+                mtu: None,
+            }],
+        }
+    }
 
     #[test]
     fn servers_behind_routers_share_one_warning() {
@@ -116,18 +142,9 @@ mod tests {
         let desired = parse(text, &Host::default()).unwrap().desired;
         let servers = direct_servers(&desired, 3).unwrap();
         assert!(direct_servers(&desired, 2).is_none());
-        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let names = servers.iter().map(|(_, server)| server.name.as_str());
+        let names: Vec<&str> = names.collect();
         assert_eq!(names, ["10.0.0.5", "10.9.0.2:80", "10.9.0.4"]);
-        let route = |gateway: Option<&str>| Lookup {
-            kind: RouteKind::Unicast,
-            prefsrc: None,
-            next_hops: vec![NextHop {
-                ifindex: 2,
-                gateway: gateway.map(|it| it.parse().unwrap()),
-                weight: 1,
-                mtu: None,
-            }],
-        };
         let router = Some("10.0.0.254");
         let found = behind_routers(&servers, &[route(None), route(router), route(router)]);
         let found = found
@@ -138,5 +155,38 @@ mod tests {
             .map(Finding::render)
             .collect();
         insta::assert_snapshot!(found);
+    }
+
+    #[test]
+    fn servers_of_lists_are_examined_with_the_position_of_their_pool() {
+        let directory = std::env::temp_dir().join(format!("weir-listed-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let list = directory.join("list");
+        std::fs::write(&list, "10.0.0.6\n10.9.0.7 weight=2\n").unwrap();
+        // The daemon stores the servers of the API and of DNS.
+        let stored = r#"[["p", "api", "10.9.0.8\n"], ["other", "dns", "10.9.0.9\n"]]"#;
+        std::fs::write(directory.join("members.json"), stored).unwrap();
+        let text = format!(
+            "[service.a]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\"]\n\n\
+             [pool.p]\nservers = [\"10.9.0.5\"]\nservers_file = \"{}\"\n",
+            list.display()
+        );
+        let desired = parse(&text, &Host::default()).unwrap().desired;
+        let desired = with_listed_servers(&desired, &directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let servers = direct_servers(&desired, usize::MAX).unwrap();
+        let router = Some("10.0.0.254");
+        let routes = [route(router), route(None), route(router), route(router)];
+        let found = behind_routers(&servers, &routes);
+        let found = found.iter().map(|it| (it.source.line, it.message()));
+        let end =
+            "must be on a network of this machine, but it is reached through the router 10.0.0.254";
+        let listed = |server| format!("with `direct`, server {server} in a list of pool p {end}");
+        let expected = [
+            (7, format!("with `direct`, server 10.9.0.5 {end}")),
+            (6, listed("10.9.0.7")),
+            (6, listed("10.9.0.8")),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 }

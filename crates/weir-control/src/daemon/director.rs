@@ -2,6 +2,7 @@
 //!
 //! The task owns the active configuration and the path of its file. It does not handle sockets or signals.
 
+mod command;
 mod group;
 mod members;
 mod node;
@@ -30,7 +31,7 @@ use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::announce::{Settling, daemon_report};
-use crate::api::{ApiError, Caller, Command, FileRequest, ReloadResponse};
+use crate::api::{ApiError, Caller, FileRequest, ReloadResponse};
 use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
 use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::group_configuration::GroupConfiguration;
@@ -200,7 +201,8 @@ impl<P: Plane> Director<P> {
         let vips = daemon_report.iter().flat_map(|it| &it.vips);
         let vips = vips.filter(|_| !is_draining);
         let vips = vips.map(|it| (it.vip, it.serves)).collect();
-        self.group.report(&self.desired, vips);
+        let mtu = self.plane.smallest_mtu();
+        self.group.report(&self.desired, vips, mtu);
         self.node
             .announce(daemon_report, |vip| self.group.must_announce(vip));
     }
@@ -348,73 +350,6 @@ impl<P: Plane> Director<P> {
     /// Returns the planes.
     pub fn plane(&mut self) -> &mut P {
         &mut self.plane
-    }
-
-    /// Executes a request, even if its client has disconnected.
-    pub async fn execute(&mut self, command: Command) {
-        match command {
-            Command::Status(reply) => {
-                let _ = reply.send(self.status());
-            }
-            Command::History(service, reply) => {
-                let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-                let _ = reply.send(Ok(self.history.report(service.as_deref(), now)));
-            }
-            Command::Reload(request, caller, reply) => {
-                self.guarded_reload(&request, &caller, reply).await;
-            }
-            Command::Upgrade(request, reply) => {
-                let _ = reply.send(self.upgrade(request).await);
-            }
-            Command::Plan(request, caller, reply) => {
-                let _ = reply.send(self.plan(&request, &caller).await);
-            }
-            Command::Server {
-                pool,
-                address,
-                request,
-                reply,
-            } => self.change_server(&pool, &address, request, reply).await,
-            Command::ServerStatus {
-                pool,
-                address,
-                reply,
-            } => {
-                let _ = reply.send(self.server_status(&pool, &address));
-            }
-            Command::Member {
-                pool,
-                address,
-                keys,
-                reply,
-            } => {
-                self.request_member_change(&pool, &address, keys, reply)
-                    .await
-            }
-            Command::Node(update, reply) => {
-                let result = self.node.set_state(update, &self.configured);
-                self.announce();
-                let _ = reply.send(result.map(|()| update));
-            }
-            Command::Cluster(reply) => {
-                let group = self.group.status();
-                let not_configured = || ApiError::new("[cluster] is not configured");
-                let _ = reply.send(group.ok_or_else(not_configured));
-            }
-            Command::Publish(request, reply) => self.publish(request, reply),
-            Command::Ipvsadm(request, reply) => {
-                let _ = reply.send(self.ipvsadm(&request).await);
-            }
-            Command::Explain(packet, reply) => {
-                let _ = reply.send(self.explain(&packet));
-            }
-            Command::ExplainRequest(request, reply) => {
-                let explanation = self
-                    .status()
-                    .map(|report| request.explain(&self.desired, Some(&report), &self.file));
-                let _ = reply.send(explanation);
-            }
-        }
     }
 
     /// Adds the services' totals to the history.
@@ -678,16 +613,21 @@ impl<P: Plane> Director<P> {
             return;
         }
         let admin = self.configured.node.admin.as_ref();
-        let loaded = match self.admin.prepare(admin).await {
-            Ok(admin) => match self.plane.reload_certificates(&self.desired) {
-                Ok(()) => {
-                    self.admin.commit(admin);
-                    Ok(())
-                }
-                Err(error) => Err(error.to_string()),
-            },
-            Err(error) => Err(error.to_string()),
+        let problem = weir_proxy::inspect_checks(&self.desired).into_iter().next();
+        let prepared = match problem {
+            Some(problem) => Err(problem.message),
+            None => {
+                let prepared = self.admin.prepare(admin).await;
+                prepared.map_err(|error| error.to_string())
+            }
         };
+        let loaded = prepared.and_then(|admin| {
+            let reloaded = self.plane.reload_certificates(&self.desired);
+            reloaded.map_err(|error| error.to_string())?;
+            self.admin.commit(admin);
+            self.checks.reload_certificates();
+            Ok(())
+        });
         match loaded {
             Ok(()) => {
                 tracing::info!("loaded changed certificate files");
@@ -722,7 +662,7 @@ impl<P: Plane> Director<P> {
         let no_flows = |_: &str, _: Option<&str>| 0;
         let added = self.plane.added_vips();
         let planned = plan(&self.desired, &desired, &no_flows, &added);
-        let warnings = host_warnings(&loaded.desired, &added, request, &path).await;
+        let warnings = host_warnings(&desired, &added, request, &path).await;
         let access = SocketAccess::from_node(&loaded.desired.node).map_err(ApiError::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(ApiError::new)?;

@@ -96,6 +96,8 @@ pub(super) struct Group {
     /// Changes from the group that could not be applied.
     inapplicable_changes: BTreeMap<SharedKey, Value>,
     record_built_at: Option<Instant>,
+    /// Whether the directors have secrets in common that are not compared.
+    has_uncompared_secrets: bool,
     replies: BTreeMap<u64, Reply<PublishResponse>>,
     last_request_id: u64,
 }
@@ -120,6 +122,7 @@ impl Group {
             health_states: BTreeMap::new(),
             inapplicable_changes: BTreeMap::new(),
             record_built_at: None,
+            has_uncompared_secrets: false,
             replies: BTreeMap::new(),
             last_request_id: 0,
         }
@@ -501,8 +504,14 @@ impl Group {
         event
     }
 
-    /// Reports the local state to the state machine if it has changed.
-    pub(super) fn report(&mut self, desired: &Desired, vips: BTreeMap<IpAddr, bool>) {
+    /// Reports the local state to the state machine if it has changed. `mtu` is the smallest MTU of the interfaces with
+    /// the packet path, in bytes.
+    pub(super) fn report(
+        &mut self,
+        desired: &Desired,
+        vips: BTreeMap<IpAddr, bool>,
+        mtu: Option<u32>,
+    ) {
         let Some(config) = &self.config else {
             return;
         };
@@ -517,11 +526,12 @@ impl Group {
             .record_built_at
             .is_none_or(|built_at| built_at.elapsed() >= MEMBER_RECORD_INTERVAL);
         let record = match is_due {
-            true => local_state::member_record(config, desired),
+            true => local_state::member_record(config, desired, mtu),
             false => self.local_state.record.clone(),
         };
         if is_due {
             self.record_built_at = Some(Instant::now());
+            self.has_uncompared_secrets = local_state::has_uncompared_secrets(config, desired);
         }
         let local_state =
             local_state::local_state(record, &self.health_states, vips, desired.sync.is_none());
@@ -549,6 +559,7 @@ impl Group {
         };
         Some(GroupStatus {
             record_error: self.store.error(),
+            secrets_not_compared: self.has_uncompared_secrets,
             ..status
         })
     }

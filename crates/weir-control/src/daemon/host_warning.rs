@@ -16,8 +16,8 @@ pub(super) fn displayed_path<'a>(request: &FileRequest, path: &'a Path) -> &'a P
     }
 }
 
-/// Returns the warnings about this machine for a configuration that is not active yet. `added` contains the VIPs that
-/// Weir has added, with their interfaces.
+/// Returns the warnings about this machine for a configuration that is not active yet, with the servers of its lists.
+/// `added` contains the VIPs that Weir has added, with their interfaces.
 pub(super) async fn host_warnings(
     desired: &Desired,
     added: &[(String, IpAddr)],

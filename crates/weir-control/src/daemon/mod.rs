@@ -21,6 +21,7 @@ mod startup_warning;
 mod tests;
 mod tracked;
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -148,10 +149,11 @@ pub async fn run<P: Plane>(
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.read_for_start(&loaded.desired);
+    let desired = lists.added_to(&loaded.desired);
     // Perform all other steps that can fail first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
     let wanted = WantedConfiguration {
-        desired: &lists.added_to(&loaded.desired),
+        desired: &desired,
         configured: &loaded.desired,
         text: &loaded.text,
     };
@@ -174,7 +176,7 @@ pub async fn run<P: Plane>(
     );
     keeper_state.report_ready();
     notify(&notifier, Notification::Ready);
-    startup_warning::warn_in_background(loaded.desired.clone(), engine.added_vips(), file.clone());
+    startup_warning::warn_in_background(desired, engine.added_vips(), file.clone());
     let mut director = Director::new(
         engine,
         loaded,
@@ -222,6 +224,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
         return;
     };
     plane.hand_over(channel);
+    record.update(|| plane.remaining_connections());
     loop {
         tokio::select! {
             // The first delay also gives the API time to send the response to the upgrade request.
@@ -229,7 +232,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
                 if plane.is_handed_over() {
                     break;
                 }
-                record.update(|| plane.clients());
+                record.update(|| plane.remaining_connections());
             }
             // The signal was sent to this process during the upgrade.
             _ = signals.reload.recv() => forward_signal(Signal::HUP, successor),
@@ -265,6 +268,40 @@ fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (Path
     }
 }
 
+/// Returns the next request: first those that were postponed during an upgrade.
+async fn next_request(
+    waiting: &mut VecDeque<Command>,
+    requests: &mut mpsc::Receiver<Command>,
+) -> Option<Command> {
+    match waiting.pop_front() {
+        Some(command) => Some(command),
+        None => requests.recv().await,
+    }
+}
+
+/// Executes a request. Returns the requests that were postponed in the meantime.
+async fn execute<P: Plane>(
+    director: &mut Director<P>,
+    command: Command,
+    requests: &mut mpsc::Receiver<Command>,
+    notifier: &Notifier,
+) -> VecDeque<Command> {
+    match command {
+        Command::Upgrade(request, reply) => {
+            let (result, postponed) = director.upgrade(request, requests).await;
+            let _ = reply.send(result);
+            return postponed;
+        }
+        Command::Reload(..) => {
+            notify(notifier, Notification::Reloading);
+            director.execute(command).await;
+            notify(notifier, Notification::Ready);
+        }
+        _ => director.execute(command).await,
+    }
+    VecDeque::new()
+}
+
 #[expect(clippy::cognitive_complexity, reason = "one arm for each event")]
 async fn serve<P: Plane>(
     director: &mut Director<P>,
@@ -278,19 +315,13 @@ async fn serve<P: Plane>(
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     let mut history_at = Instant::now();
     let mut certificates = ticker(file_watch::INTERVAL);
+    let mut waiting = VecDeque::new();
     loop {
         tokio::select! {
-            Some(command) = requests.recv() => {
-                let is_reload = matches!(command, Command::Reload(..));
-                if is_reload {
-                    notify(notifier, Notification::Reloading);
-                }
-                director.execute(command).await;
+            Some(command) = next_request(&mut waiting, &mut requests) => {
+                waiting.extend(execute(director, command, &mut requests, notifier).await);
                 if director.has_successor() {
                     return;
-                }
-                if is_reload {
-                    notify(notifier, Notification::Ready);
                 }
             }
             () = director.wait_for_check_results(), if apply_checks_at.is_none() => {

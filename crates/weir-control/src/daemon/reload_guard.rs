@@ -5,9 +5,11 @@
 //! them only the checks of their servers count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_model::{Desired, Pool, Server};
 
 use crate::status::Report;
 
@@ -21,10 +23,20 @@ const GROWTH: u64 = 100;
 pub(super) struct Health {
     /// Request or connection counters by service.
     services: BTreeMap<String, Requests>,
-    /// The servers that fail their checks, each with the service in which it fails; the value is the reason.
-    down: BTreeMap<(String, String), String>,
+    /// The servers that fail their checks; the value is the reason.
+    down: BTreeMap<DownServer, String>,
     /// Names of all services, including layer 4 services.
     service_names: BTreeSet<String>,
+}
+
+/// A server that fails its checks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct DownServer {
+    pool: String,
+    /// The address as in the file.
+    name: String,
+    /// The service in which it fails.
+    service: String,
 }
 
 /// Request counters. The two failure counters are independent of each other.
@@ -57,30 +69,120 @@ impl Health {
                 .iter()
                 .filter(|server| server.state == "down")
             {
-                let pool = server.pool.as_deref().unwrap_or(&service.pool);
-                let name = format!("{pool}/{}", server.address);
-                let key = (name, service.name.clone());
-                health.down.insert(key, server.reason.clone());
+                let down = DownServer {
+                    pool: server.pool.as_ref().unwrap_or(&service.pool).clone(),
+                    name: server.address.clone(),
+                    service: service.name.clone(),
+                };
+                health.down.insert(down, server.reason.clone());
             }
         }
         health
     }
 }
 
+/// The address of a server. If the file contains no port, the port is the one on which all services of the pool listen;
+/// `None` = they listen on several ports.
+type Endpoint = (IpAddr, Option<u16>);
+
+/// The servers of a configuration by address and port, because a reload may change how the file writes an address.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    /// The names of the servers of each pool. A pool can contain an address with and without a port.
+    by_endpoint: BTreeMap<String, BTreeMap<Endpoint, Vec<String>>>,
+}
+
+impl Servers {
+    /// Returns the servers of a configuration.
+    pub(super) fn of(desired: &Desired) -> Self {
+        let ports = listening_ports(desired);
+        let pools = desired.pools.iter().map(|pool| {
+            let mut servers: BTreeMap<Endpoint, Vec<String>> = BTreeMap::new();
+            for server in pool.servers.iter().chain(&pool.sorry) {
+                let endpoint = endpoint(&ports, pool, server);
+                let names = servers.entry(endpoint).or_default();
+                names.push(server.name.clone());
+            }
+            (pool.name.clone(), servers)
+        });
+        Self {
+            by_endpoint: pools.collect(),
+        }
+    }
+
+    /// Returns pool and name of a server of `desired` in this configuration: in the same pool or, if this configuration
+    /// does not have the pool, in any pool. Returns nothing for a server with a new address.
+    pub(super) fn find(&self, desired: &Desired, pool: &str, name: &str) -> Vec<(&str, &str)> {
+        let found = desired.pool(pool).and_then(|pool| {
+            let mut servers = pool.servers.iter().chain(&pool.sorry);
+            let server = servers.find(|server| server.name == name)?;
+            Some(endpoint(&listening_ports(desired), pool, server))
+        });
+        let Some(endpoint) = found else {
+            return Vec::new();
+        };
+        let is_new = !self.by_endpoint.contains_key(pool);
+        let pools = self.by_endpoint.iter();
+        let pools = pools.filter(|(candidate, _)| is_new || *candidate == pool);
+        let servers = pools.flat_map(|(pool, servers)| {
+            let names = servers.get(&endpoint).into_iter().flatten();
+            names.map(|name| (pool.as_str(), name.as_str()))
+        });
+        servers.collect()
+    }
+}
+
+/// The first and the last port of each listener of the services that use a pool, by pool.
+type ListeningPorts<'a> = BTreeMap<&'a str, BTreeSet<u16>>;
+
+fn listening_ports(desired: &Desired) -> ListeningPorts<'_> {
+    let mut ports = ListeningPorts::new();
+    for service in &desired.services {
+        let of_pool = ports.entry(&service.pool).or_default();
+        for listener in &service.listen {
+            let (first, last) = listener.ports.bounds();
+            of_pool.extend([first, last]);
+        }
+    }
+    for proxy in &desired.proxies {
+        for pool in proxy.pools() {
+            let of_pool = ports.entry(pool).or_default();
+            of_pool.extend(proxy.listen.iter().map(SocketAddr::port));
+        }
+    }
+    ports
+}
+
+fn endpoint(ports: &ListeningPorts<'_>, pool: &Pool, server: &Server) -> Endpoint {
+    let only_port = || {
+        let ports = ports.get(pool.name.as_str())?;
+        ports.first().copied().filter(|_| ports.len() == 1)
+    };
+    (server.address, server.port.or_else(only_port))
+}
+
 /// Compares the state after a reload on probation with the state before the reload.
 #[derive(Debug)]
 pub(super) struct Guard {
     before: Health,
+    /// The servers of the previous configuration.
+    servers: Servers,
     until: Instant,
 }
 
 impl Guard {
-    /// Starts a probation; `before` is the state with the previous configuration.
-    pub(super) fn new(before: Health, limit: Duration) -> Self {
+    /// Starts a probation; `before` is the state with the previous configuration, and `servers` are its servers.
+    pub(super) fn new(before: Health, servers: Servers, limit: Duration) -> Self {
         Self {
             before,
+            servers,
             until: Instant::now() + limit,
         }
+    }
+
+    /// Returns the servers of the previous configuration.
+    pub(super) const fn servers_before(&self) -> &Servers {
+        &self.servers
     }
 
     /// Returns whether the probation is over.
@@ -88,18 +190,35 @@ impl Guard {
         Instant::now() >= self.until
     }
 
-    /// Returns a description of a regression; `None` = no regression.
-    pub(super) fn regression(&self, now: &Health) -> Option<String> {
-        let before = &self.before;
-        // If a server was already down, its failure in a new service is not a regression.
-        let was_down = |(server, service): &(String, String)| {
-            let mut all = before.down.keys();
-            before.down.contains_key(&(server.clone(), service.clone()))
-                || !before.service_names.contains(service) && all.any(|(other, _)| other == server)
-        };
-        let newly_down = now.down.iter().find(|(key, _)| !was_down(key));
-        if let Some(((server, service), reason)) = newly_down {
-            return Some(format!("{server} is down in service {service}: {reason}"));
+    /// Returns whether a server was already down before the reload. Its failure in a new service is then not a
+    /// regression. `desired` is the configuration that contains the server.
+    fn was_down(&self, down: &DownServer, desired: &Desired) -> bool {
+        if self.before.down.contains_key(down) {
+            return true;
+        }
+        let is_new_service = !self.before.service_names.contains(&down.service);
+        let mut same_server = self.servers.find(desired, &down.pool, &down.name);
+        // `desired` does not contain servers that were removed or created with ipvsadm.
+        same_server.push((&down.pool, &down.name));
+        let mut before = self.before.down.keys();
+        before.any(|other| {
+            same_server.contains(&(other.pool.as_str(), other.name.as_str()))
+                && (is_new_service || other.service == down.service)
+        })
+    }
+
+    /// Returns a description of a regression; `None` = no regression. `desired` is the configuration on probation.
+    pub(super) fn regression(&self, now: &Health, desired: &Desired) -> Option<String> {
+        let mut down = now.down.iter();
+        if let Some((server, reason)) = down.find(|(server, _)| !self.was_down(server, desired)) {
+            let DownServer {
+                pool,
+                name,
+                service,
+            } = server;
+            return Some(format!(
+                "{pool}/{name} is down in service {service}: {reason}"
+            ));
         }
         now.services.iter().find_map(|(name, now)| {
             let before = self.before.services.get(name).copied();
@@ -147,16 +266,30 @@ mod tests {
             services: BTreeMap::from([("s".to_owned(), total)]),
             down: down
                 .iter()
-                .map(|name| (((*name).to_owned(), "s".to_owned()), "refused".to_owned()))
+                .map(|name| (down_server(name, "s"), "refused".to_owned()))
                 .collect(),
             service_names: BTreeSet::from(["s".to_owned()]),
         }
     }
 
+    /// `server` is a name with its pool, such as `p/10.0.0.5`.
+    fn down_server(server: &str, service: &str) -> DownServer {
+        let (pool, name) = server.split_once('/').expect("pool and name");
+        DownServer {
+            pool: pool.to_owned(),
+            name: name.to_owned(),
+            service: service.to_owned(),
+        }
+    }
+
+    fn regression(before: Health, now: &Health) -> Option<String> {
+        let guard = Guard::new(before, Servers::default(), Duration::from_secs(1));
+        guard.regression(now, &Desired::default())
+    }
+
     #[test]
     fn failures_before_the_reload_are_ignored() {
-        let limit = Duration::from_secs(1);
-        let regression = |before: Health, now: Health| Guard::new(before, limit).regression(&now);
+        let regression = |before: Health, now: Health| regression(before, &now);
         assert_eq!(
             regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a"])),
             None
@@ -177,41 +310,104 @@ mod tests {
 
     #[test]
     fn regression_is_described() {
-        let limit = Duration::from_secs(1);
-        let regression = |before: Health, now: Health| {
-            let found = Guard::new(before, limit).regression(&now);
-            found.expect("a regression is found")
-        };
-        let found = regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
+        let description =
+            |before: Health, now: Health| regression(before, &now).expect("a regression is found");
+        let found = description(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
         assert_eq!(found, "p/b is down in service s: refused");
         // The same server fails in another service.
         let mut other = health(0, 0, &["p/a"]);
         other.service_names.insert("t".to_owned());
         let mut both = other.clone();
-        let key = ("p/a".to_owned(), "t".to_owned());
+        let key = down_server("p/a", "t");
         both.down.insert(key, "VIP not on lo".to_owned());
-        let found = regression(other, both.clone());
+        let found = description(other, both.clone());
         assert_eq!(found, "p/a is down in service t: VIP not on lo");
-        let limit = Duration::from_secs(1);
-        let new_service = Guard::new(health(0, 0, &["p/a"]), limit).regression(&both);
+        let new_service = regression(health(0, 0, &["p/a"]), &both);
         assert_eq!(
             new_service, None,
             "the server was down before the service was added"
         );
-        let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
+        let found = description(health(1_000, 0, &[]), health(2_000, 20, &[]));
         assert_eq!(found, "20 of 1000 requests to service s failed");
         // Responses from servers are counted, too.
         let mut failing = health(2_000, 0, &[]);
         for total in failing.services.values_mut() {
             total.server_errors = 500;
         }
-        let found = regression(health(1_000, 0, &[]), failing);
+        let found = description(health(1_000, 0, &[]), failing);
         assert_eq!(
             found,
             "500 of 1000 requests to service s had a 5xx response"
         );
         // A new service has no previous counters.
-        let found = regression(Health::default(), health(10, 10, &[]));
+        let found = description(Health::default(), health(10, 10, &[]));
         assert_eq!(found, "10 of 10 requests to service s failed");
+    }
+
+    /// The service's port is 80.
+    #[test]
+    fn server_that_was_down_may_be_written_differently() {
+        let desired = |pools: &str, pool: &str| {
+            let service = format!(
+                "{pools}\n[service.s]\nlisten = [\"[2001:db8::1]:80\"]\nforward = \"nat\"\npool = \"{pool}\"\n"
+            );
+            let parsed = weir_config::parse(&service, &weir_config::Host::default());
+            parsed.expect("valid configuration").desired
+        };
+        let before = desired("[pool.p]\nservers = [\"fd00::5\", \"fd00::6\"]", "p");
+        // Each case: the pools of the new file, the service's pool, the failing server, and whether it is a regression.
+        for (pools, pool, failing, is_regression) in [
+            ("[pool.p]\nservers = [\"fd00::5\"]", "p", "p/fd00::5", false),
+            (
+                "[pool.p]\nservers = [\"[fd00:0::5]\"]",
+                "p",
+                "p/[fd00:0::5]",
+                false,
+            ),
+            (
+                "[pool.p]\nservers = [\"[fd00::5]:80\"]",
+                "p",
+                "p/[fd00::5]:80",
+                false,
+            ),
+            (
+                "[pool.p]\nservers = [\"[fd00::5]:81\"]",
+                "p",
+                "p/[fd00::5]:81",
+                true,
+            ),
+            (
+                "[pool.p]\nservers = [\"[fd00:0::6]\"]",
+                "p",
+                "p/[fd00:0::6]",
+                true,
+            ),
+            (
+                "[pool.q]\nservers = [\"[fd00::5]:80\"]",
+                "q",
+                "q/[fd00::5]:80",
+                false,
+            ),
+        ] {
+            let guard = Guard::new(
+                health(0, 0, &["p/fd00::5"]),
+                Servers::of(&before),
+                Duration::from_secs(1),
+            );
+            let found = guard.regression(&health(0, 0, &[failing]), &desired(pools, pool));
+            assert_eq!(found.is_some(), is_regression, "{pools}: {found:?}");
+        }
+        // The pool existed before, with a server at this address that was not down.
+        let two_pools = "[pool.p]\nservers = [\"fd00::5\"]\n[pool.q]\nservers = [\"fd00::5\"]";
+        let guard = Guard::new(
+            health(0, 0, &["p/fd00::5"]),
+            Servers::of(&desired(two_pools, "p")),
+            Duration::from_secs(1),
+        );
+        let found = guard.regression(&health(0, 0, &["q/fd00::5"]), &desired(two_pools, "q"));
+        assert_eq!(
+            found.as_deref(),
+            Some("q/fd00::5 is down in service s: refused")
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Reports the objects that virtual routers can track to the VRRP agent.
 
+use std::collections::BTreeMap;
+
 use weir_model::Desired;
 use weir_vrrp_agent::ObservedState;
 
@@ -22,32 +24,46 @@ pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> ObservedState 
 /// a usable server and their quorum.
 pub(crate) fn observe(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
     let report = Report::from(snapshot);
-    let mut observed_state = data_plane(!snapshot.interfaces.is_empty(), desired);
+    let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
     for service in &report.services {
-        let is_usable = service.pool_state.as_deref() != Some("below quorum")
-            && service
-                .servers
-                .iter()
-                .any(|server| server.effective_weight > 0);
-        observed_state
-            .services
-            .insert(service.name.clone(), is_usable);
-        // The results of path checks can differ between the services that use a pool.
-        let pool = observed_state
-            .pools
-            .entry(service.pool.clone())
-            .or_default();
-        *pool |= is_usable;
+        let is_below_quorum = service.pool_state.as_deref() == Some("below quorum");
+        let servers = service.servers.iter();
+        let servers = servers.map(|it| (it.pool.as_deref(), it.effective_weight));
+        let (is_usable, pools) = usable_pools(&service.pool, is_below_quorum, servers);
+        observed.services.insert(service.name.clone(), is_usable);
+        for (pool, is_usable) in pools {
+            // The results of path checks can differ between the services that use a pool.
+            *observed.pools.entry(pool.to_owned()).or_default() |= is_usable;
+        }
     }
     // Servers in a pool that no service uses are not checked.
     for pool in &desired.pools {
         let has_servers = !pool.servers.is_empty();
-        observed_state
+        observed
             .pools
             .entry(pool.name.clone())
             .or_insert(has_servers);
     }
-    observed_state
+    observed
+}
+
+/// Returns whether a service is usable, and which of its pools are. `pool` is the service's pool. `servers` contains
+/// the pools of the servers and their effective weights; the servers of a proxy service include those of pools that
+/// only its routes use.
+fn usable_pools<'a>(
+    pool: &'a str,
+    is_below_quorum: bool,
+    servers: impl Iterator<Item = (Option<&'a str>, u32)>,
+) -> (bool, BTreeMap<&'a str, bool>) {
+    let mut pools = BTreeMap::from([(pool, false)]);
+    for (other, effective_weight) in servers {
+        *pools.entry(other.unwrap_or(pool)).or_default() |= effective_weight > 0;
+    }
+    let is_usable = !is_below_quorum && pools.values().any(|it| *it);
+    if is_below_quorum {
+        pools.insert(pool, false);
+    }
+    (is_usable, pools)
 }
 
 /// Returns the state to report if the data plane cannot be read: no service can serve.
@@ -63,5 +79,27 @@ pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
             .collect(),
         data_plane: false,
         ..ObservedState::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usable_pools;
+
+    #[test]
+    fn each_pool_of_a_proxy_service_has_its_own_state() {
+        // The service's pool `web`, and the pool `api`, which only a route uses.
+        let usable = |web, api, is_below_quorum| {
+            let servers = [(Some("web"), web), (Some("api"), api)];
+            let (service, pools) = usable_pools("web", is_below_quorum, servers.into_iter());
+            (service, pools["web"], pools["api"])
+        };
+        assert_eq!(usable(1, 1, false), (true, true, true));
+        assert_eq!(usable(1, 0, false), (true, true, false));
+        assert_eq!(usable(0, 1, false), (true, false, true));
+        assert_eq!(usable(0, 0, false), (false, false, false));
+        assert_eq!(usable(1, 1, true), (false, false, true));
+        let (service, pools) = usable_pools("web", false, [(None, 1)].into_iter());
+        assert!(service && pools["web"]);
     }
 }

@@ -1,7 +1,4 @@
-//! Describes the effect of a failover on a connection.
-//!
-//! A director cannot know all others. It assumes that no other director can take over a VIP only if Weir itself keeps
-//! the VIP on `vip_interface`, and no function that involves other directors is configured.
+//! Describes the effect of a failover on a connection. `weir check` uses the same rule ([`Desired::can_move_vip`]).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,11 +20,7 @@ pub(crate) fn describe_failover(
     if packet.protocol != Protocol::Tcp || !service.forward.handles_packets() {
         return None;
     }
-    let has_other_directors =
-        desired.sync.is_some() || desired.cluster.is_some() || desired.announce.is_some();
-    // Without `vip_interface`, an operator or another program decides which director has the VIP.
-    let can_move = has_other_directors || desired.node.vip_interface.is_none();
-    if !can_move && !floating_ips().contains(&vip) {
+    if !desired.can_move_vip(|| floating_ips().contains(&vip)) {
         return None;
     }
     Some(match desired.failover_loss(service) {

@@ -16,8 +16,12 @@ use tokio::time::{Instant, sleep};
 
 use super::supervised::{self, Backoff, signal, wait_or_kill};
 
-/// Maximum time for the announcer to withdraw its routes and exit.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for the announcer to withdraw its routes and exit. It exceeds the announcer's own limit, because an
+/// announcer that is killed leaves routes in the speaker.
+pub(in crate::keeper) const EXIT_TIMEOUT: Duration =
+    weir_announce::STOP_TIMEOUT.saturating_add(Duration::from_secs(5));
+/// Maximum time for an announcer to exit after another one has taken over its routes.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 enum Request {
@@ -109,7 +113,7 @@ impl Supervisor {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);
                             (*running_program, *started_at) = (program.clone(), Instant::now());
-                            tokio::spawn(wait_for_exit(previous));
+                            tokio::spawn(wait_for_successor(previous));
                         }
                         Err(error) => {
                             tracing::error!(%error, "failed to start the new announcer");
@@ -169,9 +173,16 @@ impl Supervisor {
     }
 }
 
-/// Waits until the process has exited. Kills it after [`EXIT_TIMEOUT`].
+/// Waits until the process has withdrawn its routes and exited. Kills it after [`EXIT_TIMEOUT`].
 async fn wait_for_exit(mut child: Child) {
-    wait_or_kill(&mut child, EXIT_TIMEOUT).await;
+    if wait_or_kill(&mut child, EXIT_TIMEOUT).await {
+        tracing::error!("the announcer did not exit in time; its routes may remain in the speaker");
+    }
+}
+
+/// Waits until the process has exited, because another announcer has taken over. Kills it after [`HAND_OVER_TIMEOUT`].
+async fn wait_for_successor(mut child: Child) {
+    wait_or_kill(&mut child, HAND_OVER_TIMEOUT).await;
 }
 
 /// Starts the announcer. The announcer is not killed when the keeper exits, because it must withdraw its routes later.
@@ -184,4 +195,36 @@ fn start(program: &Path, runtime_dir: &Path, configuration: &Path) -> std::io::R
         .arg(runtime_dir)
         .stdin(Stdio::null())
         .spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A speaker can need many seconds to withdraw hundreds of routes.
+    #[tokio::test]
+    async fn announcer_that_withdraws_routes_slowly_is_not_killed() {
+        let directory = std::env::temp_dir().join(format!("weir-slow-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (program, started) = (directory.join("announcer"), directory.join("started"));
+        let withdrawn = directory.join("withdrawn");
+        let script = format!(
+            "#!/bin/sh\ntrap 'sleep 6; : >{}; exit' TERM\n: >{}\nwhile :; do sleep 0.05; done\n",
+            withdrawn.display(),
+            started.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let announcer = Announcer::new(&directory, &directory.join("weir.toml"));
+        announcer.configure(true, &program);
+        while !started.exists() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        announcer.shutdown().await;
+        assert!(withdrawn.exists());
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -40,6 +40,8 @@ pub(super) enum Privileged {
     Service {
         client: ServiceClient,
         stopping: Option<StopHandle>,
+        /// The runtime directory's content before the start.
+        before: ContentBeforeStart,
     },
 }
 
@@ -63,8 +65,12 @@ impl Privileged {
         if let Some(socket) = service::configured_socket().filter(|_| !is_root) {
             let client = ServiceClient::connect(&socket)?;
             let lock = client.lock()?;
-            let stopping = None;
-            return Ok((Self::Service { client, stopping }, lock));
+            let service = Self::Service {
+                client,
+                stopping: None,
+                before: ContentBeforeStart::of_locked(&paths.runtime_dir),
+            };
+            return Ok((service, lock));
         }
         let mut before = ContentBeforeStart::before_lock(&paths.runtime_dir);
         let lock = RuntimeDir::lock(&paths.runtime_dir)?;
@@ -242,7 +248,9 @@ impl Privileged {
                 // VIPs.
                 vrrp.stop();
             }
-            Self::Service { client, stopping } => {
+            Self::Service {
+                client, stopping, ..
+            } => {
                 if stopping.is_none() {
                     *stopping = Some(client.stop());
                 }
@@ -250,7 +258,8 @@ impl Privileged {
         }
     }
 
-    /// Stops all processes, waits until they have exited, and gives the runtime directory back to root.
+    /// Stops all processes, waits until they have exited, and gives the runtime directory back to root. If no daemon
+    /// has become ready, removes the files that the start created.
     pub(super) async fn shutdown(mut self, has_served: bool) {
         self.stop();
         match self {
@@ -269,9 +278,15 @@ impl Privileged {
                     before.remove_created();
                 }
             }
-            Self::Service { stopping, .. } => {
+            Self::Service {
+                stopping, before, ..
+            } => {
                 if let Some(stopping) = stopping {
                     stopping.wait();
+                }
+                if !has_served {
+                    // Root's files, such as the lock, stay: this process may not remove them.
+                    before.remove_created();
                 }
             }
         }

@@ -60,11 +60,13 @@ pub(super) fn signal(child: &Child, signal: Signal) {
     }
 }
 
-/// Waits until the process exits. Kills it after `limit`.
-pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) {
-    if timeout(limit, child.wait()).await.is_err() {
+/// Waits until the process exits. Kills it after `limit`. Returns whether the process was killed.
+pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) -> bool {
+    let is_late = timeout(limit, child.wait()).await.is_err();
+    if is_late {
         let _ = child.kill().await;
     }
+    is_late
 }
 
 /// Returns an error if the process exited soon after it was started, because it would exit again.

@@ -3,7 +3,9 @@
 //!
 //! Each process can be replaced without the other. A standby process takes over when the agent dies. The standby has
 //! the times of the last advertisements, so neither a crash nor an upgrade causes a failover. If a process cannot be
-//! replaced, the helper removes the addresses; if the helper cannot run, the keeper removes them.
+//! replaced, the helper removes the addresses; if the helper cannot run, the keeper removes them. The keeper also
+//! removes them if the new agent does not send an advertisement in time, because the peers then consider this director
+//! dead.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +19,7 @@ use rustix::process::Signal;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use weir_sys::Channel;
 
 use super::link::KEEPER;
@@ -27,6 +29,12 @@ use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, w
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of advertisement intervals within which a new agent must send an advertisement if the previous agent had
+/// active virtual routers; the shortest interval counts.
+const FIRST_ADVERTISEMENT_INTERVALS: u32 = 2;
+/// Minimum and maximum time for the first advertisement. The maximum is that of version 2.
+const FIRST_ADVERTISEMENT_MIN: Duration = Duration::from_secs(1);
+const FIRST_ADVERTISEMENT_MAX: Duration = Duration::from_secs(510);
 
 /// Makes the kernel send SIGTERM to this process when the keeper that started it exits.
 ///
@@ -125,6 +133,29 @@ struct Processes {
     helper_end: OwnedFd,
     /// A shared memfd in which the agent stores its state for its successor.
     handover: OwnedFd,
+    /// What a new agent must have done until when, if the previous agent had active virtual routers.
+    continuation: Option<Continuation>,
+}
+
+/// A replaced agent that must send advertisements.
+#[derive(Debug, PartialEq, Eq)]
+struct Continuation {
+    /// When its first advertisement is due.
+    deadline: Instant,
+    /// The previous agent's state, which the first advertisement changes.
+    previous: Vec<u8>,
+}
+
+impl Continuation {
+    /// Returns what is expected of an agent that replaces one with this state; `None` if no virtual router was active.
+    fn new(previous: Vec<u8>, now: Instant) -> Option<Self> {
+        let interval = weir_vrrp_agent::active_interval(&previous)?;
+        let limit = interval.saturating_mul(FIRST_ADVERTISEMENT_INTERVALS);
+        Some(Self {
+            deadline: now + limit.clamp(FIRST_ADVERTISEMENT_MIN, FIRST_ADVERTISEMENT_MAX),
+            previous,
+        })
+    }
 }
 
 impl Supervisor {
@@ -166,6 +197,7 @@ impl Supervisor {
     /// keeper is stopping.
     async fn watch(&mut self, processes: &mut Processes) -> bool {
         loop {
+            let deadline = processes.continuation.as_ref().map(|it| it.deadline);
             tokio::select! {
                 _ = processes.agent.wait() => {
                     tracing::error!("the VRRP agent died; replacing it");
@@ -179,6 +211,14 @@ impl Supervisor {
                     if let Err(error) = processes.replace_helper() {
                         tracing::error!(%error, "failed to replace the helper; removing the addresses");
                         signal(&processes.agent, Signal::TERM);
+                        return false;
+                    }
+                }
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    if !processes.take_has_continued() {
+                        tracing::error!("the new VRRP agent sent no advertisement in time; removing its addresses");
+                        let _ = processes.agent.kill().await;
+                        let _ = processes.helper.kill().await;
                         return false;
                     }
                 }
@@ -289,6 +329,7 @@ impl Processes {
             agent_end,
             helper_end,
             handover,
+            continuation: None,
         };
         processes.start_standby();
         Ok(processes)
@@ -315,6 +356,8 @@ impl Processes {
     /// Replaces an agent that has exited with the standby, or with a new agent.
     fn replace_agent(&mut self) -> io::Result<()> {
         check_lifetime(self.agent_started_at)?;
+        let previous = weir_sys::read_shared_file(&self.handover).unwrap_or_default();
+        self.continuation = Continuation::new(previous, Instant::now());
         let standby = self.standby.take();
         self.agent = match standby.filter(is_ready) {
             Some(standby) => {
@@ -334,9 +377,24 @@ impl Processes {
         Ok(())
     }
 
+    /// Returns whether the new agent has changed the state of the previous one, and expects nothing more of it. An
+    /// agent that cannot continue, because it is late, changes the state too.
+    fn take_has_continued(&mut self) -> bool {
+        let state = weir_sys::read_shared_file(&self.handover).unwrap_or_default();
+        self.continuation
+            .take()
+            .is_none_or(|it| it.previous != state)
+    }
+
     /// Starts a helper that takes over the addresses of the previous helper. The agent then repeats its requests.
     fn replace_helper(&mut self) -> io::Result<()> {
         check_lifetime(self.helper_started_at)?;
+        self.start_helper()?;
+        signal(&self.agent, Signal::HUP);
+        Ok(())
+    }
+
+    fn start_helper(&mut self) -> io::Result<()> {
         self.helper = spawn_helper(
             &self.program,
             &["--adopt"],
@@ -344,12 +402,12 @@ impl Processes {
             &self.helper_end,
         )?;
         self.helper_started_at = Instant::now();
-        signal(&self.agent, Signal::HUP);
         Ok(())
     }
 
     /// Replaces both processes with processes that run another program. The previous agent advertises until the new
-    /// agent is ready.
+    /// agent can start and the new helper can serve it. Only then is it killed, so that the time until the new agent's
+    /// first advertisement does not include the start of two programs.
     async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
         let mut standby = self.spawn_standby(&program)?;
         let deadline = Instant::now() + READY_TIMEOUT;
@@ -361,9 +419,15 @@ impl Processes {
         }
         tracing::info!(program = %program.display(), "upgrading the VRRP agent and the helper");
         self.program = program;
-        self.helper_started_at = Instant::now() - EARLY_LIFETIME;
         let _ = self.helper.kill().await;
-        self.replace_helper()?;
+        self.start_helper()?;
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !is_serving(&self.helper)
+            && Instant::now() < deadline
+            && self.helper.try_wait()?.is_none()
+        {
+            sleep(Duration::from_millis(2)).await;
+        }
         self.standby = Some(standby);
         self.agent_started_at = Instant::now() - EARLY_LIFETIME;
         let _ = self.agent.kill().await;
@@ -384,14 +448,25 @@ impl Processes {
 
 /// Returns whether a standby is ready, which means that it has installed its signal handler.
 fn is_ready(standby: &Child) -> bool {
-    let Some(pid) = standby.id() else {
-        return false;
-    };
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught_signals = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught_signals = caught_signals.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let caught_signals = status_field(standby, "SigCgt:");
+    let caught_signals = caught_signals.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     let bit = 1_u64 << (Signal::USR1.as_raw() - 1);
     caught_signals.is_some_and(|mask| mask & bit != 0)
+}
+
+/// Returns whether a helper has read the configuration and receives requests, which it does in a second thread.
+fn is_serving(helper: &Child) -> bool {
+    let threads = status_field(helper, "Threads:");
+    let threads = threads.and_then(|number| number.parse::<u32>().ok());
+    threads.is_some_and(|number| number > 1)
+}
+
+/// Returns a field of a process's status (proc_pid_status(5)).
+fn status_field(child: &Child, name: &str) -> Option<String> {
+    let pid = child.id()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().to_owned())
 }
 
 /// Returns whether a process runs this program.

@@ -12,7 +12,7 @@ type Value = (
     fn(&RouterStatus) -> u64,
 );
 
-const VALUES: [Value; 6] = [
+const VALUES: [Value; 7] = [
     (
         "weir_vrrp_active",
         "gauge",
@@ -48,6 +48,12 @@ const VALUES: [Value; 6] = [
         "counter",
         "Advertisements accepted.",
         |router| router.received,
+    ),
+    (
+        "weir_vrrp_lost_total",
+        "counter",
+        "Advertisements of the active peer that were missing while this director was a backup.",
+        |router| router.lost,
     ),
 ];
 

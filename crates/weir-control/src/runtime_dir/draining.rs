@@ -1,5 +1,6 @@
 //! Records draining daemons, which still have clients after their successor has taken over. Each daemon writes a record
-//! to the runtime directory. The active daemon shows all records, even after several upgrades.
+//! to the runtime directory. The active daemon shows all records, even after several upgrades, and adds their
+//! connections to those of its own servers.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,6 +8,7 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_sys::replace_file;
 
@@ -17,44 +19,76 @@ const DIRECTORY: &str = "draining";
 /// Interval between updates.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The remaining connections of a draining daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemainingConnections {
+    /// Number of clients.
+    pub clients: u64,
+    /// Pool, server and the number of active connections to it, for each server that has any.
+    pub servers: Vec<(String, String, u64)>,
+}
+
+/// The content of a file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    #[serde(flatten)]
+    draining: Draining,
+    /// See [`RemainingConnections::servers`]. Earlier versions neither write nor read this.
+    #[serde(default)]
+    servers: Vec<(String, String, u64)>,
+}
+
 /// This daemon's record. Dropping it removes the file.
 #[derive(Debug)]
 pub struct DrainingRecord {
     path: PathBuf,
-    record: Draining,
+    record: Record,
+    /// When the number of clients is first recorded.
+    shows_clients_at: Instant,
     next_update: Instant,
 }
 
 impl DrainingRecord {
-    /// Creates a record. It is first written after one second, because most clients are handed over immediately. Must
+    /// Creates a record. The status shows it after one second, because most clients are handed over immediately. Must
     /// be called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let pid = std::process::id();
         Self {
             path: runtime_dir.join(DIRECTORY).join(pid.to_string()),
-            record: Draining {
-                pid,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                since: rfc3339(SystemTime::now()),
-                clients: 0,
+            record: Record {
+                draining: Draining {
+                    pid,
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    since: rfc3339(SystemTime::now()),
+                    clients: 0,
+                },
+                servers: Vec::new(),
             },
-            next_update: Instant::now() + UPDATE_INTERVAL,
+            shows_clients_at: Instant::now() + UPDATE_INTERVAL,
+            next_update: Instant::now(),
         }
     }
 
-    /// Writes the number of clients if it has changed and an update is due.
-    pub fn update(&mut self, clients: impl FnOnce() -> u64) {
-        if Instant::now() < self.next_update {
+    /// Writes the numbers of connections if they have changed and an update is due.
+    pub fn update(&mut self, remaining: impl FnOnce() -> RemainingConnections) {
+        let now = Instant::now();
+        if now < self.next_update {
             return;
         }
-        self.next_update = Instant::now() + UPDATE_INTERVAL;
-        let clients = clients();
-        if clients == self.record.clients {
+        self.next_update = now + UPDATE_INTERVAL;
+        let RemainingConnections { clients, servers } = remaining();
+        let clients = if now < self.shows_clients_at {
+            0
+        } else {
+            clients
+        };
+        if (clients, &servers) == (self.record.draining.clients, &self.record.servers) {
             return;
         }
-        self.record.clients = clients;
+        self.record.draining.clients = clients;
+        self.record.servers = servers;
         if let Err(error) = self.write() {
-            tracing::debug!(%error, "failed to record the number of remaining clients");
+            tracing::debug!(%error, "failed to record the remaining connections");
         }
     }
 
@@ -73,20 +107,28 @@ impl Drop for DrainingRecord {
     }
 }
 
-/// Returns the records of this keeper's running daemons, oldest first. Removes the records of dead daemons.
+/// Returns this keeper's running daemons that have clients, oldest first. Removes the records of dead daemons.
 pub(super) fn read_all(runtime_dir: &Path) -> Vec<Draining> {
-    let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
-        return Vec::new();
-    };
-    let mut records: Vec<Draining> = files
-        .flatten()
-        .filter_map(|file| read_record(&file))
-        .collect();
-    records.sort_by(|a, b| a.since.cmp(&b.since));
-    records
+    let records = read_records(runtime_dir).map(|record| record.draining);
+    let mut daemons: Vec<Draining> = records.filter(|daemon| daemon.clients > 0).collect();
+    daemons.sort_by(|a, b| a.since.cmp(&b.since));
+    daemons
 }
 
-fn read_record(file: &fs::DirEntry) -> Option<Draining> {
+/// Returns the number of a server's active connections in all draining daemons.
+pub(super) fn connections(runtime_dir: &Path, pool: &str, server: &str) -> u64 {
+    let servers = read_records(runtime_dir).flat_map(|record| record.servers);
+    let matching = servers.filter(|(its_pool, name, _)| its_pool == pool && name == server);
+    matching.map(|(_, _, connections)| connections).sum()
+}
+
+fn read_records(runtime_dir: &Path) -> impl Iterator<Item = Record> {
+    let files = fs::read_dir(runtime_dir.join(DIRECTORY));
+    let files = files.into_iter().flatten().flatten();
+    files.filter_map(|file| read_record(&file))
+}
+
+fn read_record(file: &fs::DirEntry) -> Option<Record> {
     // The names of temporary files are not numbers.
     let pid = file.file_name().to_str()?.parse::<u32>().ok()?;
     if parent_of(pid) != Some(parent_id()) {
@@ -112,13 +154,20 @@ mod tests {
     fn remaining_clients_are_recorded_until_drop() {
         let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
         let mut draining = DrainingRecord::new(&directory);
-        draining.update(|| 7);
+        let remaining = || RemainingConnections {
+            clients: 7,
+            servers: vec![("p".to_owned(), "10.0.0.5:80".to_owned(), 3)],
+        };
+        draining.update(remaining);
         assert!(
             read_all(&directory).is_empty(),
-            "the first record is written after the interval"
+            "the status shows the record after the interval"
         );
-        draining.next_update = Instant::now();
-        draining.update(|| 7);
+        assert_eq!(connections(&directory, "p", "10.0.0.5:80"), 3);
+        assert_eq!(connections(&directory, "p", "10.0.0.5"), 0);
+        assert_eq!(connections(&directory, "q", "10.0.0.5:80"), 0);
+        (draining.next_update, draining.shows_clients_at) = (Instant::now(), Instant::now());
+        draining.update(remaining);
         let record = read_all(&directory);
         assert_eq!((record.len(), record[0].clients), (1, 7));
         assert_eq!(record[0].pid, std::process::id());
@@ -127,6 +176,11 @@ mod tests {
         fs::write(&foreign, fs::read(&draining.path).unwrap()).unwrap();
         assert_eq!(read_all(&directory).len(), 1);
         assert!(!foreign.exists());
+        // A record of an earlier version.
+        let text = serde_json::to_vec(&draining.record.draining).unwrap();
+        fs::write(&draining.path, text).unwrap();
+        assert_eq!(read_all(&directory)[0].clients, 7);
+        assert_eq!(connections(&directory, "p", "10.0.0.5:80"), 0);
         drop(draining);
         assert!(read_all(&directory).is_empty());
         fs::remove_dir_all(directory).unwrap();

@@ -18,7 +18,7 @@ use crate::hex;
 use crate::status::Draining;
 use weir_runtime_dir::SocketAccess;
 
-pub use self::draining::DrainingRecord;
+pub use self::draining::{DrainingRecord, RemainingConnections};
 pub use self::error::Error;
 pub use self::namespace::{OtherNamespace, other_namespace};
 pub use weir_engine::LOCK;
@@ -236,6 +236,11 @@ impl RuntimeDir {
     /// Returns the draining daemons.
     pub fn draining(&self) -> Vec<Draining> {
         draining::read_all(&self.path)
+    }
+
+    /// Returns the number of a server's active connections in draining daemons.
+    pub(crate) fn draining_connections(&self, pool: &str, server: &str) -> u64 {
+        draining::connections(&self.path, pool, server)
     }
 
     /// Removes the second link. Failures are ignored, because they are harmless.

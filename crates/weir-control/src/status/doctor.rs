@@ -1,10 +1,12 @@
 //! Derives the findings of `weir doctor` from a status report.
 
+mod gre_checksum;
 mod pool;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use weir_cluster::{COMMUNITIES_DIFFER, MTU_DIFFERS};
 use weir_doctor::{
     ActivePeer, DaemonReport, Diagnosis, Disconnected, Handshakes, Latency, ServerReport,
     ServiceReport,
@@ -108,16 +110,30 @@ impl Report {
                 findings.push(Diagnosis::new(&problem, effect).fix(fix));
                 continue;
             }
-            for difference in &member.differences {
-                let problem = format!("the director {} differs: {difference}", member.name);
-                let effect = "connections that it takes over may reach different servers";
-                let fix =
-                    "use the same version of Weir, secrets and configuration on all directors";
-                findings.push(Diagnosis::new(&problem, effect).fix(fix));
-            }
+            let differences = member.differences.iter();
+            findings.extend(differences.map(|it| difference_finding(&member.name, it)));
         }
         findings
     }
+}
+
+/// Reports a difference between another director and this one.
+fn difference_finding(director: &str, difference: &str) -> Diagnosis {
+    let problem = format!("the director {director} differs: {difference}");
+    if difference.starts_with(COMMUNITIES_DIFFER) {
+        let effect =
+            "routers whose policies depend on these communities prefer one of the directors";
+        let fix = "use the same `communities` in [announce] on all directors, unless no policy depends on them";
+        return Diagnosis::note(&problem, effect).fix(fix);
+    }
+    if difference.starts_with(MTU_DIFFERS) {
+        let effect = "a connection may stall when it moves to the director with the smaller MTU";
+        let fix = "set the same MTU on the interfaces of all directors that receive or send packets of services";
+        return Diagnosis::new(&problem, effect).fix(fix);
+    }
+    let effect = "connections that it takes over may reach different servers";
+    let fix = "use the same version of Weir, secrets and configuration on all directors";
+    Diagnosis::new(&problem, effect).fix(fix)
 }
 
 impl Report {
@@ -148,6 +164,7 @@ impl Report {
             findings.push(Diagnosis::new(problem, effect).fix(fix));
         }
         findings.extend(self.router_findings(desired, disconnected));
+        findings.extend(self.gre_checksum_finding(desired));
         let certificates = self.certificates().map(|(_, certificate)| certificate);
         for certificate in certificates.filter(|certificate| certificate.needs_attention()) {
             let effect = "clients reject an expired certificate";
@@ -367,6 +384,7 @@ mod tests {
     use weir_vrrp_agent::IdConflictStatus;
 
     use super::*;
+    use crate::status::{Group, GroupMember};
 
     fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> VirtualRouterStatus {
         let ignored = ignored
@@ -386,6 +404,7 @@ mod tests {
             checksum: "plain".to_owned(),
             sent: 0,
             received: 0,
+            lost: 0,
             last_ignored_seconds: ignored.clone().map(|(reason, _)| (reason, 2)).collect(),
             ignored: ignored.collect::<BTreeMap<_, _>>(),
             address_mismatches: 0,
@@ -423,6 +442,28 @@ mod tests {
     }
 
     #[test]
+    fn different_communities_of_directors_are_a_note() {
+        let member = GroupMember {
+            name: "lb2".to_owned(),
+            differences: vec![
+                "BGP communities none, here 65001:100".to_owned(),
+                "MTU 9000, here 1500".to_owned(),
+            ],
+            ..GroupMember::default()
+        };
+        let report = Report {
+            cluster: Some(Group {
+                members: vec![member],
+                ..Group::default()
+            }),
+            ..Report::default()
+        };
+        let findings = report.group_findings();
+        let is_note: Vec<bool> = findings.iter().map(|it| it.is_note).collect();
+        assert_eq!(is_note, [true, false], "{findings:?}");
+    }
+
+    #[test]
     fn routers_of_a_drained_director_are_not_reported_as_released() {
         let found = |drained| {
             let report = Report {
@@ -442,6 +483,123 @@ mod tests {
         assert!(!drained.contains("resume"), "{drained}");
         assert!(drained.contains("interface eth0 has failed"), "{drained}");
         assert!(found(false).contains("fix:  weir vrrp web resume"));
+    }
+
+    /// Returns the first line and the fix of each finding about a group.
+    fn found_in_group(group: Group) -> Vec<(String, String)> {
+        let report = Report {
+            cluster: Some(group),
+            ..Report::default()
+        };
+        let findings = report.group_findings();
+        findings
+            .into_iter()
+            .map(|it| (it.observation, it.fix.unwrap_or_default()))
+            .collect()
+    }
+
+    #[test]
+    fn problems_of_the_group_are_reported() {
+        let group = Group {
+            published: 4,
+            ..Group::default()
+        };
+        assert_eq!(found_in_group(group.clone()), []);
+        for (group, problem, fix) in [
+            (
+                Group {
+                    error: Some("10.0.0.1:2379: no response".to_owned()),
+                    ..group.clone()
+                },
+                "[cluster]: 10.0.0.1:2379: no response",
+                "etcdctl endpoint health",
+            ),
+            (
+                Group {
+                    record_error: Some("the disk is full".to_owned()),
+                    ..group.clone()
+                },
+                "[cluster]: failed to save the group's state: the disk is full",
+                "free space",
+            ),
+            (
+                Group {
+                    rollout_member: Some("lb2".to_owned()),
+                    rollout_reason: Some("a port is used".to_owned()),
+                    ..group.clone()
+                },
+                "the rollout of version 4 was stopped by lb2: a port is used",
+                "weir cluster publish",
+            ),
+        ] {
+            let found = found_in_group(group);
+            assert_eq!(found.len(), 1, "{found:?}");
+            let (found_problem, found_fix) = &found[0];
+            assert_eq!(found_problem, problem);
+            assert!(found_fix.contains(fix), "{found_fix}");
+        }
+        // A director applies the configuration; nothing has failed.
+        let running = Group {
+            rollout_member: Some("lb2".to_owned()),
+            ..group
+        };
+        assert_eq!(found_in_group(running), []);
+    }
+
+    #[test]
+    fn differences_and_absence_of_directors_are_reported() {
+        let member = |name: &str, since: Option<&str>, differences: &[&str]| GroupMember {
+            name: name.to_owned(),
+            since: since.map(str::to_owned),
+            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
+            ..GroupMember::default()
+        };
+        let secret = "secret key of [sync] differs";
+        let order = "different servers, or servers in a different order";
+        let group = Group {
+            members: vec![
+                member("lb1", None, &[]),
+                member("lb2", None, &["weir 0.1.0, here 0.2.0", secret, order]),
+                member(
+                    "lb3",
+                    None,
+                    &["MTU 9000, here 1500", "[sync] is missing here"],
+                ),
+                // The record of an absent director is not compared.
+                member(
+                    "lb4",
+                    Some("2026-11-26T10:00:00Z"),
+                    &["MTU 9000, here 1500"],
+                ),
+            ],
+            ..Group::default()
+        };
+        let found = found_in_group(group);
+        let same_configuration =
+            "use the same version of Weir, secrets and configuration on all directors";
+        let expected = [
+            ("lb2 differs: weir 0.1.0, here 0.2.0", same_configuration),
+            (
+                "lb2 differs: secret key of [sync] differs",
+                same_configuration,
+            ),
+            (
+                "lb2 differs: different servers, or servers in a different order",
+                same_configuration,
+            ),
+            (
+                "lb3 differs: MTU 9000, here 1500",
+                "set the same MTU on the interfaces of all directors that receive or send packets of services",
+            ),
+            ("lb3 differs: [sync] is missing here", same_configuration),
+            (
+                "lb4 has been absent since 2026-11-26T10:00:00Z",
+                "check that Weir runs there and can reach etcd",
+            ),
+        ];
+        let expected =
+            expected.map(|(problem, fix)| (format!("the director {problem}"), fix.to_owned()));
+        assert_eq!(found, expected);
     }
 
     #[test]

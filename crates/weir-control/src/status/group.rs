@@ -50,6 +50,10 @@ pub struct Group {
     pub pending: usize,
     /// All directors, by name.
     pub members: Vec<GroupMember>,
+    /// Whether secrets that the directors have in common are not compared, because `group_key` is not set. Absent if
+    /// they are compared, or if there are none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secrets_not_compared: bool,
     /// Servers that the group considers down: `POOL/ADDRESS: REASON`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub down: Vec<String>,
@@ -134,6 +138,7 @@ impl Group {
             record_error: None,
             pending: status.pending,
             members: members.collect(),
+            secrets_not_compared: false,
             down: down
                 .map(|(server, reason)| format!("{server}: {reason}"))
                 .collect(),
@@ -210,6 +215,9 @@ impl Group {
             for difference in &member.differences {
                 let _ = writeln!(text, "  differs: {difference}");
             }
+        }
+        if self.secrets_not_compared {
+            text.push_str("secrets are not compared: set `group_key` in [cluster]\n");
         }
         for server in &self.down {
             let _ = writeln!(text, "down: {server}");

@@ -61,6 +61,7 @@ fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> VirtualRo
         checksum: "plain".to_owned(),
         sent: 0,
         received: 0,
+        lost: 0,
         ignored: BTreeMap::new(),
         last_ignored_seconds: BTreeMap::new(),
         address_mismatches: 0,
@@ -82,6 +83,8 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
             "PRIORITY",
             "SINCE",
             "ACTIVE PEER",
+            "LOST",
+            "CHECKSUM",
             "REASON",
         ]
         .map(str::to_owned),
@@ -95,6 +98,12 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
             router
                 .active_peer
                 .map_or_else(|| "-".to_owned(), |peer| peer.to_string()),
+            router.lost.to_string(),
+            match router.version {
+                // Version 2 has only one form.
+                2 => "-".to_owned(),
+                _ => router.checksum.clone(),
+            },
             router.reason.clone(),
         ]);
     }
@@ -104,9 +113,11 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     for row in &rows {
-        let cells = (0..5).map(|column| format!("{:<1$}", row[column], width(column)));
+        let [cells @ .., reason] = row;
+        let cells = cells.iter().enumerate();
+        let cells = cells.map(|(column, cell)| format!("{cell:<0$}", width(column)));
         text.push_str(&cells.collect::<Vec<_>>().join("  "));
-        text.push_str(&format!("  {}\n", row[5]));
+        text.push_str(&format!("  {reason}\n"));
     }
     for VirtualRouterStatus { router, .. } in routers {
         if let Some(conflict) = &router.id_conflict {

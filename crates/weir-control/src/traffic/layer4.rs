@@ -24,7 +24,7 @@ use weir_probing::PathTable;
 use weir_state::{
     HealthEvent, HealthRecord, OverrideRecord, PoolSamples, SavedServers, ServerStates,
 };
-use weir_sys::sealed_file;
+use weir_sys::{SteadyClock, sealed_file};
 
 use super::Error;
 use super::path::Paths;
@@ -257,6 +257,7 @@ impl RemoteEngine {
 
     /// Converts the engine's counters. Omits services that are not in the active configuration.
     fn handshakes_from_counters(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
+        let now = SteadyClock::of_process().now();
         let handshakes = counters.into_iter().filter_map(|service_counters| {
             let service = self.desired.service(&service_counters.service)?;
             let samples = PoolSamples {
@@ -264,7 +265,9 @@ impl RemoteEngine {
                 service: Some(&service.name),
                 samples: service_counters.samples,
             };
-            Some(Handshakes::new(samples, service_counters.silent))
+            let silent = service_counters.silent_for.into_iter();
+            let silent = silent.map(|(index, duration)| (index, now.saturating_sub(duration)));
+            Some(Handshakes::new(samples, silent.collect()))
         });
         handshakes.collect()
     }
@@ -298,6 +301,13 @@ impl Layer4 {
         match self {
             Self::Local(engine) => engine.is_attached(),
             Self::Remote(remote) => remote.active_state.is_attached,
+        }
+    }
+
+    pub(super) fn smallest_mtu(&self) -> Option<u32> {
+        match self {
+            Self::Local(engine) => engine.smallest_mtu(),
+            Self::Remote(remote) => remote.active_state.smallest_mtu,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Implements the daemon's [`Plane`] for both kinds of services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -21,6 +21,7 @@ use crate::explain::{ExplainResponse, Packet, ServerInService, describe_failover
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
 use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
+use crate::runtime_dir::RemainingConnections;
 use crate::snapshot::{OpenFiles, Snapshot};
 use crate::status::Sync;
 use weir_engine::{Engine, ListenerConflict};
@@ -120,6 +121,10 @@ impl Plane for Traffic {
 
     fn is_attached(&self) -> bool {
         self.engine.as_ref().is_some_and(Layer4::is_attached)
+    }
+
+    fn smallest_mtu(&self) -> Option<u32> {
+        self.engine.as_ref().and_then(Layer4::smallest_mtu)
     }
 
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
@@ -385,9 +390,23 @@ impl Plane for Traffic {
         }));
     }
 
-    fn clients(&self) -> u64 {
+    fn remaining_connections(&self) -> RemainingConnections {
         let services = self.proxy.status_reader()();
-        services.iter().map(|service| service.clients).sum()
+        let clients = services.iter().map(|service| service.clients).sum();
+        // Each service's count already includes the connections of all services.
+        let mut active = BTreeMap::new();
+        for server in services.into_iter().flat_map(|service| service.servers) {
+            if server.active > 0 {
+                active.insert((server.pool, server.name), server.active);
+            }
+        }
+        let servers = active.into_iter();
+        RemainingConnections {
+            clients,
+            servers: servers
+                .map(|((pool, name), active)| (pool, name, active))
+                .collect(),
+        }
     }
 
     fn is_handed_over(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Applies changes to server states (overrides, check results and ejections) to both planes.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use weir_health::{Ejection, Transition};
 use weir_ipvsadm::{Edit, EditError};
@@ -10,6 +10,7 @@ use weir_state::{
     Driver, EjectionEvent, HealthEvent, Override, OverrideError, OverrideRecord, Overrides,
     ServerStates, ServerUpdate, Source,
 };
+use weir_sys::SteadyClock;
 
 use super::layer4::Layer4;
 use super::{Error, Traffic};
@@ -300,8 +301,8 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
     }
 }
 
-/// Returns the current time since the Unix epoch.
+/// Returns the current time since the Unix epoch, on the clock of the checks: a step of the wall clock must neither
+/// eject servers nor end ejections.
 pub(super) fn now() -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default()
+    SteadyClock::of_process().now()
 }

@@ -12,6 +12,7 @@ mod case;
 mod clock;
 mod comparison;
 mod director;
+mod edit;
 mod feed;
 mod fill;
 mod frame;

@@ -1,9 +1,8 @@
 //! Measures the cost of each step (`--stages`, second table) as the difference between a build that returns after the
 //! step and one that returns before it.
 //!
-//! Each build is a copy of bpf/ with an inserted early return, so the sources need no switches. It is an error if a
-//! piece of source is not found. Each build uses the values computed before the return, because the compiler would omit
-//! their computation otherwise.
+//! Each build is a copy of bpf/ with an inserted early return ([`crate::edit`]). It uses the values computed before the
+//! return, because the compiler would omit their computation otherwise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,77 +15,13 @@ use weir_dataplane::PinKind;
 use crate::Outcome;
 use crate::case::{Case, established};
 use crate::director::Director;
+use crate::edit::{CUTS, Edit};
 use crate::feed::{Feed, Objects, compile};
 use crate::measure::Effort;
 use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
 
-/// A build that returns before `before`, which occurs once in `file`; `step` is complete at this point.
-struct Cut {
-    step: &'static str,
-    file: &'static str,
-    before: &'static str,
-    /// The value that must be computed before the return.
-    used_value: &'static str,
-}
-
-const fn cut(
-    step: &'static str,
-    file: &'static str,
-    before: &'static str,
-    used_value: &'static str,
-) -> Cut {
-    Cut {
-        step,
-        file,
-        before,
-        used_value,
-    }
-}
-
 const MAIN: &str = "weir_xdp.bpf.c";
-const BALANCE: &str = "lib/balance.h";
-const FORWARD: &str = "lib/forward.h";
-const CUTS: [Cut; 7] = [
-    cut("parse", MAIN, "\tif (reason == WEIR_PASS_NOT_IP)\n", "&p"),
-    cut(
-        "address filter, lengths",
-        MAIN,
-        "\tif (p.cold == PACKET_PLAIN)\n",
-        "&p",
-    ),
-    cut(
-        "time, keyed hash",
-        BALANCE,
-        "\tif (!is_first_fragment && match == MATCH_SRC && front_lookup_reply(",
-        "&hash",
-    ),
-    cut(
-        "front table, server row",
-        BALANCE,
-        "\tdest = WEIR_LOOKUP(weir_dests, flow.dest);\n\tif (!dest)\n\t\treturn weir_verdict(",
-        "&flow",
-    ),
-    cut(
-        "next hop",
-        FORWARD,
-        "\troom = WEIR_HOP_MTU(hop.link);\n",
-        "&hop",
-    ),
-    cut(
-        "MTU, packet and byte counts",
-        FORWARD,
-        "\tdata = (void *)(long)ctx->data;\n\tdata_end = (void *)(long)ctx->data_end;\n\
-         \tttl_decrement(data, data_end, p);\n\tif (dest",
-        "&hop",
-    ),
-    cut(
-        "TTL and checksum",
-        FORWARD,
-        "\tif (dest->forward == WEIR_FORWARD_DIRECT)\n",
-        "&hop",
-    ),
-];
 const LAST_STEP: &str = "frame addresses, transmit";
 
 /// Measures the steps of `direct` with one flow and with 16 K flows.
@@ -180,26 +115,6 @@ pub(crate) fn measure_times(
 
 const XDP_TX: u32 = 3;
 
-/// A piece of source text that occurs once in a file of bpf/, and its replacement.
-pub(crate) struct Edit {
-    pub(crate) file: &'static str,
-    pub(crate) piece: String,
-    pub(crate) replacement: String,
-}
-
-impl Cut {
-    fn edit(&self) -> Edit {
-        Edit {
-            file: self.file,
-            piece: self.before.to_owned(),
-            replacement: format!(
-                "\tasm volatile(\"\" : : \"r\"({}) : \"memory\");\n\treturn XDP_TX;\n{}",
-                self.used_value, self.before
-            ),
-        }
-    }
-}
-
 /// Copies the sources to `root`, edits them there, and compiles them. Returns the path of the object.
 pub(crate) fn build_edited<'a>(
     root: &Path,
@@ -218,15 +133,7 @@ pub(crate) fn build_edited<'a>(
     for edit in edits {
         let edited = root.join(edit.file);
         let text = fs::read_to_string(&edited)?;
-        let count = text.matches(&edit.piece).count();
-        if count != 1 {
-            return Err(format!(
-                "{:?} occurs {count} times in bpf/{}: update the benchmark to match the source",
-                edit.piece, edit.file
-            )
-            .into());
-        }
-        fs::write(&edited, text.replace(&edit.piece, &edit.replacement))?;
+        fs::write(&edited, edit.apply(&text)?)?;
     }
     let object = root.join("weir_xdp.o");
     compile(

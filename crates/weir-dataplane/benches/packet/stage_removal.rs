@@ -11,41 +11,12 @@ use std::path::{Path, PathBuf};
 use crate::Outcome;
 use crate::case::established;
 use crate::director::Director;
+use crate::edit::{KnownResults, Removal, removals};
 use crate::feed::{Feed, Objects};
 use crate::measure::Effort;
 use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
-use crate::stage::{self, Edit};
-
-const MAIN: &str = "weir_xdp.bpf.c";
-
-/// A stage's name, and the edits that remove it.
-struct Removal {
-    stage: &'static str,
-    edits: Vec<Edit>,
-}
-
-/// Returns an edit that replaces a piece of source that occurs once in a file.
-fn replace_source(file: &'static str, piece: &str, replacement: &str) -> Edit {
-    Edit {
-        file,
-        piece: piece.to_owned(),
-        replacement: replacement.to_owned(),
-    }
-}
-
-/// Returns an edit that inserts statements at the start of the function whose header ends with `head`.
-fn insert_at_start(file: &'static str, head: &str, statements: &str) -> Edit {
-    replace_source(file, head, &format!("{head}\t{statements}\n"))
-}
-
-/// The results of the stages for the packets of the only flow, for builds that do not compute them.
-struct KnownResults {
-    hash: u64,
-    dest: u32,
-    tick: u32,
-    hop: [u64; 3],
-}
+use crate::stage;
 
 fn known_results(director: &Director) -> Outcome<KnownResults> {
     let maps = director.dataplane.maps();
@@ -59,146 +30,6 @@ fn known_results(director: &Director) -> Outcome<KnownResults> {
         tick: flow.meta().seen,
         hop: [hop.link, hop.dmac, hop.smac],
     })
-}
-
-/// Returns the removals of all stages, in the order of a packet's processing.
-fn removals(known: &KnownResults) -> Vec<Removal> {
-    let removal = |stage, edits| Removal { stage, edits };
-    [scheduling_stages(known), forwarding_stages(known)]
-        .into_iter()
-        .flatten()
-        .map(|(stage, edits)| removal(stage, edits))
-        .collect()
-}
-
-type Stage = (&'static str, Vec<Edit>);
-
-/// Returns the stages up to the selection of the server.
-fn scheduling_stages(known: &KnownResults) -> Vec<Stage> {
-    let parse = "int reason = PARSE_OK, match;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
-        \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
-        \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
-        \tp.proto = 6;\n\tp.family = 4;\n\tp.tcp_flags = 0x10;\n\tp.l3 = 14;\n\tp.l4 = 34;\n\tp.ip_len = 50;\n\
-        \tif (reason == WEIR_PASS_NOT_IP)";
-    let front = format!(
-        "flow.entry_index = WEIR_NO_PLACE;\n\tflow.dest = {};\n\tif (1)",
-        known.dest
-    );
-    vec![
-        (
-            "parse",
-            vec![replace_source(
-                MAIN,
-                "int reason = parse_packet(data, data_end, &p), match;\n\n\tif (reason == WEIR_PASS_NOT_IP)",
-                parse,
-            )],
-        ),
-        (
-            "address filter, lengths",
-            vec![
-                insert_at_start(
-                    "lib/balance.h",
-                    "address_filter_match(const struct packet *p)\n{\n",
-                    "return MATCH_DST;",
-                ),
-                insert_at_start(
-                    MAIN,
-                    "length_fits(struct xdp_md *ctx, const struct packet *p)\n{\n",
-                    "return 1;",
-                ),
-            ],
-        ),
-        (
-            "time",
-            vec![insert_at_start(
-                "lib/maps.h",
-                "weir_tick(void)\n{\n",
-                &format!("return {};", known.tick),
-            )],
-        ),
-        (
-            "keyed hash",
-            vec![insert_at_start(
-                "lib/hash.h",
-                "packet_hash(const struct packet *p)\n{\n",
-                &format!("return {}ULL;", known.hash),
-            )],
-        ),
-        (
-            "front table, server row",
-            vec![replace_source(
-                "lib/balance.h",
-                "if (!is_first_fragment && match == MATCH_DST && front_lookup(p, &flow, hash, now, settings))",
-                &front,
-            )],
-        ),
-        (
-            "latency estimator, off",
-            vec![insert_at_start(
-                "lib/latency.h",
-                "latency_is_sampled(__u64 hash)\n{\n",
-                "if (1)\n\t\treturn 0;",
-            )],
-        ),
-    ]
-}
-
-/// Returns the stages from the selected server to transmission.
-fn forwarding_stages(known: &KnownResults) -> Vec<Stage> {
-    let [link, dmac, smac] = known.hop;
-    let hop = format!(
-        "hop.link = {link}ULL;\n\thop.dmac = {dmac}ULL;\n\thop.smac = {smac}ULL;\n\tif (0)"
-    );
-    // The values of earlier stages must be used; otherwise, the compiler omits their computation.
-    let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
-    vec![
-        (
-            "next hop",
-            vec![replace_source(
-                "lib/forward.h",
-                "if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))",
-                &hop,
-            )],
-        ),
-        (
-            "MTU, packet and byte counts",
-            vec![
-                insert_at_start(
-                    "lib/forward.h",
-                    "traffic_in(__u32 dest_id, __u32 bytes)\n{\n",
-                    "if (1)\n\t\treturn;",
-                ),
-                replace_source(
-                    "lib/forward.h",
-                    "\tif (room && p->ip_len > room)",
-                    "\tif (0)",
-                ),
-            ],
-        ),
-        (
-            "TTL and checksum",
-            vec![
-                insert_at_start(
-                    "lib/rewrite.h",
-                    "ttl_exceeded(void *data, void *data_end, const struct packet *p)\n{\n",
-                    "if (1)\n\t\treturn 0;",
-                ),
-                insert_at_start(
-                    "lib/rewrite.h",
-                    "ttl_decrement(void *data, void *data_end, const struct packet *p)\n{\n",
-                    "if (1)\n\t\treturn;",
-                ),
-            ],
-        ),
-        (
-            "frame addresses, transmit",
-            vec![insert_at_start(
-                "lib/transmit.h",
-                "struct weir_addr *next_hop, int tagged)\n{\n",
-                sent,
-            )],
-        ),
-    ]
 }
 
 /// Measures `direct` with one flow and prints the cost that each stage adds.

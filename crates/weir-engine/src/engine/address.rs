@@ -79,6 +79,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Deprecates the added IPv6 VIPs that an earlier version left usable as source addresses.
+    pub(super) async fn deprecate_present_vips(&self) {
+        for (name, address) in &self.state.undo.addresses {
+            if let Some(ifindex) = self.network.index_of(name)
+                && self.network.has_preferred(ifindex, *address)
+            {
+                vip::deprecate(self.network.netlink(), ifindex, *address).await;
+            }
+        }
+    }
+
     /// Removes added VIPs that belong on another interface, or that neither the configuration nor a flow needs. Hands
     /// over VIPs that a virtual router manages on the same interface.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {

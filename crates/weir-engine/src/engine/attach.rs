@@ -53,6 +53,11 @@ impl Engine {
             .any(|ifindex| self.network.is_up(*ifindex))
     }
 
+    /// Returns the smallest MTU of the interfaces with the packet path, in bytes; `None` = there is no such interface.
+    pub fn smallest_mtu(&self) -> Option<u32> {
+        self.network.smallest_mtu()
+    }
+
     /// Attaches the programs to the configured interfaces and detaches them from all others.
     pub(super) async fn attach(&mut self) -> Result<()> {
         let wanted = self.network.interfaces(&self.desired)?;

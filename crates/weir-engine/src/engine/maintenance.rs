@@ -106,6 +106,8 @@ impl Engine {
         if self.must_check_hops || !self.pending.is_empty() {
             self.write_pending()?;
         }
+        // A reload or an edit of the table may also have changed the pools.
+        self.file.record_below_quorum(states.below_quorum());
         if self.file.must_be_rewritten() {
             self.file.rewrite(&self.state, &states.saved_servers());
         }

@@ -38,12 +38,14 @@ mod weights;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_dataplane::Dataplane;
 use weir_model::{Indexed, Timeouts};
 use weir_planner::row_set::{Changes, RowSet};
 
+use crate::drain_watch::DrainWatches;
 use crate::network::Network;
 use crate::rate_estimate::RateEstimates;
 use crate::reply_monitor::ReplyMonitor;
@@ -105,6 +107,8 @@ pub struct Engine {
     rate_estimates: RateEstimates,
     /// Detects servers whose replies bypass the director.
     reply_monitor: ReplyMonitor,
+    /// Servers that an operator drains.
+    drain_watches: Mutex<DrainWatches>,
     /// Latency statistics of servers.
     latency: LatencyMonitor,
     /// Synchronization of flows with other directors.

@@ -5,13 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use weir_abi::{KIND_FORWARD, State};
 use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, Silence};
 use weir_model::{Indexed, Service};
 use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
+use weir_sys::SteadyClock;
 
 use super::Engine;
 use crate::error::Result;
@@ -57,8 +58,7 @@ impl Engine {
     }
 
     fn check_replies(&self, reply_monitor: &mut ReplyMonitor, states: &ServerStates) -> Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default();
+        let now = SteadyClock::of_process().now();
         let (mut present, mut suspects) = (HashSet::new(), Vec::new());
         for watched in self.watched_servers(states)? {
             let (key, mut counters) = (watched.key(), watched.counters);

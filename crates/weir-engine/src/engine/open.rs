@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_dataplane::{Dataplane, OpenOptions, OpenOutcome, PinDir, Sizes, pinned_sizes};
@@ -266,12 +267,14 @@ impl<'a> Opening<'a> {
                 last_withdrawal: Instant::now(),
                 rate_estimates: RateEstimates::new(),
                 reply_monitor: ReplyMonitor::default(),
+                drain_watches: Mutex::default(),
                 latency: LatencyMonitor::default(),
                 sync: Synchronizer::default(),
                 drift: Drift::default(),
                 repair_failed: false,
                 resolve_timeout: RESOLVE_TIMEOUT,
             };
+            engine.deprecate_present_vips().await;
             engine.announce_present_vips()?;
             engine.commit().await?;
             Ok(engine)

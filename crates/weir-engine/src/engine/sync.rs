@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, Forward, KIND_FORWARD,
-    KIND_TEMPLATE, NO_PLACE, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC, State,
-    SyncFlow, TEMPLATE_SERVICE, ticks_from, ticks_to_duration,
+    KIND_REVERSE, KIND_TEMPLATE, NO_PLACE, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC,
+    State, SyncFlow, TEMPLATE_SERVICE, ticks_from, ticks_to_duration,
 };
 use weir_dataplane::Flow;
 use weir_flow::{Family, Tuple, steer_hash};
@@ -353,7 +353,8 @@ impl Engine {
             record.service = service.id;
         }
         if flow.cold.peer != NO_PLACE {
-            record.snat = self.snat_of(flow)?;
+            let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
+            record.snat = snat_of(flow, &reverse)?;
         } else if service.is_computed && self.is_computed(flow) {
             return None;
         }
@@ -375,13 +376,16 @@ impl Engine {
         }
     }
 
-    /// Returns the source address and port towards the server; inner `None` = those of the client, outer `None` = the
-    /// flow has just ended.
-    fn snat_of(&self, flow: &Flow) -> Option<Option<(IpAddr, u16)>> {
-        let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
-        let tuple = (reverse.cold.dst, reverse.cold.dport);
-        let translated = tuple != (flow.cold.src, flow.cold.sport);
-        Some(translated.then(|| (tuple.0.to_ip(), tuple.1.get())))
+    /// Returns the record of a template; `flow` is the flow with which it is sent.
+    fn template_record(&self, template: &Flow, flow: Option<&Flow>) -> Option<Record> {
+        let mut record = self.record_of(template)?;
+        let timeouts = &self.sync.settings.timeouts;
+        let seen = template.meta().seen;
+        let end = end_of_live_flows(template, flow, timeouts, tick());
+        let lasts = end.filter(|&end| is_after(end, seen));
+        let lasts = lasts.map_or(0, |end| end.wrapping_sub(seen));
+        record.timeout_ms = Some(ticks_to_ms(template.cold.ifindex.max(lasts)));
+        Some(record)
     }
 
     /// Returns whether a peer with the same servers computes the same server for this flow.
@@ -407,6 +411,44 @@ impl Engine {
         });
         server == Some(&flow.dest())
     }
+}
+
+/// Returns when the last flow of a template expires if no more packets arrive, in ticks; `None` = there are none. Here,
+/// flows extend their template by a minute at a time (bpf/lib/template.h). A peer does not do that, because the
+/// template does not count the flows from this director, and it receives the record of a flow that only transfers data
+/// every third of the timeout. Therefore the peer gets a template that lasts as long as the flows.
+fn end_of_live_flows(
+    template: &Flow,
+    flow: Option<&Flow>,
+    timeouts: &[u32],
+    now: u32,
+) -> Option<u32> {
+    let timeout = |state: usize| timeouts.get(state).copied().unwrap_or(0);
+    match (template.cold.created, flow) {
+        (0, _) => None,
+        (1, Some(flow)) => {
+            let meta = flow.meta();
+            Some(meta.seen.wrapping_add(timeout(meta.state.into())))
+        }
+        // The other flows are not known here.
+        _ => {
+            let longest = timeout(State::Established as usize).max(timeout(State::Udp as usize));
+            Some(now.wrapping_add(longest))
+        }
+    }
+}
+
+/// Returns the source address and port of a flow's packets towards the server; inner `None` = those of the client,
+/// outer `None` = the flow has just ended. `reverse` is the entry in the slot of the flow's reverse entry, which
+/// another flow can have reused since.
+fn snat_of(flow: &Flow, reverse: &Flow) -> Option<Option<(IpAddr, u16)>> {
+    let meta = reverse.meta();
+    if meta.kind != KIND_REVERSE || meta.generation != flow.cold.peer_generation {
+        return None;
+    }
+    let tuple = (reverse.cold.dst, reverse.cold.dport);
+    let translated = tuple != (flow.cold.src, flow.cold.sport);
+    Some(translated.then(|| (tuple.0.to_ip(), tuple.1.get())))
 }
 
 /// Returns whether a flow of this data plane can have these values.
@@ -470,9 +512,12 @@ impl Source for Engine {
                 it.meta().kind == KIND_TEMPLATE
                     && it.meta().generation == flow.cold.template_generation
             });
-            records.extend(current.and_then(|template| self.record_of(&template)));
+            records
+                .extend(current.and_then(|template| self.template_record(&template, Some(&flow))));
         }
-        if let Some(record) = self.record_of(&flow) {
+        if meta.kind == KIND_TEMPLATE {
+            records.extend(self.template_record(&flow, None));
+        } else if let Some(record) = self.record_of(&flow) {
             records.push(record);
         }
         if let Some(sent) = self.sync.sent_ticks.get_mut(entry as usize) {
@@ -498,5 +543,84 @@ impl Source for Engine {
             }
         }
         (end < flows.buckets()).then_some(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_abi::{Entry, FlowCold};
+
+    use super::*;
+
+    const CLIENT: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)), 4_000);
+    const DIRECTOR: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20_000);
+
+    /// Returns an entry whose packets have this source and this destination.
+    fn entry(meta: EntryMeta, from: (IpAddr, u16), to: (IpAddr, u16)) -> Flow {
+        Flow {
+            index: 0,
+            entry: Entry {
+                id: 1,
+                meta: meta.pack(),
+            },
+            cold: FlowCold {
+                src: Addr::from(from.0),
+                sport: Be16::new(from.1),
+                dst: Addr::from(to.0),
+                dport: Be16::new(to.1),
+                peer_generation: 7,
+                ..FlowCold::ZERO
+            },
+        }
+    }
+
+    #[test]
+    fn template_is_sent_with_the_lifetime_of_its_flows() {
+        let mut timeouts = [0; 16];
+        timeouts[State::Established as usize] = 840;
+        timeouts[State::Close as usize] = 10;
+        timeouts[State::Udp as usize] = 280;
+        let at = |state, seen| EntryMeta {
+            state: state as u8,
+            seen,
+            ..EntryMeta::default()
+        };
+        let template = |flows| {
+            let mut template = entry(at(State::Established, 900), CLIENT, CLIENT);
+            template.cold.created = flows;
+            template
+        };
+        let flow = |state| entry(at(state, 950), CLIENT, CLIENT);
+        let end = |flows, flow: Option<&Flow>| {
+            end_of_live_flows(&template(flows), flow, &timeouts, 1_000)
+        };
+        assert_eq!(end(0, None), None);
+        assert_eq!(end(0, Some(&flow(State::Close))), None);
+        assert_eq!(end(1, Some(&flow(State::Established))), Some(950 + 840));
+        assert_eq!(end(1, Some(&flow(State::Close))), Some(960));
+        // One of the other flows can be established.
+        assert_eq!(end(2, Some(&flow(State::Close))), Some(1_840));
+        assert_eq!(end(1, None), Some(1_840));
+    }
+
+    #[test]
+    fn source_is_read_only_from_the_reverse_entry_of_the_flow() {
+        let meta = |kind, generation| EntryMeta {
+            kind,
+            generation,
+            ..EntryMeta::default()
+        };
+        let server = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 5)), 80);
+        let vip = (IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 80);
+        let flow = entry(meta(KIND_FORWARD, 1), CLIENT, vip);
+        let source = |meta, to| snat_of(&flow, &entry(meta, server, to));
+        assert_eq!(source(meta(KIND_REVERSE, 7), CLIENT), Some(None));
+        assert_eq!(
+            source(meta(KIND_REVERSE, 7), DIRECTOR),
+            Some(Some(DIRECTOR))
+        );
+        // Another flow has reused the slot.
+        assert_eq!(source(meta(KIND_REVERSE, 8), DIRECTOR), None);
+        assert_eq!(source(meta(KIND_FORWARD, 7), DIRECTOR), None);
     }
 }

@@ -12,7 +12,8 @@ use crate::journal::Record;
 use weir_dataplane::ProbeTable;
 
 impl Engine {
-    /// Applies the weights of these pools, in all services that use them.
+    /// Applies the weights of these pools, in all services that use them, and records which pools are below their
+    /// quorum.
     ///
     /// # Errors
     /// Fails if a map cannot be written. A full disk is only logged, because it must not keep a failed server in use.
@@ -22,6 +23,7 @@ impl Engine {
             .flat_map(|pool| self.desired.services_of_pool(pool));
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.file.record_below_quorum(states.below_quorum());
         let previous = allocate(&mut self.state, &self.desired, &self.plane, &names, states)?;
         self.persist_changes_if_possible(&previous);
         self.rewrite(&names)

@@ -7,7 +7,6 @@ use weir_model::{Desired, Indexed, Node};
 use weir_netlink::{Change, resolve};
 use weir_wire::MacAddr;
 
-use super::hop::is_veth;
 use super::{DEFAULT_ROUTE_PROBES, Network};
 use crate::error::{Error, Result};
 use crate::vip;
@@ -21,6 +20,12 @@ impl Network {
     /// Returns the prefix length of an address on a device if its former owner has handed it over.
     pub(crate) fn handed_over_prefix(&self, ifindex: u32, address: IpAddr) -> Option<u8> {
         self.handed_over.get(&(ifindex, address)).copied()
+    }
+
+    /// Returns whether a device has this IPv6 VIP, and the kernel can select it as a source.
+    pub(crate) fn has_preferred(&self, ifindex: u32, address: IpAddr) -> bool {
+        let mut known = self.state.addresses.iter();
+        known.any(|it| (it.ifindex, it.ip) == (ifindex, address) && vip::is_preferred(it))
     }
 
     /// Returns whether two addresses are both in the subnet of one of this machine's addresses.
@@ -75,23 +80,16 @@ impl Network {
     /// Returns a device and the devices that it receives packets from: the ports of a bridge or bond, the lower devices
     /// of VLANs and macvlans.
     pub(crate) fn devices_below(&self, ifindex: u32) -> BTreeSet<u32> {
-        let mut found = BTreeSet::from([ifindex]);
-        let mut queue = vec![ifindex];
-        while let Some(index) = queue.pop() {
-            let ports = self.state.links.values();
-            let ports = ports.filter(|link| link.master == Some(index));
-            let device = self.state.links.get(&index);
-            // The peer of a veth is not its lower device.
-            let lower = device
-                .filter(|link| !is_veth(link))
-                .and_then(|link| link.lower);
-            for below in ports.map(|link| link.index).chain(lower) {
-                if self.state.links.contains_key(&below) && found.insert(below) {
-                    queue.push(below);
-                }
-            }
-        }
-        found
+        self.state.devices_below(ifindex)
+    }
+
+    /// Returns the smallest MTU of the devices with the packet path, in bytes; `None` = there is no such device. Dummy
+    /// devices are ignored: they have VIPs and receive no packets.
+    pub(crate) fn smallest_mtu(&self) -> Option<u32> {
+        let attached = self.attached.keys();
+        let links = attached.filter_map(|ifindex| self.state.links.get(ifindex));
+        let links = links.filter(|link| link.kind.as_deref() != Some("dummy"));
+        links.map(|link| link.mtu).min()
     }
 
     /// Returns the interfaces to attach to: the configured interfaces, or the interfaces on the routes to servers, VIPs
@@ -183,5 +181,46 @@ impl Network {
             .hand_over_address(ifindex, address, prefix)
             .await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use weir_dataplane::Mode;
+    use weir_netlink::Link;
+
+    use super::*;
+
+    fn link(index: u32, kind: Option<&str>, mtu: u32) -> Link {
+        Link {
+            index,
+            name: format!("d{index}"),
+            kind: kind.map(str::to_owned),
+            mac: None,
+            mtu,
+            up: true,
+            carrier: true,
+            loopback: false,
+            master: None,
+            lower: None,
+            vlan: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn smallest_mtu_is_that_of_devices_with_the_packet_path() {
+        let mut network = Network::open().expect("open a netlink socket");
+        assert_eq!(network.smallest_mtu(), None);
+        let links = [
+            link(1, None, 1280),
+            link(2, None, 9000),
+            link(3, Some("vlan"), 8000),
+            link(4, Some("dummy"), 1500),
+        ];
+        network.state.links = links.into_iter().map(|link| (link.index, link)).collect();
+        network.attached = BTreeMap::from([2, 3, 4].map(|index| (index, Mode::Native)));
+        assert_eq!(network.smallest_mtu(), Some(8000));
     }
 }

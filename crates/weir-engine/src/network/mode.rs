@@ -4,32 +4,9 @@ use std::collections::BTreeSet;
 
 use weir_dataplane::Mode;
 use weir_model::Attach;
-use weir_netlink::Link;
 use weir_sys::ethtool;
 
 use super::Network;
-
-/// Kinds of devices that receive packets from a network stack on this machine, which leaves checksums to hardware that
-/// does not exist. Bonds, teams and VLANs depend on their lower devices.
-const SOFTWARE_KINDS: [&str; 17] = [
-    "bridge",
-    "dummy",
-    "erspan",
-    "geneve",
-    "gretap",
-    "ifb",
-    "ip6erspan",
-    "ip6gretap",
-    "ipvlan",
-    "ipvtap",
-    "macvlan",
-    "macvtap",
-    "netkit",
-    "openvswitch",
-    "tun",
-    "veth",
-    "vxlan",
-];
 
 /// Drivers whose peer may be a network stack on the same machine. If XDP can be attached, the driver has negotiated
 /// complete checksums.
@@ -49,13 +26,10 @@ pub(crate) enum Plan {
 impl Network {
     /// Returns the hooks to try on a device.
     pub(crate) fn plan_for(&self, ifindex: u32, attach: Attach) -> Plan {
-        match attach {
-            Attach::Tc => Plan::Tc,
-            Attach::Xdp => Plan::Xdp,
-            Attach::Auto if self.partial_checksum_reason(ifindex).is_some() => Plan::Tc,
-            Attach::Auto if self.paravirtual_driver(ifindex).is_some() => Plan::NativeOrTc,
-            Attach::Auto => Plan::Xdp,
-        }
+        let is_software = || self.partial_checksum_reason(ifindex).is_some();
+        plan(attach, is_software, || {
+            self.paravirtual_driver(ifindex).is_some()
+        })
     }
 
     /// Returns why packets from this device may have partial checksums; `None` = they do not.
@@ -64,7 +38,7 @@ impl Network {
         // The device itself comes first.
         let device_and_below = std::iter::once(&ifindex).chain(&below);
         let mut links = device_and_below.filter_map(|index| self.state.links.get(index));
-        let found = links.find(|link| is_software(link))?;
+        let found = links.find(|link| link.is_software())?;
         let kind = found.kind.as_deref().unwrap_or("loopback");
         let suffix = if found.index == ifindex {
             String::new()
@@ -84,9 +58,7 @@ impl Network {
                 .run_in_namespace(|| ethtool::driver(name))
                 .ok()?
                 .ok()?;
-            PARAVIRTUAL_DRIVERS
-                .contains(&driver.as_str())
-                .then_some(driver)
+            is_paravirtual(&driver).then_some(driver)
         })
     }
 
@@ -141,14 +113,125 @@ impl Network {
     }
 }
 
+/// Returns the hooks to try on a device that has a network stack of this machine at its other end (`is_software`), or a
+/// driver in `PARAVIRTUAL_DRIVERS`.
+fn plan(
+    attach: Attach,
+    is_software: impl FnOnce() -> bool,
+    is_paravirtual: impl FnOnce() -> bool,
+) -> Plan {
+    match attach {
+        Attach::Tc => Plan::Tc,
+        Attach::Xdp => Plan::Xdp,
+        Attach::Auto if is_software() => Plan::Tc,
+        Attach::Auto if is_paravirtual() => Plan::NativeOrTc,
+        Attach::Auto => Plan::Xdp,
+    }
+}
+
+fn is_paravirtual(driver: &str) -> bool {
+    PARAVIRTUAL_DRIVERS.contains(&driver)
+}
+
 fn partial_checksum_text(device: &str) -> String {
     format!("{device}: packets may carry partial checksums")
 }
 
-fn is_software(link: &Link) -> bool {
-    link.loopback
-        || link
-            .kind
-            .as_deref()
-            .is_some_and(|kind| SOFTWARE_KINDS.contains(&kind))
+#[cfg(test)]
+mod tests {
+    use weir_netlink::Link;
+
+    use super::*;
+
+    fn link(index: u32, kind: Option<&str>) -> Link {
+        Link {
+            index,
+            name: format!("dev{index}"),
+            kind: kind.map(str::to_owned),
+            mac: None,
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            master: None,
+            lower: None,
+            vlan: None,
+        }
+    }
+
+    fn above(lower: u32, link: Link) -> Link {
+        Link {
+            lower: Some(lower),
+            ..link
+        }
+    }
+
+    fn port_of(master: u32, link: Link) -> Link {
+        Link {
+            master: Some(master),
+            ..link
+        }
+    }
+
+    fn loopback(link: Link) -> Link {
+        Link {
+            loopback: true,
+            ..link
+        }
+    }
+
+    /// For each device: its driver, and the hooks with `auto`.
+    #[tokio::test]
+    async fn attach_mode_follows_device_and_driver() {
+        let cases = [
+            (loopback(link(1, None)), None, Plan::Tc),
+            (link(2, Some("veth")), Some("veth"), Plan::Tc),
+            (link(3, Some("bridge")), Some("bridge"), Plan::Tc),
+            (link(4, Some("tun")), Some("tun"), Plan::Tc),
+            (link(5, Some("dummy")), Some("dummy"), Plan::Tc),
+            (
+                above(2, link(6, Some("vlan"))),
+                Some("802.1Q VLAN Support"),
+                Plan::Tc,
+            ),
+            (
+                above(10, link(7, Some("macvlan"))),
+                Some("macvlan"),
+                Plan::Tc,
+            ),
+            (link(8, Some("bond")), Some("bonding"), Plan::Tc),
+            (port_of(8, link(9, Some("veth"))), Some("veth"), Plan::Tc),
+            (link(10, None), Some("ixgbe"), Plan::Xdp),
+            (link(11, None), None, Plan::Xdp),
+            (
+                above(10, link(12, Some("vlan"))),
+                Some("802.1Q VLAN Support"),
+                Plan::Xdp,
+            ),
+            (link(13, Some("bond")), Some("bonding"), Plan::Xdp),
+            (port_of(13, link(14, None)), Some("mlx5_core"), Plan::Xdp),
+            (link(15, None), Some("virtio_net"), Plan::NativeOrTc),
+            (link(16, None), Some("vmxnet3"), Plan::NativeOrTc),
+            (link(17, None), Some("hv_netvsc"), Plan::NativeOrTc),
+            (link(18, None), Some("vif"), Plan::NativeOrTc),
+        ];
+        let mut network = Network::open().expect("open a netlink socket");
+        let links = cases.iter().map(|(link, ..)| (link.index, link.clone()));
+        network.state.links = links.collect();
+        for (link, driver, expected) in cases {
+            let reason = network.partial_checksum_reason(link.index);
+            for (attach, expected) in [
+                (Attach::Auto, expected),
+                (Attach::Xdp, Plan::Xdp),
+                (Attach::Tc, Plan::Tc),
+            ] {
+                let found = plan(
+                    attach,
+                    || reason.is_some(),
+                    || driver.is_some_and(is_paravirtual),
+                );
+                assert_eq!(found, expected, "{attach:?} {driver:?} {link:?}");
+            }
+        }
+    }
 }

@@ -3,7 +3,8 @@
 mod previous;
 
 use serde_json::Value;
-use weir_state::{Override, ServerStates};
+use weir_model::{Pool, Server};
+use weir_state::{Override, PoolState, ServerStates};
 
 use super::*;
 
@@ -61,6 +62,42 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
     ];
     assert_eq!(overrides, expected);
     assert_eq!(servers.health_states.servers["web"].len(), 3);
+}
+
+/// In the band of the hysteresis, the usable weight alone does not determine the pool's state.
+#[test]
+fn pool_stays_below_its_quorum_after_a_crash() {
+    let mut pool = Pool::new("web");
+    pool.servers = vec![Server::new("10.9.0.5", [10, 9, 0, 5].into(), None)];
+    (pool.health.quorum, pool.health.quorum_hysteresis) = (10, 5);
+    let mut restored_state = |weights: &[u32]| {
+        let directory = fixtures("state-quorum");
+        let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
+        let mut file = StateFile::new(&directory);
+        file.write(&saved.engine, &SavedServers::default()).unwrap();
+        let mut states = ServerStates::default();
+        for weight in weights {
+            pool.servers[0].weight = *weight;
+            states.update_pool(&pool);
+            file.record_below_quorum(states.below_quorum());
+        }
+        let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
+        let (text, journal) = (
+            fs::read(directory.join(STATE_FILE)).unwrap(),
+            fs::read(directory.join(JOURNAL_FILE)).unwrap(),
+        );
+        fs::remove_dir_all(&directory).unwrap();
+        let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
+        let lines = previous::journal(&journal, frozen.number).len();
+        let mut next = ServerStates::default();
+        next.adopt(saved.servers, true);
+        next.update_pool(&pool);
+        (next.exceptional_state("web"), lines)
+    };
+    assert_eq!(restored_state(&[10]), (None, 0));
+    let below = Some(PoolState::BelowQuorum);
+    assert_eq!(restored_state(&[10, 4, 10]), (below, 1));
+    assert_eq!(restored_state(&[4, 15, 10]), (None, 2));
 }
 
 #[test]

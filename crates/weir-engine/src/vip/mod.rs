@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_model::Desired;
-use weir_netlink::{Change, Link, Netlink, TcpState, tcp_sockets};
+use weir_netlink::{Address, Change, Link, Netlink, TcpState, tcp_sockets};
 use weir_sys::{Capabilities, Capability};
 use weir_wire::MacAddr;
 
@@ -34,9 +34,9 @@ pub struct Vips {
     /// Added addresses, with their interfaces.
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
-    /// Whether addresses that are already present have been announced. Neighbours may have learned a different MAC
-    /// address while no daemon was running.
-    has_announced_present: bool,
+    /// Whether addresses that are already present have been announced and deprecated. Neighbours may have learned a
+    /// different MAC address while no daemon was running.
+    has_adopted_present: bool,
     /// Time of the last search for unneeded addresses.
     last_withdrawal: Instant,
     /// Whether links or addresses have changed.
@@ -50,7 +50,7 @@ impl Vips {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
-            has_announced_present: false,
+            has_adopted_present: false,
             last_withdrawal: Instant::now(),
             is_stale: false,
         }
@@ -136,9 +136,15 @@ impl Vips {
             .proxy_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
             .collect();
-        if !std::mem::replace(&mut self.has_announced_present, true) && can_announce()? {
-            for address in on_link().filter(|it| wanted.contains(&it.ip)) {
-                self.announcements.add(link.index, address.ip);
+        if !std::mem::replace(&mut self.has_adopted_present, true) {
+            let is_added = |it: &&Address| self.added.contains(&(name.clone(), it.ip));
+            for address in on_link().filter(is_added).filter(|it| is_preferred(it)) {
+                deprecate(netlink, link.index, address.ip).await;
+            }
+            if can_announce()? {
+                for address in on_link().filter(|it| wanted.contains(&it.ip)) {
+                    self.announcements.add(link.index, address.ip);
+                }
             }
         }
         let missing: Vec<IpAddr> = wanted.difference(&present).copied().collect();
@@ -224,6 +230,26 @@ impl Vips {
 pub(crate) fn can_announce() -> Result<bool, weir_sys::Error> {
     let effective = Capabilities::effective()?;
     Ok(effective.missing(&[Capability::NetRaw]).is_empty())
+}
+
+/// Returns whether the kernel can select an added IPv6 VIP as the source of this machine's own packets, as with VIPs
+/// that earlier versions added. An address that was handed over is deprecated when it is taken over.
+pub(crate) fn is_preferred(address: &Address) -> bool {
+    let is_single = address.ip.is_ipv6() && address.prefix == 128;
+    is_single && !address.destination_only && !address.handed_over
+}
+
+/// Deprecates an added IPv6 VIP, so that the kernel no longer selects it as a source. Logs errors: the VIP is usable
+/// either way.
+pub(crate) async fn deprecate(netlink: &Netlink, ifindex: u32, address: IpAddr) {
+    // This sets the lifetimes that a new VIP gets.
+    match netlink
+        .take_over_address(ifindex, address, prefix(address))
+        .await
+    {
+        Ok(()) => tracing::info!(%address, "deprecated a VIP, so that it is not a source address"),
+        Err(error) => tracing::warn!(%address, %error, "failed to deprecate a VIP"),
+    }
 }
 
 /// Returns whether an added address is needed on its interface.

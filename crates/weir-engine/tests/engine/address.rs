@@ -2,12 +2,33 @@
 
 use crate::director::Director;
 use weir_engine::clean;
-use weir_model::{Forward, Listener, Pool, Ports, Protocol, SchedulerKind, Server, Service};
+use weir_model::{
+    Desired, Forward, Listener, Pool, Ports, Protocol, SchedulerKind, Server, Service,
+};
 
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired};
 
 const VIP6: &str = "2001:db8::10";
+
+/// Returns a configuration with a VIP of each family on `d0`.
+fn with_ipv6_service() -> Desired {
+    let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+    wanted.node.vip_interface = Some("d0".to_owned());
+    let mut pool = Pool::new("web6");
+    let server = "fd00::11";
+    pool.servers
+        .push(Server::new(server, server.parse().unwrap(), None));
+    wanted.pools.push(pool);
+    let mut service = Service::new("web6", Forward::Direct, "web6");
+    service.listen.push(Listener {
+        protocol: Protocol::Tcp,
+        address: VIP6.parse().unwrap(),
+        ports: Ports::One(PORT),
+    });
+    wanted.services.push(service);
+    wanted
+}
 
 #[test]
 fn added_vips_are_announced() {
@@ -21,21 +42,7 @@ fn added_vips_are_announced() {
         ));
     }
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        wanted.node.vip_interface = Some("d0".to_owned());
-        let mut pool = Pool::new("web6");
-        let server = "fd00::11";
-        pool.servers
-            .push(Server::new(server, server.parse().unwrap(), None));
-        wanted.pools.push(pool);
-        let mut service = Service::new("web6", Forward::Direct, "web6");
-        service.listen.push(Listener {
-            protocol: Protocol::Tcp,
-            address: VIP6.parse().unwrap(),
-            ports: Ports::One(PORT),
-        });
-        wanted.services.push(service);
-        let _engine = Director::open(paths, &wanted).await.unwrap();
+        let _engine = Director::open(paths, &with_ipv6_service()).await.unwrap();
         topology.wait_until_client_resolves(VIP);
         topology.wait_until_client_resolves(VIP6);
     });
@@ -88,5 +95,32 @@ fn present_vip_is_kept() {
         drop(engine);
         assert_eq!(clean(paths).await.unwrap().addresses, []);
         assert!(topology.director_ip("-o -4 addr").contains(VIP));
+    });
+}
+
+#[test]
+fn added_ipv6_vip_of_an_earlier_version_is_deprecated() {
+    if !is_root() {
+        return;
+    }
+    let topology = Topology::new("deprecate");
+    let other = "2001:db8::99";
+    topology.director_ip(&format!("addr add {other}/128 dev d0 nodad"));
+    topology.run(async |paths| {
+        let is_deprecated = |address: &str| {
+            let addresses = topology.director_ip("-o -6 addr");
+            let mut lines = addresses.lines();
+            let line = lines.find(|line| line.contains(&format!(" {address}/128 ")));
+            line.expect("an address").contains(" deprecated ")
+        };
+        let wanted = with_ipv6_service();
+        drop(Director::open(paths, &wanted).await.unwrap());
+        topology.director_ip(&format!(
+            "addr change {VIP6}/128 dev d0 preferred_lft forever"
+        ));
+        assert!(!is_deprecated(VIP6));
+        let _engine = Director::open(paths, &wanted).await.unwrap();
+        assert!(is_deprecated(VIP6));
+        assert!(!is_deprecated(other), "Weir did not add this address");
     });
 }

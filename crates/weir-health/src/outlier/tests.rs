@@ -1,21 +1,30 @@
 use super::*;
 
+/// Returns a limit in a group in which no server is ejected according to other counters.
+fn limit(servers: usize) -> EjectionLimit<'static> {
+    static NONE: BTreeSet<&str> = BTreeSet::new();
+    EjectionLimit {
+        servers,
+        ejected_by_others: &NONE,
+    }
+}
+
 /// A simulated pool whose servers receive SYNs every second.
 struct Pool {
     outliers: Outliers,
     samples: Vec<(String, Sample)>,
     now: Duration,
-    max_ejected_percent: u32,
+    max_ejected: usize,
 }
 
 impl Pool {
-    fn new(servers: usize, max_ejected_percent: u32) -> Self {
+    fn new(servers: usize, max_ejected: usize) -> Self {
         let name = |n| (format!("10.0.0.{n}"), Sample::default());
         Self {
             outliers: Outliers::default(),
             samples: (0..servers).map(name).collect(),
             now: Duration::from_secs(1),
-            max_ejected_percent,
+            max_ejected,
         }
     }
 
@@ -34,7 +43,7 @@ impl Pool {
             .collect();
         let changes = self
             .outliers
-            .observe("web", self.max_ejected_percent, &samples, self.now);
+            .observe("web", limit(self.max_ejected), &samples, self.now);
         let index_of = |change: &EjectionChange| {
             let mut names = self.samples.iter();
             names.position(|(name, _)| *name == change.server).unwrap()
@@ -62,7 +71,7 @@ impl Pool {
 
 #[test]
 fn dead_server_is_ejected_and_returns_on_trial() {
-    let mut pool = Pool::new(3, 50);
+    let mut pool = Pool::new(3, 1);
     assert_eq!(pool.advance_one_second(2, &[]), []);
     assert!(pool.seconds_until((1, true), &[1]) <= 4);
     assert_eq!(pool.seconds_until((1, false), &[1]), 10);
@@ -84,7 +93,7 @@ fn failed_check_withdraws_ejection() {
     let mut outliers = Outliers::default();
     let sample = |syns, answered| Sample { syns, answered };
     let mut changes = |second, samples: &[(&str, Sample)]| {
-        outliers.observe("web", 50, samples, Duration::from_secs(second))
+        outliers.observe("web", limit(1), samples, Duration::from_secs(second))
     };
     changes(1, &[("a", sample(0, 0)), ("b", sample(0, 0))]);
     changes(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
@@ -104,8 +113,8 @@ fn failed_check_withdraws_ejection() {
 }
 
 #[test]
-fn ejections_do_not_exceed_max_ejected_percent() {
-    let mut pool = Pool::new(4, 50);
+fn ejections_do_not_exceed_the_limit() {
+    let mut pool = Pool::new(4, 2);
     pool.advance_one_second(2, &[]);
     let mut ejected_count = 0;
     for _ in 0..9 {
@@ -113,19 +122,49 @@ fn ejections_do_not_exceed_max_ejected_percent() {
         ejected_count += changes.iter().filter(|(_, ejected)| *ejected).count();
     }
     assert_eq!(ejected_count, 2);
-    for max_ejected_percent in [0, 24] {
-        let mut pool = Pool::new(4, max_ejected_percent);
-        pool.advance_one_second(2, &[]);
-        for _ in 0..20 {
-            let changes = pool.advance_one_second(2, &[0]);
-            assert_eq!(changes, [], "{max_ejected_percent} %");
-        }
+    let mut pool = Pool::new(4, 0);
+    pool.advance_one_second(2, &[]);
+    for _ in 0..20 {
+        assert_eq!(pool.advance_one_second(2, &[0]), []);
     }
 }
 
 #[test]
+fn limit_includes_servers_ejected_by_other_counters() {
+    // Returns the servers that are ejected if these servers are already ejected by other counters.
+    let ejected = |others: &[&'static str]| -> Vec<String> {
+        let mut outliers = Outliers::default();
+        let others: BTreeSet<&str> = others.iter().copied().collect();
+        let limit = EjectionLimit {
+            servers: 2,
+            ejected_by_others: &others,
+        };
+        let mut ejected = Vec::new();
+        for second in 0..6 {
+            let sample = |answered| Sample {
+                syns: 5 * second,
+                answered,
+            };
+            let samples = [
+                ("a", sample(0)),
+                ("b", sample(0)),
+                ("c", sample(0)),
+                ("d", sample(5 * second)),
+            ];
+            let changes = outliers.observe("web", limit, &samples, Duration::from_secs(second));
+            ejected.extend(changes.into_iter().map(|change| change.server));
+        }
+        ejected
+    };
+    assert_eq!(ejected(&[]), ["a", "b"]);
+    assert_eq!(ejected(&["c"]), ["a", "c"], "a server counts once");
+    assert_eq!(ejected(&["d"]), ["a"]);
+    assert_eq!(ejected(&["c", "d"]), ["c"]);
+}
+
+#[test]
 fn syn_flood_ejects_no_server() {
-    let mut pool = Pool::new(4, 50);
+    let mut pool = Pool::new(4, 2);
     pool.advance_one_second(2, &[]);
     for _ in 0..3 {
         pool.advance_one_second(0, &[]);
@@ -137,7 +176,7 @@ fn syn_flood_ejects_no_server() {
 
 #[test]
 fn rarely_used_server_is_ejected_after_three_syns() {
-    let mut pool = Pool::new(2, 50);
+    let mut pool = Pool::new(2, 1);
     pool.advance_one_second(1, &[]);
     assert_eq!(pool.advance_one_second(1, &[0]), []);
     assert_eq!(pool.advance_one_second(1, &[0]), []);
@@ -222,7 +261,9 @@ impl Clients {
             let names = ["a", "b", "c"];
             let samples: Vec<(&str, Sample)> = names.into_iter().zip(self.samples).collect();
             let observed_at = Duration::from_millis(now_ms);
-            let changes = self.outliers.observe("web", 50, &samples, observed_at);
+            let changes = self
+                .outliers
+                .observe("web", limit(1), &samples, observed_at);
             let change = changes.first()?;
             assert!(
                 now_ms >= died_ms && change.server == "b",
@@ -279,7 +320,7 @@ fn reset_and_retain_discard_only_selected_history() {
                 discard(&mut outliers);
             }
             if second < 4 {
-                count = outliers.observe("web", 50, &samples, now).len();
+                count = outliers.observe("web", limit(1), &samples, now).len();
             }
         }
         count
@@ -299,7 +340,7 @@ fn decreased_counters_are_not_unanswered_requests() {
     let mut observe = |second: u64, samples: [(u64, u64); 2]| {
         let [a, b] = samples.map(|(syns, answered)| Sample { syns, answered });
         let now = Duration::from_secs(second);
-        outliers.observe("web", 50, &[("a", a), ("b", b)], now)
+        outliers.observe("web", limit(1), &[("a", a), ("b", b)], now)
     };
     observe(1, [(0, 0), (0, 0)]);
     observe(2, [(900, 900), (900, 900)]);

@@ -40,6 +40,20 @@ pub(super) fn parse_weight(node: &Node, index: usize, notes: &mut Notes) -> Loca
     Some((value, node.position))
 }
 
+/// Returns the entry for the weight of a file, by which keepalived multiplies the file's number: `penalty`, `bonus`, or
+/// `fault` for weight 0. keepalived's default is 1.
+pub(super) fn file_weight_entry(weight: Located<i64>) -> Entry {
+    match weight {
+        Some((0, position)) => Entry::new("fault", true, position),
+        Some(_) => weight_entry(weight).unwrap_or_else(default_file_weight),
+        None => default_file_weight(),
+    }
+}
+
+fn default_file_weight() -> Entry {
+    Entry::implied("bonus", 1_u64)
+}
+
 /// Returns `penalty` or `bonus`, or `None` for weight 0: a failure then puts the instance into the fault state.
 pub(super) fn weight_entry(weight: Located<i64>) -> Option<Entry> {
     let (weight, position) = weight.filter(|(weight, _)| *weight != 0)?;

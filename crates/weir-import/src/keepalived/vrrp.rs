@@ -640,7 +640,10 @@ fn track_objects(track: &mut Vec<Item>, globals: &Globals, node: &Node, notes: &
             }
         };
         let mut entries = object.entries.clone();
-        entries.extend(weight_entry(weight));
+        match entries.iter().any(|entry| entry.key == "file") {
+            true => entries.push(track::file_weight_entry(weight)),
+            false => entries.extend(weight_entry(weight)),
+        }
         track.push(Item::new(entries, Some(object.position)));
     }
 }

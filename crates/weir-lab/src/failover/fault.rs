@@ -23,14 +23,16 @@ pub(crate) enum Fault {
     KillDaemon,
     /// `kill -9` of Weir's helper.
     KillHelper,
+    /// `kill -9` of all processes of the director. Its kernel keeps the addresses and forwards packets.
+    KillAll,
     /// The program that runs VRRP reloads its configuration.
     Reload,
-    /// `weir upgrade`.
+    /// `weir upgrade` to a copy of the program.
     Upgrade,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Stop,
         Self::Cut,
         Self::OneWay,
@@ -40,6 +42,7 @@ impl Fault {
         Self::KillKeeper,
         Self::KillDaemon,
         Self::KillHelper,
+        Self::KillAll,
         Self::Reload,
         Self::Upgrade,
     ];
@@ -55,6 +58,7 @@ impl Fault {
             Self::KillKeeper => "kill-keeper",
             Self::KillDaemon => "kill-daemon",
             Self::KillHelper => "kill-helper",
+            Self::KillAll => "kill-all",
             Self::Reload => "reload",
             Self::Upgrade => "upgrade",
         }
@@ -71,7 +75,7 @@ impl Fault {
             | Self::KillDaemon
             | Self::KillHelper
             | Self::Reload => true,
-            Self::Stop | Self::KillVrrp | Self::KillKeeper | Self::Upgrade => false,
+            Self::Stop | Self::KillVrrp | Self::KillKeeper | Self::KillAll | Self::Upgrade => false,
         }
     }
 

@@ -193,6 +193,7 @@ impl Rig {
             | Fault::KillKeeper
             | Fault::KillDaemon
             | Fault::KillHelper
+            | Fault::KillAll
             | Fault::Reload
             | Fault::Upgrade => {}
         }
@@ -300,34 +301,41 @@ impl Director {
         }
     }
 
-    /// Returns the child of Weir's keeper that has this argument in its command line and is not a standby.
+    /// Returns the child of Weir's keeper that has this argument in its command line and is not a standby. The helpers
+    /// of the daemon and of its engine have further arguments.
     fn child_with_argument(&self, argument: &str) -> Option<Pid> {
-        let parent = u32::try_from(self.keeper()?.as_raw_nonzero().get()).ok()?;
-        process::children(parent).into_iter().find(|child| {
+        children(self.keeper()?).into_iter().find(|child| {
             let directory = PathBuf::from(format!("/proc/{}", child.as_raw_nonzero()));
             let name = std::fs::read_to_string(directory.join("comm")).unwrap_or_default();
             let line = std::fs::read(directory.join("cmdline")).unwrap_or_default();
-            let mut words = line.split(|byte| *byte == 0);
-            name.trim_end() != "weir-standby" && words.any(|it| it == argument.as_bytes())
+            let has = |word: &str| {
+                line.split(|byte| *byte == 0)
+                    .any(|it| it == word.as_bytes())
+            };
+            let is_other_helper = ["--daemon", "--engine", "--service"].into_iter().any(has);
+            name.trim_end() != "weir-standby" && has(argument) && !is_other_helper
         })
     }
 
     fn vrrp_process(&self) -> Option<Pid> {
         match self.vrrp {
             Vrrp::Weir => self.child_with_argument("vrrp-agent"),
-            Vrrp::Keepalived => {
-                let parent = self.parent()?.as_raw_nonzero().get();
-                let children = process::children(u32::try_from(parent).ok()?);
-                children.into_iter().next()
-            }
+            Vrrp::Keepalived => children(self.parent()?).into_iter().next(),
         }
     }
 
-    /// Returns all processes of the director.
+    /// Returns all processes of the director, parents first, so that a parent that is killed cannot replace a child.
     fn processes(&self) -> Vec<Option<Pid>> {
-        let mut all = vec![self.keeper(), self.parent(), self.vrrp_process()];
-        all.extend(["run", "helper"].map(|argument| self.child_with_argument(argument)));
-        all
+        let parents = [self.keeper(), self.parent()].into_iter().flatten();
+        let mut all: Vec<Pid> = parents.collect();
+        let mut index = 0;
+        while let Some(&parent) = all.get(index) {
+            let new = children(parent).into_iter();
+            let new: Vec<Pid> = new.filter(|child| !all.contains(child)).collect();
+            all.extend(new);
+            index += 1;
+        }
+        all.into_iter().map(Some).collect()
     }
 
     /// Returns whether the process that runs VRRP has read its configuration.
@@ -360,8 +368,15 @@ impl Director {
             Fault::KillDaemon => signal([self.child_with_argument("run")], Signal::KILL),
             Fault::KillHelper => signal([self.child_with_argument("helper")], Signal::KILL),
             Fault::Reload if self.vrrp == Vrrp::Keepalived => signal([self.parent()], Signal::HUP),
+            Fault::KillAll => signal(self.processes(), Signal::KILL),
             Fault::Reload => self.run("reload", &["reload"]).map(drop),
-            Fault::Upgrade => self.run("upgrade", &["upgrade"]).map(drop),
+            Fault::Upgrade => {
+                // An upgrade to the same file does not replace the VRRP processes.
+                let program = self.directory.join("weir");
+                std::fs::copy(&self.weir, &program).map_err(LabError::file(&program))?;
+                let program = program.to_string_lossy();
+                self.run("upgrade", &["upgrade", &program]).map(drop)
+            }
         }
     }
 }
@@ -372,6 +387,10 @@ const ADVERTISEMENTS: &str = "ip protocol 112 drop";
 
 fn pid(daemon: &Daemon) -> Option<Pid> {
     Pid::from_raw(i32::try_from(daemon.pid()).ok()?)
+}
+
+fn children(parent: Pid) -> Vec<Pid> {
+    u32::try_from(parent.as_raw_nonzero().get()).map_or_else(|_| Vec::new(), process::children)
 }
 
 /// Sends a signal to all of the processes that exist. Fails if none exists.

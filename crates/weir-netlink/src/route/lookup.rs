@@ -66,6 +66,20 @@ impl Netlink {
         Ok(lookup)
     }
 
+    /// Returns the route in a routing table that packets from this machine to `destination` match, with its prefix and
+    /// all next hops. `None` = no route matches, or the packets are dropped or rejected.
+    ///
+    /// # Errors
+    /// Fails if the kernel reports a different error.
+    pub async fn matching_route(&self, destination: IpAddr) -> Result<Option<Route>> {
+        let request = format!("look up the route to {destination}");
+        let message = lookup_message(destination, None, 0, RouteFlags::FibMatch);
+        match self.look_up(&request, message).await {
+            Err(error) if RouteKind::from_error(&error).is_some() => Ok(None),
+            found => found,
+        }
+    }
+
     /// Looks up many destinations like [`Netlink::route_get`] without source and mark, and returns the results in the
     /// same order. Looks up only one of several destinations with the same routes and rules.
     ///

@@ -14,8 +14,8 @@ use weir_sys::privileged;
 const CERTIFICATE_FILES: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"];
 
 /// Returns a fingerprint that changes when a certificate, key, CA, CRL or OCSP response that `desired` names is
-/// replaced, added or removed. It is a hash of paths, devices, inodes, sizes and modification times. Compare
-/// fingerprints only within one process.
+/// replaced, added or removed, or when its owner or mode changes. It is a hash of paths, devices, inodes, sizes,
+/// modification times, owners and modes. Compare fingerprints only within one process.
 pub fn certificate_fingerprint(desired: &Desired) -> u64 {
     let (mut certificates, mut others) = (BTreeSet::new(), BTreeSet::new());
     let admin = desired.node.admin.iter().flat_map(|admin| &admin.tls);
@@ -33,6 +33,8 @@ pub fn certificate_fingerprint(desired: &Desired) -> u64 {
         others.extend(tls.ca.as_deref());
         others.extend(tls.certificate.as_deref());
     }
+    let checks = desired.check_authorities.iter();
+    others.extend(checks.filter_map(|authority| authority.ca.as_deref()));
     let mut hasher = DefaultHasher::new();
     for path in others {
         hash_file(Path::new(path), &mut hasher);
@@ -74,6 +76,7 @@ fn hash_file(path: &Path, hasher: &mut DefaultHasher) {
         metadata.size(),
         metadata.mtime(),
         metadata.mtime_nsec(),
+        (metadata.uid(), metadata.gid(), metadata.mode()),
     );
     identity.hash(hasher);
 }

@@ -1,6 +1,7 @@
 //! Finds problems with the certificates that a configuration names: unusable, expired, expiring soon, or for other
 //! names.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,6 +13,7 @@ use super::TlsConnector;
 use super::certificate::{self, Certificate, CertificateError};
 use super::expiry::{DAY_S, EXPIRY_WARNING_DAYS};
 use super::server::client_verifier;
+use super::verifier::server_verifier;
 
 /// A problem with a file that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +68,24 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
             problems.push(unusable_file(&owner, &error, tls.source));
         }
     }
+    problems.extend(inspect_checks(desired));
     problems
+}
+
+/// Returns the problems with the CA files of health checks. A check whose CA file cannot be used cannot run, and would
+/// never report a failed server.
+pub fn inspect_checks(desired: &Desired) -> Vec<Problem> {
+    let mut errors: BTreeMap<Option<&str>, Option<CertificateError>> = BTreeMap::new();
+    let authorities = desired.check_authorities.iter();
+    let problems = authorities.filter_map(|authority| {
+        let ca = authority.ca.as_deref();
+        let error = errors
+            .entry(ca)
+            .or_insert_with(|| server_verifier(ca).err());
+        let error = error.as_ref()?;
+        Some(unusable_file("health check", error, authority.source))
+    });
+    problems.collect()
 }
 
 fn unusable_file(owner: &str, error: &CertificateError, source: Source) -> Problem {

@@ -99,12 +99,36 @@ fn dropped_port_of_a_socket_on_the_vip_or_in_its_range_is_reported() {
     let expected = "the chain `inet fw input` of nftables drops client packets for 10.0.0.10:443 direct because of \
                     its rule `tcp dport 443 drop`";
     assert_eq!(observations(VIP, &rules, &listeners), [expected]);
-    let listeners = ["0.0.0.0:80", "0.0.0.0:443", "0.0.0.0:8000"];
+    let listeners = ["0.0.0.0:440", "0.0.0.0:443", "0.0.0.0:8000"];
     assert_eq!(
-        observations("10.0.0.10:80-443", &rules, &listeners),
+        observations("10.0.0.10:440-443", &rules, &listeners),
         [expected]
     );
-    assert!(observations("10.0.0.10:444-8000", &rules, &listeners).is_empty());
+    assert!(observations("10.0.0.10:444-450", &rules, &listeners).is_empty());
+}
+
+/// Clients need not use each port of a large range for which a program listens on all addresses.
+#[test]
+fn ports_of_a_large_range_are_reported_like_those_of_a_vip_without_ports() {
+    let ssh = ruleset("input", "accept", &[(22, "drop")]);
+    let listeners = ["0.0.0.0:22", "0.0.0.0:80", "0.0.0.0:9100"];
+    for vip in ["10.0.0.10:1-65535", "10.0.0.10:20-84", VIP] {
+        assert!(observations(vip, &ssh, &listeners).is_empty(), "{vip}");
+    }
+    assert_eq!(observations("10.0.0.10:20-83", &ssh, &listeners).len(), 1);
+    assert_eq!(
+        observations("10.0.0.10:1-65535", &ssh, &["10.0.0.10:22"]).len(),
+        1
+    );
+    let closed = ruleset("input", "drop", &[(22, "accept")]);
+    let found = found("10.0.0.10:1-65535", &closed, &listeners);
+    let [(_, fix)] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert!(
+        fix.starts_with("omit the ports that clients must not reach: "),
+        "{fix}"
+    );
 }
 
 #[test]

@@ -491,6 +491,57 @@ fn ejection_of_a_server_that_goes_down_ends_without_a_trial() {
     assert_eq!(states.ejected(), BTreeSet::new());
 }
 
+/// Unanswered SYNs eject the first server. `max_ejected` then does not allow slow responses to eject the second one.
+#[test]
+fn max_ejected_limits_the_ejections_of_all_sources_together() {
+    let ejected_servers = |max_ejected, third: State, services: [&str; 2]| {
+        let mut pool = pool();
+        pool.servers
+            .extend([server("10.0.0.3", 1), server("10.0.0.4", 1)]);
+        pool.health.max_ejected = max_ejected;
+        let mut states = ServerStates::default();
+        states.handle_health(vec![event("10.0.0.3", server_health(third))]);
+        let failures = [
+            (Source::Handshakes, services[0], FIRST),
+            (Source::Latencies, services[1], SECOND),
+        ];
+        for second in 0..5 {
+            for (source, service, failing) in failures {
+                let sample = |server: &Server| {
+                    let answered = if server.name == failing {
+                        0
+                    } else {
+                        3 * second
+                    };
+                    let syns = 3 * second;
+                    (server.name.clone(), Sample { syns, answered })
+                };
+                let watched = [PoolSamples {
+                    pool: &pool,
+                    service: Some(service),
+                    samples: pool.servers.iter().map(sample).collect(),
+                }];
+                let keep_reason = |_: &str, _: &str, _: &mut Ejection| {};
+                states.handle_samples(source, &watched, &keep_reason, Duration::from_secs(second));
+            }
+        }
+        let ejected = states.ejected().into_iter();
+        ejected.map(|it| it.server).collect::<Vec<_>>()
+    };
+    let one_service = ["web", "web"];
+    assert_eq!(ejected_servers(25, State::Up, one_service), [FIRST]);
+    assert_eq!(ejected_servers(50, State::Up, one_service), [FIRST, SECOND]);
+    // Half of the three servers that are not down.
+    assert_eq!(ejected_servers(50, State::Down, one_service), [FIRST]);
+    // Each service has its own ejections.
+    let two_services = ["web", "dns"];
+    let ejected = ejected_servers(25, State::Up, two_services);
+    assert_eq!(
+        BTreeSet::from_iter(ejected),
+        BTreeSet::from([FIRST.to_owned(), SECOND.to_owned()])
+    );
+}
+
 /// A service moves to another pool and back.
 #[test]
 fn ejection_ends_when_the_service_changes_its_pool() {

@@ -4,6 +4,7 @@
 //! or if an address is missing later, for example because another program removed it or its interface was replaced.
 //! They are announced after they were added, and when the link of an interface comes up or its MAC address changes.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use weir_helper::{Reply, Request};
@@ -48,7 +49,8 @@ impl ActiveAddresses {
     /// MAC address.
     fn set_missing(&mut self, missing: Vec<IpAddr>) -> Vec<IpAddr> {
         let mut restored = std::mem::replace(&mut self.missing, missing);
-        restored.retain(|address| !self.missing.contains(address));
+        let missing: HashSet<IpAddr> = self.missing.iter().copied().collect();
+        restored.retain(|address| !missing.contains(address));
         restored
     }
 
@@ -202,7 +204,8 @@ impl Agent {
             None if restored.is_empty() => return,
             None => settings.announcements.repeat,
         };
-        let missing = &port.addresses.missing;
+        let missing: HashSet<IpAddr> = port.addresses.missing.iter().copied().collect();
+        let restored: HashSet<IpAddr> = restored.iter().copied().collect();
         let is_announced = |address: &IpAddr| {
             !missing.contains(address) && (all.is_some() || restored.contains(address))
         };
@@ -243,23 +246,19 @@ fn own_index(port: &Port) -> Option<u32> {
 /// Returns the addresses of a virtual router that are missing from their interfaces. `own` is the index of the virtual
 /// router's interface.
 fn missing_addresses(network: &Network, router: &VirtualRouter, own: Option<u32>) -> Vec<IpAddr> {
-    let index_of = |name: &str| {
-        let mut links = network.links.iter();
-        links.find(|link| link.name == name).map(|link| link.index)
-    };
     let own = if router.virtual_mac {
         let device = weir_helper::virtual_device(router.router_id, !router.is_ipv4());
-        index_of(&device)
+        network.index_of(&device)
     } else {
         own
     };
-    let is_missing = |address: &IpAddr| {
-        let index = router.other_interface(*address).map_or(own, index_of);
-        let mut present = network.addresses.iter();
-        !present.any(|it| Some(it.ifindex) == index && it.ip == *address)
+    let is_present = |address: IpAddr, other: Option<&str>| {
+        let index = other.map_or(own, |name| network.index_of(name));
+        index.is_some_and(|index| network.has(index, address))
     };
-    let managed = router.managed_addresses().map(|it| it.address);
-    managed.filter(is_missing).collect()
+    let managed = router.addresses_with_interfaces().into_iter();
+    let missing = managed.filter(|(network, other)| !is_present(network.address, *other));
+    missing.map(|(network, _)| network.address).collect()
 }
 
 #[cfg(test)]
@@ -281,10 +280,7 @@ mod tests {
         let links = links.map(|(index, name)| link(index, name));
         let missing = |router: &VirtualRouter, present: &[(u32, &str)]| {
             let present = present.iter().map(|(index, ip)| address(*index, ip));
-            let network = Network {
-                links: links.to_vec(),
-                addresses: present.collect(),
-            };
+            let network = Network::new(links.to_vec(), present.collect());
             missing_addresses(&network, router, Some(2))
         };
         let plain = router("");

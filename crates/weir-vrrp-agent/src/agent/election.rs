@@ -9,6 +9,7 @@ use weir_helper::Request;
 use weir_vrrp::State;
 
 use super::{Agent, Error, Purpose};
+use crate::link::Presence;
 
 impl Agent {
     /// Requests the removal of addresses that are present while their virtual router is not active, except during its
@@ -23,12 +24,11 @@ impl Agent {
                 continue;
             }
             let settings = &self.settings[index];
-            let (mut is_present, mut is_handed_over) = (false, false);
             let attachment = self.ports[index].attachment();
-            for address in self.network.addresses_of(settings, attachment) {
-                is_present = true;
-                is_handed_over |= address.handed_over;
-            }
+            let Presence {
+                is_present,
+                is_handed_over,
+            } = self.network.presence(settings, attachment);
             let router = settings.name.clone();
             if is_handed_over {
                 self.ports[index].has_handed_over_addresses = true;

@@ -1,5 +1,6 @@
-//! Passes state from one agent to the next: when each virtual router was last advertised as active, which ones are
-//! released, and when the first agent started.
+//! Passes state from one agent to the next: when each virtual router was last advertised as active, when it entered its
+//! state, how often it became active, whether it is released, and when the first agent started. The keeper reads the
+//! shortest interval of an active router ([`active_interval`]).
 //!
 //! The state is an in-memory file that the keeper keeps open and passes to each agent as standard output. It is a list
 //! of 16-byte slots: a hash of a key, and a value. An agent ignores keys that it does not know. A slot is written with
@@ -9,19 +10,27 @@
 //! |---|---|
 //! | name of a virtual router | time of the last advertisement, or 0 while the router is not active |
 //! | name and [`RELEASED`] | 1; the slot exists while the router is released |
+//! | name, [`SINCE`] and a state | time at which the router entered this state, which is its current state |
+//! | name and [`TAKEOVERS`] | number of times the router became active |
+//! | [`ACTIVE_INTERVAL`] | shortest advertisement interval of an active router; no slot if none is active |
 //! | [`FIRST_START`] | time at which the first agent started |
 //!
 //! The slots of the first kind are at the beginning, in the order of the configuration. Times are from
-//! `CLOCK_BOOTTIME`, in nanoseconds.
+//! `CLOCK_BOOTTIME`, and times and intervals are in nanoseconds. Only the time at which a state was entered is
+//! Unix time, in milliseconds.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use weir_model::VirtualRouter;
+use weir_vrrp::State;
 
 const SLOT_BYTES: u64 = 16;
 /// Suffix of a name; the NUL byte distinguishes the key from other names.
 const RELEASED: &str = "\0released";
+const SINCE: &str = "\0since ";
+const TAKEOVERS: &str = "\0takeovers";
+const ACTIVE_INTERVAL: &str = "\0active interval";
 const FIRST_START: &str = "\0first start";
 
 /// State of a virtual router for the next agent.
@@ -31,6 +40,12 @@ pub(super) struct Recorded<'a> {
     /// When the virtual router was last advertised; `None` = it is not active.
     pub(super) last_sent: Option<Duration>,
     pub(super) is_released: bool,
+    /// The state, and when it was entered.
+    pub(super) state: State,
+    pub(super) since: SystemTime,
+    pub(super) takeovers: u64,
+    /// The advertisement interval.
+    pub(super) interval: Duration,
 }
 
 #[derive(Debug)]
@@ -51,6 +66,20 @@ fn hash(key: &str) -> u64 {
 
 fn released_key(name: &str) -> String {
     format!("{name}{RELEASED}")
+}
+
+fn takeovers_key(name: &str) -> String {
+    format!("{name}{TAKEOVERS}")
+}
+
+fn since_key(name: &str, state: State) -> String {
+    format!("{name}{SINCE}{}", state.as_str())
+}
+
+/// Returns Unix time in milliseconds.
+pub(super) fn unix_milliseconds(time: SystemTime) -> u64 {
+    let time = time.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(time.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -80,6 +109,12 @@ fn find(content: &[u8], key: &str) -> Option<u64> {
     let mut matching = slots.filter(|slot| read_u64(&slot[..8]) == hash(key));
     let value = matching.next().map(|slot| read_u64(&slot[8..]))?;
     (value > 0).then_some(value)
+}
+
+/// Returns the shortest advertisement interval of a virtual router that is active, from the content of a state file;
+/// `None` if none is active, or the agent is of a version that does not record it.
+pub fn active_interval(content: &[u8]) -> Option<Duration> {
+    find(content, ACTIVE_INTERVAL).map(Duration::from_nanos)
 }
 
 impl Handover {
@@ -117,6 +152,21 @@ impl Handover {
         find(&self.previous, &released_key(name)).is_some()
     }
 
+    /// Returns a virtual router's state when this agent started, and when that state was entered; `None` = unknown.
+    pub(super) fn state_since(&self, name: &str) -> Option<(State, SystemTime)> {
+        [State::Backup, State::Active, State::Fault]
+            .into_iter()
+            .find_map(|state| {
+                let since = Duration::from_millis(find(&self.previous, &since_key(name, state))?);
+                Some((state, SystemTime::UNIX_EPOCH.checked_add(since)?))
+            })
+    }
+
+    /// Returns how often a virtual router had become active when this agent started.
+    pub(super) fn takeovers(&self, name: &str) -> u64 {
+        find(&self.previous, &takeovers_key(name)).unwrap_or(0)
+    }
+
     /// Subtracts the time since the first agent's start from the start delays, so that the delays do not begin again in
     /// a new agent or after a reload.
     pub(super) fn shorten_start_delays(&self, routers: &mut [VirtualRouter], now: Duration) {
@@ -136,9 +186,21 @@ impl Handover {
         let times = times.map(|router| last_sent_slot(router.name, router.last_sent));
         let released = routers.iter().filter(|router| router.is_released);
         let released = released.map(|router| slot(&released_key(router.name), 1));
+        let since = routers.iter().map(|router| {
+            let key = since_key(router.name, router.state);
+            slot(&key, unix_milliseconds(router.since))
+        });
+        let takeovers = routers.iter();
+        let takeovers = takeovers.map(|it| slot(&takeovers_key(it.name), it.takeovers));
+        let active = routers.iter().filter(|it| it.state == State::Active);
+        let interval = active.map(|it| it.interval).min();
+        let interval = interval.map(|it| slot(ACTIVE_INTERVAL, nanoseconds(it)));
         let first_start = slot(FIRST_START, nanoseconds(self.first_start));
         times
             .chain(released)
+            .chain(since)
+            .chain(takeovers)
+            .chain(interval)
             .chain([first_start])
             .flatten()
             .collect()
@@ -169,6 +231,14 @@ mod tests {
             name,
             last_sent,
             is_released,
+            state: match (last_sent, is_released) {
+                (Some(_), _) => State::Active,
+                (None, true) => State::Fault,
+                (None, false) => State::Backup,
+            },
+            since: SystemTime::UNIX_EPOCH + SECOND,
+            takeovers: 3,
+            interval: Duration::from_millis(100),
         }
     }
 
@@ -191,6 +261,17 @@ mod tests {
             (None, false),
         ];
         assert_eq!(found, expected);
+        let states = ["a", "b", "c", "d"].map(|name| next.state_since(name));
+        let expected = [
+            Some(State::Active),
+            Some(State::Fault),
+            Some(State::Backup),
+            None,
+        ];
+        let since = SystemTime::UNIX_EPOCH + SECOND;
+        assert_eq!(states, expected.map(|state| Some((state?, since))));
+        let takeovers = ["a", "d"].map(|name| next.takeovers(name));
+        assert_eq!(takeovers, [3, 0]);
         let truncated = Handover::new(content[..10].to_vec(), SECOND);
         assert_eq!(truncated.last_sent("a"), None);
     }
@@ -208,7 +289,26 @@ mod tests {
         let next = Handover::new(earlier.concat(), 5 * SECOND);
         assert_eq!(next.last_sent("a"), Some(SECOND));
         assert!(!next.was_released("a"));
+        assert_eq!(next.state_since("a"), None);
         assert_eq!(next.first_start, 5 * SECOND);
+    }
+
+    #[test]
+    fn active_interval_is_the_shortest_of_active_routers() {
+        let interval = |routers: &[Recorded<'_>]| {
+            let content = Handover::new(Vec::new(), SECOND).content(routers);
+            active_interval(&content)
+        };
+        let with_interval = |name, last_sent, interval| Recorded {
+            interval,
+            ..recorded(name, last_sent, false)
+        };
+        let (long, short) = (2 * SECOND, Duration::from_millis(10));
+        let backup = || with_interval("a", None, short);
+        assert_eq!(interval(&[backup()]), None);
+        let active = |name, interval| with_interval(name, Some(SECOND), interval);
+        let routers = [backup(), active("b", long), active("c", SECOND)];
+        assert_eq!(interval(&routers), Some(SECOND));
     }
 
     #[test]

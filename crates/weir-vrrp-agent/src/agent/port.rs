@@ -1,7 +1,7 @@
 //! Holds a virtual router's state on this host: socket, addresses, and time of the last state change.
 
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -28,9 +28,14 @@ pub(super) struct Port {
     pub(super) has_handed_over_addresses: bool,
     /// When the state was entered.
     pub(super) since: SystemTime,
-    /// Number of times the router became active since the agent started.
+    /// The state in the previous agent, and when it was entered. `None` = unknown, or the state has changed.
+    pub(super) previous_state: Option<(State, SystemTime)>,
+    /// Number of times the router became active since `weir run` started.
     pub(super) takeovers: u64,
 }
+
+/// Time within which the announcements that are due are sent, with a margin for a busy machine.
+const ANNOUNCEMENT_TIME: Duration = Duration::from_secs(1);
 
 impl Default for Port {
     fn default() -> Self {
@@ -42,6 +47,7 @@ impl Default for Port {
             addresses: ActiveAddresses::default(),
             has_handed_over_addresses: false,
             since: SystemTime::now(),
+            previous_state: None,
             takeovers: 0,
         }
     }
@@ -132,12 +138,26 @@ impl Port {
         }
     }
 
-    pub(super) fn record_state_change(&mut self, to: State) {
-        self.since = SystemTime::now();
+    /// Records a state change. If this agent's first state is that of the previous agent, the state has not changed,
+    /// and the function returns true.
+    pub(super) fn record_state_change(&mut self, to: State) -> bool {
+        let previous = self.previous_state.take();
+        let continued = previous.filter(|(state, _)| *state == to);
+        self.since = continued.map_or_else(SystemTime::now, |(_, since)| since);
         self.addresses = ActiveAddresses::default();
-        if to == State::Active {
+        if to == State::Active && continued.is_none() {
             self.takeovers += 1;
         }
+        continued.is_some()
+    }
+
+    /// Returns whether the previous agent became active so long ago that it has made all announcements of its takeover.
+    pub(super) fn was_announced(&self, settings: &VirtualRouter) -> bool {
+        let Some((State::Active, since)) = self.previous_state else {
+            return false;
+        };
+        let needed = settings.announcements.second_announcement_delay + ANNOUNCEMENT_TIME;
+        since.elapsed().is_ok_and(|elapsed| elapsed > needed)
     }
 }
 
@@ -183,4 +203,44 @@ fn open(
             )
         })
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_first_state_continues_state_of_previous_agent() {
+        let since = SystemTime::UNIX_EPOCH;
+        let port = || Port {
+            previous_state: Some((State::Active, since)),
+            ..Port::default()
+        };
+        let mut active = port();
+        assert!(active.record_state_change(State::Active));
+        assert_eq!((active.since, active.takeovers), (since, 0));
+        let mut backup = port();
+        assert!(!backup.record_state_change(State::Backup));
+        assert_ne!(backup.since, since);
+        assert!(!backup.record_state_change(State::Active));
+        assert_ne!(backup.since, since);
+        assert_eq!(backup.takeovers, 1);
+    }
+
+    #[test]
+    fn takeover_was_announced_after_the_second_announcement() {
+        let settings = crate::link::tests::router("addresses = [\"10.0.0.10/24\"]");
+        let was_announced = |state, seconds| {
+            let since = SystemTime::now() - Duration::from_secs(seconds);
+            let port = Port {
+                previous_state: Some((state, since)),
+                ..Port::default()
+            };
+            port.was_announced(&settings)
+        };
+        assert!(was_announced(State::Active, 60));
+        assert!(!was_announced(State::Active, 5));
+        assert!(!was_announced(State::Backup, 60));
+        assert!(!Port::default().was_announced(&settings));
+    }
 }

@@ -11,7 +11,8 @@ use super::{Agent, Error, now};
 const REASON: &str = "released by an operator";
 
 impl Agent {
-    /// Replaces the virtual routers. Releases and start delays continue.
+    /// Replaces the virtual routers. Releases and start delays continue. If `is_first` is true, this agent has no
+    /// virtual router yet, and continues those of the previous agent.
     pub(super) fn apply_policy(
         &mut self,
         mut routers: Vec<VirtualRouter>,
@@ -19,6 +20,12 @@ impl Agent {
     ) -> Result<(), Error> {
         self.handover.shorten_start_delays(&mut routers, now());
         self.apply(routers)?;
+        if is_first {
+            for (port, settings) in self.ports.iter_mut().zip(&self.settings) {
+                port.previous_state = self.handover.state_since(&settings.name);
+                port.takeovers = self.handover.takeovers(&settings.name);
+            }
+        }
         let names = self.settings.iter().map(|it| &it.name);
         let is_released = |name: &&String| match is_first {
             true => self.handover.was_released(name),

@@ -1,10 +1,10 @@
 //! Executes requests received on the control socket.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use weir_vrrp::{Counters, IgnoredCount, TrackedState};
 
+use super::handover::unix_milliseconds;
 use super::{Agent, now};
 use crate::control::{ControlRequest, Response};
 use crate::status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
@@ -44,10 +44,6 @@ impl Agent {
         let routers = self.router.instances().zip(&self.settings).zip(&self.ports);
         routers
             .map(|(((instance, counters), settings), port)| {
-                let since = port
-                    .since
-                    .duration_since(SystemTime::UNIX_EPOCH)
-                    .unwrap_or_default();
                 let router = RouterStatus {
                     name: settings.name.clone(),
                     state: instance.state().as_str().to_owned(),
@@ -65,6 +61,7 @@ impl Agent {
                     checksum: instance.checksum().as_str().to_owned(),
                     sent: counters.sent,
                     received: counters.received,
+                    lost: instance.lost(),
                     ignored: ignored_by_reason(counters, |it| it.packets),
                     last_ignored_seconds: ignored_by_reason(counters, |it| {
                         now().saturating_sub(it.last).as_secs()
@@ -85,7 +82,7 @@ impl Agent {
                         .collect(),
                 };
                 RouterReport {
-                    since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                    since_ms: unix_milliseconds(port.since),
                     router,
                 }
             })

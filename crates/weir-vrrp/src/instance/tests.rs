@@ -1,4 +1,5 @@
 use super::*;
+use crate::settings::Effect;
 
 const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const LOWER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
@@ -39,6 +40,14 @@ fn received(priority: u8, interval: Duration) -> DecodedPacket {
         advertisement,
         checksum: ChecksumForm::Plain,
         length: 12,
+    }
+}
+
+/// Returns a previous process that sent its last advertisement at 9 s.
+fn previous(is_announced: bool) -> PreviousProcess {
+    PreviousProcess {
+        last_sent: 9 * SECOND,
+        is_announced,
     }
 }
 
@@ -292,13 +301,7 @@ fn tracked_objects_change_priority_and_cause_faults() {
             },
         ),
         tracked("interface eth1", Effect::Fault),
-        tracked(
-            "file /f",
-            Effect::Weight {
-                bonus: 0,
-                penalty: 0,
-            },
-        ),
+        tracked("file /f", Effect::Factor(1)),
     ];
     let mut instance = started(settings);
     assert_eq!(instance.state(), State::Init);
@@ -319,7 +322,7 @@ fn tracked_objects_change_priority_and_cause_faults() {
     instance.handle_tracked(0, TrackedState::Down, SECOND);
     instance.handle_tracked(2, TrackedState::Number(i32::MAX), SECOND);
     assert_eq!(instance.priority(), 254);
-    instance.handle_tracked(2, TrackedState::Number(i32::MIN), SECOND);
+    instance.handle_tracked(2, TrackedState::Number(-253), SECOND);
     assert_eq!(instance.priority(), 1);
     instance.handle_tracked(1, TrackedState::Down, SECOND);
     assert_eq!(
@@ -389,13 +392,98 @@ fn router_starts_after_start_delay() {
 fn restarted_active_router_continues_unless_it_is_late() {
     for (is_late, state) in [(false, State::Active), (true, State::Backup)] {
         let mut instance = Instance::new(config(100), 9 * SECOND);
-        instance.continue_from(9 * SECOND);
+        instance.continue_from(previous(true));
         let now = if is_late { 12 * SECOND } else { 11 * SECOND };
         instance.handle_source(Some(SOURCE), now);
         assert_eq!(instance.state(), state);
         let has_sent = drain(&mut instance).contains(&Output::Send { priority: 100 });
         assert_eq!(has_sent, !is_late);
     }
+}
+
+#[test]
+fn restarted_active_router_announces_only_if_takeover_was_not_announced() {
+    for is_announced in [true, false] {
+        let mut instance = Instance::new(config(100), 9 * SECOND);
+        instance.continue_from(previous(is_announced));
+        instance.handle_source(Some(SOURCE), 10 * SECOND);
+        let has_announced = |outputs: Vec<Output>| {
+            let mut outputs = outputs.iter();
+            outputs.any(|it| matches!(it, Output::Announce { .. }))
+        };
+        assert_eq!(has_announced(drain(&mut instance)), !is_announced);
+        for second in 11..20 {
+            instance.handle_timeout(second * SECOND);
+        }
+        assert_eq!(instance.state(), State::Active);
+        assert_eq!(has_announced(drain(&mut instance)), !is_announced);
+    }
+}
+
+#[test]
+fn backup_counts_lost_advertisements_of_the_active_router() {
+    let mut instance = started(config(100));
+    let mut receive = |priority, time| {
+        let packet = received(priority, SECOND);
+        let now = time * SECOND;
+        instance.handle_packet(&packet, HIGHER, now).unwrap();
+        instance.lost()
+    };
+    let lost = [1, 2, 4, 5, 6].map(|time| receive(200, time));
+    assert_eq!(lost, [0, 0, 0, 1, 1]);
+    // The active router stops and starts again.
+    receive(0, 7);
+    let lost = [9, 10, 11].map(|time| receive(200, time));
+    assert_eq!(lost, [1, 1, 1]);
+}
+
+#[test]
+fn number_of_a_file_is_multiplied_by_its_factor_as_in_keepalived() {
+    let priority = |factor, number| {
+        let mut settings = config(100);
+        settings.tracked = vec![TrackConfig {
+            name: "file /f".to_owned(),
+            identity: "f".to_owned(),
+            effect: Effect::Factor(factor),
+        }];
+        let mut instance = started(settings);
+        instance.handle_tracked(0, TrackedState::Number(number), SECOND);
+        let priority = instance.priority();
+        (instance.state() != State::Fault).then_some(priority)
+    };
+    for (factor, number, expected) in [
+        (1, 0, Some(100)),
+        (1, -7, Some(93)),
+        (10, 3, Some(130)),
+        (-10, 3, Some(70)),
+        (-10, -3, Some(130)),
+        (2, 1000, Some(254)),
+        (1, -253, Some(1)),
+        (1, -254, None),
+        (-254, 1, None),
+        (254, i32::MIN, None),
+        (254, i32::MAX, Some(254)),
+        (0, 0, Some(100)),
+        (0, 1, None),
+        (0, -1, None),
+    ] {
+        assert_eq!(priority(factor, number), expected, "{factor} * {number}");
+    }
+}
+
+#[test]
+fn number_that_causes_a_fault_is_the_reason() {
+    let mut settings = config(100);
+    settings.tracked = vec![TrackConfig {
+        name: "file /f".to_owned(),
+        identity: "f".to_owned(),
+        effect: Effect::Factor(0),
+    }];
+    let mut instance = started(settings);
+    instance.handle_tracked(0, TrackedState::Number(3), SECOND);
+    assert_eq!(instance.reason(), "file /f contains 3");
+    instance.handle_tracked(0, TrackedState::Number(0), SECOND);
+    assert_eq!(instance.state(), State::Backup);
 }
 
 #[test]
@@ -568,7 +656,7 @@ fn known_tracked_objects_keep_their_states_after_reload() {
 #[test]
 fn active_router_counts_bonuses_until_first_results() {
     let mut instance = Instance::new(config_with_bonuses(&["a"]), 9 * SECOND);
-    instance.continue_from(9 * SECOND);
+    instance.continue_from(previous(true));
     instance.handle_source(Some(SOURCE), 10 * SECOND);
     let sent = drain(&mut instance);
     assert!(sent.contains(&Output::Send { priority: 120 }), "{sent:?}");

@@ -345,7 +345,11 @@ fn bonus_without_result_counts_in_active_group() {
         let instances = router.instances();
         instances.map(|(it, _)| it.priority()).collect()
     };
-    (0..2).for_each(|index| router.continue_from(index, SECOND));
+    let previous = PreviousProcess {
+        last_sent: SECOND,
+        is_announced: true,
+    };
+    (0..2).for_each(|index| router.continue_from(index, previous));
     // This router sends its first advertisement before the other one is active.
     assert_eq!(priorities(&router)[0], 120);
     for index in 0..2 {

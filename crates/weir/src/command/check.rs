@@ -34,7 +34,7 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     let added = added_vips(&global.runtime_dir);
     let problems = configuration::findings(&loaded.desired, &problems, file);
     let host_findings = block_on(configuration::host_findings(
-        &loaded.desired,
+        &configuration::with_listed_servers(&loaded.desired, &global.runtime_dir),
         &added,
         problems,
         &file.display().to_string(),

@@ -91,7 +91,7 @@ fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome
                     }
                 }
                 // The daemon is being replaced, or is applying a large configuration.
-                Err(Error::NoDaemon { .. } | Error::Silent { stopped: None }) => {}
+                Err(Error::NoDaemon { .. } | Error::Silent { stopped: None, .. }) => {}
                 Err(error) => return Err(Failure::from(error)),
             }
             tokio::time::sleep(POLL_INTERVAL).await;

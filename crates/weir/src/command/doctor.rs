@@ -1,4 +1,4 @@
-//! Implements `weir doctor` and `weir real-server doctor`.
+//! Implements `weir doctor`, `weir doctor --router` and `weir real-server doctor`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,11 +11,20 @@ use weir_model::Desired;
 use weir_real_server::Options;
 
 use super::{Outcome, STATUS_TIMEOUT, block_on, namespace};
-use crate::arguments::{Doctor, GlobalOptions};
+use crate::arguments::{DirectorDoctor, Doctor, GlobalOptions};
 use crate::failure::{Failure, is_root};
 use crate::terminal;
 
-pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
+/// Examines this machine as a director, or as a router, which needs no configuration.
+pub(super) fn doctor(global: &GlobalOptions, arguments: &DirectorDoctor) -> Outcome {
+    let Some(vips) = &arguments.router else {
+        return director(global, &arguments.common);
+    };
+    let findings = block_on(weir_doctor::router(vips, arguments.speaker.as_deref()))?;
+    print_findings(&findings.map_err(Failure::failed)?, &arguments.common)
+}
+
+fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     namespace::check_same(global, "doctor")?;
     // Use the daemon's configuration unless a file is specified.
     let last = daemon::last_configuration(&global.runtime_dir);
@@ -116,21 +125,21 @@ pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
     print_findings(&findings, arguments)
 }
 
-/// Prints the findings. Exit code: 0 = there are no problems, or all of them have been fixed; 1 = there are problems.
+/// Prints the problems, then the notes. Exit code: 0 = there are no problems, or all of them have been fixed; 1 = there
+/// are problems.
 fn print_findings(findings: &[Diagnosis], arguments: &Doctor) -> Outcome {
-    let mut text = if arguments.json {
-        serde_json::to_string_pretty(findings).map_err(Failure::failed)? + "\n"
+    let (notes, problems): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.is_note);
+    let ordered: Vec<&Diagnosis> = problems.iter().chain(&notes).copied().collect();
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&ordered).map_err(Failure::failed)? + "\n"
     } else {
-        findings
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join("\n")
+        let none = problems
+            .is_empty()
+            .then(|| "no problems found\n".to_owned());
+        let texts = ordered.iter().map(ToString::to_string);
+        texts.chain(none).collect::<Vec<_>>().join("\n")
     };
-    if text.is_empty() {
-        text.push_str("no problems found\n");
-    }
     terminal::print(&text)?;
-    let all_fixed = findings.iter().all(|finding| finding.fixed);
+    let all_fixed = problems.iter().all(|finding| finding.fixed);
     Ok(ExitCode::from(u8::from(!all_fixed)))
 }

@@ -62,7 +62,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
         Command::Token {
             action: TokenAction::Add { name, role, file },
         } => token::add(global, file, name, *role),
-        Command::Doctor(arguments) => doctor::director(global, arguments),
+        Command::Doctor(arguments) => doctor::doctor(global, arguments),
         Command::Vrrp(arguments) => vrrp::vrrp(global, arguments),
         Command::VrrpAgent { standby } => vrrp::agent(global, *standby),
         Command::Helper { service: true, .. } => helper::service(global),

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use weir_control::api::FileRequest;
 use weir_control::client::{self, Client};
-use weir_control::configuration::{self, Finding, Secrets};
-use weir_control::daemon;
+use weir_control::configuration::{self, Finding, ListeningProcess, Secrets};
 use weir_control::plan::{self, Plan};
+use weir_control::{daemon, runtime_dir};
 use weir_engine::Paths;
 use weir_model::Desired;
 
@@ -67,6 +67,11 @@ fn plan_without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Fa
     let file = global.config();
     let loaded = configuration::load(file, terminal::color())
         .and_then(|loaded| configuration::with_usable_files(loaded, file))
+        // A daemon that is starting may have these listeners.
+        .and_then(|loaded| match runtime_dir::is_locked(&global.runtime_dir) {
+            true => Ok(loaded),
+            false => configuration::with_free_listeners(loaded, ListeningProcess::NextDaemon, file),
+        })
         .map_err(|rejected| Failure::Findings {
             findings: rejected.diagnostics,
         })?;
@@ -75,7 +80,7 @@ fn plan_without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Fa
     let mut plan = plan::plan(old, new, &no_flows, &[]);
     let file_name = file.display().to_string();
     let found = block_on(configuration::host_warnings(
-        new,
+        &configuration::with_listed_servers(new, &global.runtime_dir),
         &BTreeSet::new(),
         &file_name,
     ))?;

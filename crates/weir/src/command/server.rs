@@ -11,8 +11,11 @@ use crate::arguments::{GlobalOptions, Server, ServerAction, ServerName};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Polling interval of `drain --wait`.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Limits of the polling interval of `drain --wait`.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Minimum ratio of the polling interval to the duration of a request: limits the daemon's load if it has many servers.
+const POLL_INTERVAL_RATIO: u32 = 4;
 
 /// Interval of progress reports while the count does not change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
@@ -71,6 +74,7 @@ async fn wait_until_drained(
     let started = Instant::now();
     let mut reported: Option<(u64, Instant)> = None;
     loop {
+        let requested_at = Instant::now();
         let current = client.server_status(&name.pool, &name.address).await?;
         let open = current.open_connections;
         let remaining = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
@@ -94,11 +98,14 @@ async fn wait_until_drained(
                 started.elapsed().as_secs()
             ));
         }
-        tokio::time::sleep(
-            remaining.map_or(POLL_INTERVAL, |remaining| remaining.min(POLL_INTERVAL)),
-        )
-        .await;
+        let pause = poll_interval(requested_at.elapsed());
+        tokio::time::sleep(remaining.map_or(pause, |remaining| remaining.min(pause))).await;
     }
+}
+
+/// Returns the time between two requests if a request takes `duration`.
+fn poll_interval(duration: Duration) -> Duration {
+    (duration * POLL_INTERVAL_RATIO).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 fn connections(count: u64) -> String {
@@ -138,6 +145,12 @@ fn summary(name: &ServerName, action: &ServerAction, current: &ServerStatus) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn polling_is_frequent_unless_the_daemon_is_slow() {
+        let interval_ms = |ms| poll_interval(Duration::from_millis(ms)).as_millis();
+        assert_eq!([1, 50, 1_000].map(interval_ms), [100, 200, 500]);
+    }
 
     #[test]
     fn each_action_has_a_one_line_summary() {

@@ -286,6 +286,14 @@ fn all_directors_choose_same_server() {
     // The server is down for all directors, and they all skip it in the same way.
     group.world.kill_nginx(1);
     group.wait_for_agreement("the loss of a server", 8080, |it| !contains(it, POOL[1]));
+
+    // The directors compare the MTUs of the interfaces that they are attached to; `interfaces` is not configured.
+    let differences = || group.group(0)["members"][1]["differences"].to_string();
+    assert!(!differences().contains("MTU"), "{}", differences());
+    group.world.ip("second", "link set eth0 mtu 1400");
+    wait_for("the difference", TIMEOUT, || {
+        differences().contains("MTU 1400, here 1500")
+    });
 }
 
 /// Returns a configuration to publish, with a service that encapsulates packets in GUE.

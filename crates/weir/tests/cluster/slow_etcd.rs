@@ -1,4 +1,4 @@
-//! Tests an etcd whose replies arrive late.
+//! Tests an etcd whose replies arrive late, also while it compacts its history.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -109,6 +109,19 @@ impl Group {
         );
     }
 
+    /// Writes the weight of the first server to etcd, as other programs may do, and compacts the history up to this
+    /// change.
+    fn write_weight_and_compact(&self, weight: u64) {
+        let key = format!("/weir/edge/override/web/{}", SERVERS[0]);
+        let value = format!("{{\"weight\":{weight}}}");
+        let output = self.etcdctl(&["--write-out", "json", "put", &key, &value]);
+        let response: Value = serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+        let revision = response["header"]["revision"].to_string();
+        // The directors also write, so there may be a newer revision, but no later compaction.
+        let compacted = self.etcdctl(&["compact", &revision]);
+        assert!(compacted.status.success(), "{compacted:?}");
+    }
+
     fn wait_for_etcd_state(&self, state: &str) {
         for n in 0..2 {
             wait_for(state, TIMEOUT, || self.group(n)["etcd"] == state);
@@ -189,4 +202,51 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     let published = group.publish(1, &config(8083, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     assert!(group.serves(0, 8083) && group.serves(1, 8083));
+}
+
+/// If a director's connection breaks, it reads the keys and watches the changes after them. With late replies, etcd has
+/// compacted these changes when the watch begins, and ends it. The director then reads the keys again.
+#[test]
+fn compaction_past_the_revision_of_a_watch_loses_no_change() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(1, 2);
+    (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
+    let proxy = SlowProxy::start(&group);
+    group.start_all();
+    let published = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    let load = Load::start(&group);
+
+    proxy.set_delay(Duration::from_secs(8));
+    group.wait_for_etcd_state("away");
+    proxy.set_delay(Duration::from_millis(1500));
+    let mut weight = 2;
+    let mut is_compacted = [false; 2];
+    wait_for("the end of both watches", 2 * TIMEOUT, || {
+        weight += 1;
+        group.write_weight_and_compact(weight);
+        for (n, is_compacted) in is_compacted.iter_mut().enumerate() {
+            let error = group.group(n)["error"].to_string();
+            *is_compacted |= error.contains("compacted the revisions to watch");
+        }
+        is_compacted == [true; 2]
+    });
+    group.assert_complete();
+
+    proxy.set_delay(Duration::ZERO);
+    group.wait_for_etcd_state("connected");
+    for n in 0..2 {
+        wait_for("the members", TIMEOUT, || group.present_members(n) == 2);
+        wait_for("the last weight", TIMEOUT, || {
+            group.servers(n)[0]["effective_weight"] == weight
+        });
+    }
+    // The new watches report changes.
+    group.run_weir(0, &["server", "web/10.71.0.20:80", "weight", "99"]);
+    wait_for("the next weight", TIMEOUT, || {
+        group.servers(1)[0]["effective_weight"] == 99
+    });
+    load.assert_nothing_failed();
 }

@@ -93,6 +93,33 @@ fn director_firewall_rules_are_reported() {
     assert!(is_reachable(&world));
 }
 
+/// The outer header never fits next to a client's full-size packet on Ethernet. This needs no action, because clients
+/// reduce the size of their packets.
+#[test]
+fn tunnel_on_ethernet_is_a_note() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "tunnel", "--vip", &vip]);
+    let path = world.write_config(&config("tunnel"));
+    let doctor = doctor_with(&path);
+    world.start_daemon(&config("tunnel"));
+    wait_for("a response", TIMEOUT, || is_reachable(&world));
+    wait_for_no_findings(&world, &doctor);
+    let (_, text) = run_on(&world, "director", &doctor);
+    let note = "note: tunnel packets on eth0 (MTU 1500) have room for client packets of at most 1480 bytes\n";
+    assert!(
+        text.contains(note) && text.contains("no problems found"),
+        "{text}"
+    );
+    let [command, option, file] = doctor;
+    let (code, json) = run_on(&world, "director", &[command, option, file, "--json"]);
+    assert!(code == 0 && json.contains("\"note\": true"), "{json}");
+}
+
 /// XDP runs before the firewall rules, which would drop all packets.
 #[test]
 fn layer_4_traffic_bypasses_the_firewall() {

@@ -231,6 +231,48 @@ fn director_as_default_gateway_is_reported() {
     assert!(!is_reported());
 }
 
+/// A virtual router with a virtual MAC address has other link addresses than its director.
+#[test]
+fn director_with_a_virtual_mac_address_is_recognized_as_the_gateway() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.add_router("router", 50);
+    let vip = Family::V4.vip().to_string();
+    world.prepare_servers(&["--forward", "direct", "--vip", &vip]);
+    world.ip("director", &format!("addr del {vip}/32 dev eth0"));
+    world.ip(
+        "director",
+        "link add vrrp51 link eth0 address 00:00:5e:00:01:33 type macvlan mode bridge",
+    );
+    world.ip("director", "link set vrrp51 up");
+    run_shell(
+        &world,
+        "director",
+        "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.vrrp51.rp_filter=0 net.ipv4.conf.eth0.arp_ignore=1 \
+         net.ipv4.conf.vrrp51.arp_ignore=1",
+    );
+    let is_reported = |gateway: &str| {
+        world.ip("server0", &format!("route replace default via {gateway}"));
+        let seen =
+            format!("the default gateway {gateway} is the director, which has the VIP {vip}");
+        fix_command(&world, "server0", &DOCTOR, &seen).is_some()
+    };
+    // Only the VIP has the virtual MAC address.
+    world.ip("director", &format!("addr add {vip}/32 dev vrrp51"));
+    assert!(is_reported("10.71.0.3"));
+    assert!(
+        !is_reported("10.71.0.50"),
+        "the director forwards packets to it"
+    );
+    // Only the gateway has the virtual MAC address.
+    world.ip("director", &format!("addr del {vip}/32 dev vrrp51"));
+    world.ip("director", &format!("addr add {vip}/32 dev eth0"));
+    world.ip("director", "addr add 10.71.0.77/32 dev vrrp51");
+    assert!(is_reported("10.71.0.77"));
+}
+
 /// `down` with VIPs leaves the settings for the other VIPs in place.
 #[test]
 fn partial_down_is_not_reported_as_a_change() {

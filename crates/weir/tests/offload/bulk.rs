@@ -193,6 +193,11 @@ impl EchoConnection {
         ))
     }
 
+    /// Sends a message, as far as the send buffer has room for it.
+    pub(crate) fn send(&mut self, message: &[u8]) {
+        self.0.write_all(message).expect("send the message");
+    }
+
     /// Sends a message and waits for the echo. `limit` applies to each read.
     pub(crate) fn exchange(&mut self, limit: Duration) {
         let message = vec![7; 10_000];

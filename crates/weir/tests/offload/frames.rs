@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,14 +14,26 @@ use super::world::{Family, World};
 
 const ETHERNET_HEADER: usize = 14;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 
-/// The number of received frames, and of frames with a wrong checksum.
+/// Numbers of received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
     pub(crate) frames: u64,
     pub(crate) wrong_checksums: u64,
+    /// UDP datagrams over IPv4 without a checksum.
+    pub(crate) without_checksum: u64,
+}
+
+/// The checksums of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checksums {
+    Correct,
+    Wrong,
+    /// A UDP datagram over IPv4 without a checksum (RFC 768).
+    Absent,
 }
 
 /// A running capture.
@@ -30,7 +43,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Starts capturing the frames that a host receives from the director.
+    /// Starts capturing the frames that a host receives from the director. Returns when no frame can be missed.
     pub(crate) fn start(world: &World, host: &str, family: Family) -> Self {
         let (ifindex, _) = link(world, host);
         // The director may send from several devices, so a frame is the director's if neither other host sent it.
@@ -41,26 +54,34 @@ impl Capture {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (ready, is_ready) = channel();
         let thread = world.spawn_on(host, move || {
             let socket = FrameSocket::open_listener(ifindex, ethertype)
                 .expect("open a packet socket as root");
+            ready.send(()).expect("the test waits for the socket");
             let (mut counts, mut frame) = (FrameCounts::default(), vec![0; 1 << 16]);
-            while !stopped.load(Ordering::Relaxed) {
+            loop {
                 let received = socket.receive_within(&mut frame, Duration::from_millis(50));
                 let Ok(Some(length @ 1..)) = received else {
+                    // The queue is empty.
+                    if stopped.load(Ordering::Relaxed) {
+                        return counts;
+                    }
                     continue;
                 };
                 if other_macs.iter().all(|mac| frame[6..12] != *mac) {
                     counts.frames += 1;
-                    counts.wrong_checksums +=
-                        u64::from(!has_correct_checksums(&frame[ETHERNET_HEADER..length]));
+                    let found = checksums(&frame[ETHERNET_HEADER..length]);
+                    counts.wrong_checksums += u64::from(found == Checksums::Wrong);
+                    counts.without_checksum += u64::from(found == Checksums::Absent);
                 }
             }
-            counts
         });
+        is_ready.recv().expect("capture thread panicked");
         Self { stop, thread }
     }
 
+    /// Stops the capture when no frame has arrived for 50 ms.
     pub(crate) fn stop(self) -> FrameCounts {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("capture thread panicked")
@@ -86,7 +107,7 @@ fn link(world: &World, host: &str) -> (u32, [u8; 6]) {
 
 /// Returns the RFC 1071 sum over the parts. Only the last part may have odd length. The sum is all ones if the parts
 /// include a correct checksum.
-fn sum(parts: &[&[u8]]) -> u16 {
+pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low));
     let mut total: u64 = words.map(word).sum();
@@ -96,29 +117,41 @@ fn sum(parts: &[&[u8]]) -> u16 {
     total as u16
 }
 
-/// Returns whether all checksums of known kinds in an IP packet are correct.
-fn has_correct_checksums(packet: &[u8]) -> bool {
+/// Verifies all checksums of known kinds in an IP packet.
+fn checksums(packet: &[u8]) -> Checksums {
     let field =
         |offset: usize| usize::from(u16::from_be_bytes([packet[offset], packet[offset + 1]]));
-    let (addresses, protocol, payload) = if packet[0] >> 4 == 4 {
+    let is_ipv4 = packet[0] >> 4 == 4;
+    let (addresses, protocol, payload) = if is_ipv4 {
         let header = usize::from(packet[0] & 15) * 4;
         if sum(&[&packet[..header]]) != 0xffff {
-            return false;
+            return Checksums::Wrong;
         }
         if field(6) & 0x3fff != 0 {
-            return true;
+            return Checksums::Correct;
         }
         (&packet[12..20], packet[9], &packet[header..field(2)])
     } else {
         (&packet[8..40], packet[6], &packet[40..40 + field(4)])
     };
     match protocol {
-        TCP => {
-            let length = (payload.len() as u32).to_be_bytes();
-            sum(&[addresses, &length, &[0, protocol], payload]) == 0xffff
+        UDP if payload[6..8] == [0, 0] => {
+            // IPv6 requires a checksum (RFC 8200 section 8.1).
+            if is_ipv4 {
+                Checksums::Absent
+            } else {
+                Checksums::Wrong
+            }
         }
-        IP_IN_IP | IPV6_IN_IP => has_correct_checksums(payload),
-        _ => true,
+        TCP | UDP => {
+            let length = (payload.len() as u32).to_be_bytes();
+            match sum(&[addresses, &length, &[0, protocol], payload]) {
+                0xffff => Checksums::Correct,
+                _ => Checksums::Wrong,
+            }
+        }
+        IP_IN_IP | IPV6_IN_IP => checksums(payload),
+        _ => Checksums::Correct,
     }
 }
 
@@ -134,12 +167,37 @@ fn partial_checksum_is_invalid() {
     packet[10..12].copy_from_slice(&header.to_be_bytes());
     let pseudo_header_sum = sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP]]);
     packet[36..38].copy_from_slice(&pseudo_header_sum.to_be_bytes());
-    assert!(
-        !has_correct_checksums(&packet),
+    assert_eq!(
+        checksums(&packet),
+        Checksums::Wrong,
         "a checksum field with only the pseudo header's sum must be invalid"
     );
     packet[36..38].fill(0);
     let checksum = !sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP], &packet[20..]]);
     packet[36..38].copy_from_slice(&checksum.to_be_bytes());
-    assert!(has_correct_checksums(&packet));
+    assert_eq!(checksums(&packet), Checksums::Correct);
+}
+
+#[test]
+fn datagrams_are_verified() {
+    let header = [0, 53, 4, 0, 0, 10, 0, 0, 7, 9];
+    let ipv4 = |checksum: u16| {
+        let mut packet = vec![
+            0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ];
+        let sum = !sum(&[&packet]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet.extend(header);
+        packet[26..28].copy_from_slice(&checksum.to_be_bytes());
+        packet
+    };
+    let pseudo_header = [10, 0, 0, 1, 10, 0, 0, 2, 0, UDP, 0, 10];
+    let correct = !sum(&[&pseudo_header, &header]);
+    assert_eq!(checksums(&ipv4(correct)), Checksums::Correct);
+    assert_eq!(checksums(&ipv4(sum(&[&pseudo_header]))), Checksums::Wrong);
+    assert_eq!(checksums(&ipv4(0)), Checksums::Absent);
+    let mut ipv6 = vec![0x60, 0, 0, 0, 0, 10, UDP, 64];
+    ipv6.extend([0; 32]);
+    ipv6.extend(header);
+    assert_eq!(checksums(&ipv6), Checksums::Wrong, "no checksum over IPv6");
 }

@@ -1,5 +1,5 @@
-//! Tests that clients whose packets have partial checksums are rejected at tc without delay, and that dropped packets
-//! do not reach the director's stack.
+//! Tests that clients whose packets have partial checksums are rejected at tc without delay, that dropped packets do
+//! not reach the director's stack, and that packets which Weir cannot forward are reported.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -66,6 +66,40 @@ fn server_removal_resets_its_clients() {
         let kind = connection.wait_until_closed(TIMEOUT);
         assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{node}");
     }
+}
+
+/// A GRE tunnel with checksums cannot carry packets of many segments.
+#[test]
+fn uploads_that_stall_because_of_gre_checksums_are_reported() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let mut world = World::new(1);
+    set_offloads(&world, 1, Offloads::Defaults);
+    let vip = family.vip().to_string();
+    world.prepare_servers(&["--forward", "tunnel", "--tunnel", "gre", "--vip", &vip]);
+    let tunnel = "forward = \"tunnel\"\ntunnel = { type = \"gre\", checksum = \"full\" }\n";
+    let text = config(family, "", "tunnel").replace("forward = \"tunnel\"\n", tunnel);
+    world.start_daemon(&text);
+    let text = world.output_of("check");
+    assert!(
+        text.contains("[W013]") && text.contains("eth0 is a virtual device"),
+        "{text}"
+    );
+    let text = world.output_of("doctor");
+    assert!(!text.contains("drop_gso_tunnel"), "{text}");
+
+    let mut connection = EchoConnection::connect(&world, family, PORT);
+    connection.send(&[7; 20_000]);
+    wait_for("dropped packets", TIMEOUT, || {
+        world.packet_count("drop_gso_tunnel") > 0
+    });
+    let text = world.output_of("doctor");
+    assert!(
+        text.contains("the GRE tunnels of service bulk have checksums"),
+        "{text}"
+    );
 }
 
 /// Above the rate limit of replies, Weir drops packets. They must not reach the stack, which would send a reset.

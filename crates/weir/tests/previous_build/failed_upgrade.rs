@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::scenario::{DIRECT, DirectorUnderLoad, NAT, older_program};
@@ -48,6 +48,62 @@ fn upgrade_to_invalid_program_has_no_effect() {
     assert_upgrade_fails(&mut director, &text, "Permission denied");
     assert_upgrade_fails(&mut director, &directory, "Permission denied");
     assert_upgrade_fails(&mut director, Path::new("/nonexistent"), "No such file");
+    director.stop();
+}
+
+/// Pacemaker's agent and keepalived's scripts consider a director faulty whose status is not reported within seconds.
+#[test]
+fn status_is_reported_during_upgrade() {
+    if !privileged() {
+        return;
+    }
+    let (mut director, _) = DirectorUnderLoad::start(&NAT, program_under_test());
+    let path = |name: &str| director.world.path(name);
+    let (begun, end) = (path("begun"), path("end"));
+    let text = format!(
+        "#!/bin/sh\n: >{}\nwhile [ ! -e {} ]; do sleep 0.05; done\nexit 1\n",
+        begun.display(),
+        end.display()
+    );
+    let slow = write_executable(path("slow"), text.as_bytes());
+    let command = || {
+        let mut command = director.world.weir_with(program_under_test(), "director");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let upgrade = command()
+        .arg("upgrade")
+        .arg(&slow)
+        .spawn()
+        .expect("run weir");
+    wait_for(
+        "the start of the new program",
+        Duration::from_secs(60),
+        || begun.exists(),
+    );
+    // This request waits until the upgrade has ended. It must not delay the status.
+    let server = format!("nat/{}", Family::V4.server(1));
+    let change = command()
+        .args(["server", &server, "ready"])
+        .spawn()
+        .expect("run weir");
+    for _ in 0..3 {
+        let status = command()
+            .args(["status", "--json"])
+            .output()
+            .expect("run weir");
+        assert!(status.status.success(), "{status:?}");
+    }
+    fs::write(&end, "").expect("write the file");
+    let upgrade = upgrade.wait_with_output().expect("wait for the process");
+    let printed = String::from_utf8_lossy(&upgrade.stderr);
+    assert!(
+        !upgrade.status.success() && printed.contains("exited before it was ready"),
+        "{printed}"
+    );
+    let change = change.wait_with_output().expect("wait for the process");
+    assert!(change.status.success(), "{change:?}");
+    director.assert_unchanged();
     director.stop();
 }
 

@@ -154,6 +154,44 @@ fn servers_follow_dns_and_remain_when_records_disappear() {
     });
 }
 
+/// The new name has fewer than half as many servers as the previous one.
+#[test]
+fn servers_of_replaced_name_are_used_until_the_new_name_resolves() {
+    let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
+    let mut all: Vec<SocketAddr> = origins.iter().map(Origin::address).collect();
+    all.sort_unstable();
+    let all_names: Vec<String> = all.iter().map(SocketAddr::to_string).collect();
+    let (dns_address, other_address) = (free_address(), free_address());
+    let proxy = Proxy::start("http", &[all[0]], "");
+    let _dns = Dns::start(dns_address, &all);
+    let text = with_dns(
+        &proxy,
+        &format!("name = \"{NAME}\", record = \"SRV\", resolvers = [\"{dns_address}\"]"),
+    );
+    wait_until("the pool has all servers from DNS", || {
+        proxy.reload(&text);
+        server_addresses(&proxy) == all_names
+    });
+    // Its name server does not run yet.
+    proxy.reload(&with_dns(
+        &proxy,
+        &format!(
+            "name = \"a4.test\", record = \"A\", port = 8080, resolvers = [\"{other_address}\"]"
+        ),
+    ));
+    assert_eq!(server_addresses(&proxy), all_names);
+    let (_, output) = proxy.weir(&["status"]);
+    assert!(
+        output.contains("pool p: 3 servers from a4.test A; the previous servers remain in use: ")
+            && output.contains(&format!(" (the servers are from {NAME} SRV)")),
+        "{output}"
+    );
+    let _other_dns = Dns::start(other_address, &[]);
+    wait_until("the pool has the server of the new name", || {
+        server_addresses(&proxy) == ["127.0.0.1:8080"] && discovery_error(&proxy).is_empty()
+    });
+}
+
 /// The server to which a name resolves gets clients only while the other server is in maintenance, and its cookie has
 /// the configured value.
 #[test]

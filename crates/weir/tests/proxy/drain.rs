@@ -84,6 +84,34 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
     });
 }
 
+/// The request is finished by the process that received it.
+#[test]
+fn drain_waits_for_connections_of_a_replaced_daemon() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "request_buffering = false");
+    let mut client = Client::connect(proxy.listen);
+    client.send("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
+    wait_until("the request has reached the server", || {
+        origin.connections() == 1
+    });
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
+    let name = format!("p/{}", origin.address());
+    let (succeeded, output) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "2s"]);
+    assert!(
+        !succeeded && output.contains("1 open connection after 2 s"),
+        "{output}"
+    );
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| run_quickly(&proxy, &["server", &name, "drain", "--wait"]));
+        client.send("world");
+        let response = client.read_response().expect("read response");
+        assert_eq!(response.expect("no response").1, b"10");
+        let (succeeded, output) = command.join().expect("command thread panicked");
+        assert!(succeeded && output.contains("is drained"), "{output}");
+    });
+}
+
 #[test]
 fn every_server_change_is_reported() {
     let origin = Origin::start("o");

@@ -68,6 +68,35 @@ fn reload_with_failing_servers_is_rolled_back() {
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 }
 
+#[test]
+fn server_that_was_down_may_be_written_differently() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let file = proxy.directory.join("weir.toml");
+    let port = free_address().port();
+    let reload = |written: &str, arguments: &[&str]| {
+        let text = configuration_with_check(&proxy, &[origin.address()]);
+        let first = format!("\"{}\"", origin.address());
+        let text = text.replace(&first, &format!("{first}, \"{written}\""));
+        std::fs::write(&file, text).expect("write file");
+        proxy.weir(arguments)
+    };
+    let (succeeded, output) = reload(&format!("[::1]:{port}"), &["reload"]);
+    assert!(succeeded, "{output}");
+    wait_until("the server to be down", || {
+        proxy.status()["services"][0]["servers"][1]["state"] == "down"
+    });
+    let same_address = format!("[0::1]:{port}");
+    let (succeeded, output) = reload(&same_address, &["reload", "--guard", "1s"]);
+    assert!(succeeded, "{output}");
+    let status = proxy.status();
+    let server = &status["services"][0]["servers"][1];
+    assert_eq!(
+        (&server["address"], &server["state"]),
+        (&same_address.into(), &"down".into())
+    );
+}
+
 /// Returns the number of servers in the active configuration.
 fn server_count(proxy: &Proxy) -> usize {
     let status = proxy.status();

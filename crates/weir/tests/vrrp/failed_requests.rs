@@ -1,10 +1,11 @@
 //! Tests requests to the helper that fail or are lost.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use super::pair::VIP;
+use super::pair::{Pair, VIP};
 use super::world::privileged;
-use super::{MIN_PROCESS_AGE, two_directors};
+use super::{MIN_PROCESS_AGE, config, two_directors};
 
 /// A helper that exits before it removes an address leaves the address and its record to the next helper. If the
 /// address remained, both directors would reply to ARP requests for it.
@@ -49,4 +50,58 @@ fn address_is_added_although_it_cannot_be_recorded() {
     pair.wait_for("the record", || {
         fs::read_to_string(&path).is_ok_and(|text| text.contains(VIP))
     });
+}
+
+/// A new helper that cannot read the virtual routers rejects all requests for their addresses. The agent must make it
+/// read them again, although no reload follows.
+#[test]
+fn new_helper_reads_virtual_routers_as_soon_as_it_can() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("director", &config(150, ""));
+    pair.wait_for("the VIP", || pair.holds("director", VIP));
+    pair.wait_for("the helper to be old enough", || {
+        pair.process_age("director", "helper") > MIN_PROCESS_AGE
+    });
+    let record = pair.path("run-director/in-force.toml");
+    let set_mode = |mode| {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&record, permissions).expect("set the file mode");
+    };
+    // The helper does not trust a file that every user can change.
+    set_mode(0o666);
+    pair.kill(pair.process_id("director", "helper"));
+    let has_logged = |text: &str| {
+        let log = fs::read_to_string(pair.path("director.log")).unwrap_or_default();
+        log.contains(text)
+    };
+    pair.wait_for("the failure", || {
+        has_logged("failed to get the virtual routers")
+    });
+    pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
+    pair.wait_for("the rejection", || has_logged("failed to add addresses"));
+    set_mode(0o600);
+    pair.wait_for("the VIP", || pair.holds("director", VIP));
+}
+
+/// A new agent cannot advertise before the helper has sent it the virtual routers. If this takes too long, the peer
+/// becomes active, and this director must not keep the addresses.
+#[test]
+fn addresses_are_removed_if_new_agent_cannot_advertise() {
+    if !privileged() {
+        return;
+    }
+    let pair = two_directors();
+    for (host, priority) in [("director", 150), ("second", 100)] {
+        pair.reload(host, &config(priority, "preempt = false"));
+    }
+    pair.wait_for("the agent to be old enough", || {
+        pair.process_age("director", "vrrp-agent") > MIN_PROCESS_AGE
+    });
+    pair.suspend(pair.process_id("director", "helper"));
+    pair.kill(pair.process_id("director", "vrrp-agent"));
+    pair.wait_for_holder("second");
+    pair.wait_for_state("director", "backup");
 }

@@ -52,6 +52,13 @@ fn routes_and_rules_follow_state() {
     );
 }
 
+/// Sets the reverse-path filter that many distributions set. It must not drop the clients' packets.
+fn set_strict_filter(pair: &Pair) {
+    for host in ["director", "second"] {
+        command_output(pair, host, "sysctl -qw net.ipv4.conf.all.rp_filter=1");
+    }
+}
+
 #[test]
 fn virtual_mac_address_is_used_and_settings_are_restored() {
     if !privileged() {
@@ -59,6 +66,7 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
     }
     let mut pair = Pair::new();
     let extra = "virtual_mac = true";
+    set_strict_filter(&pair);
     pair.start("director", &config(150, extra));
     let device = |pair: &Pair| command_output(pair, "director", "ip addr show dev vrrp.51");
     pair.wait_for("the device", || device(&pair).contains(" 10.0.0.10/24"));
@@ -162,10 +170,22 @@ fn tracked_pool_changes_state_and_priority() {
         return;
     }
     let mut pair = Pair::new();
-    let extra = "track = [{ pool = \"p\" }, { service = \"s\", penalty = 10 }, { data_plane = true, penalty = 5 }]";
-    pair.start("director", &config(150, extra));
+    // Only a route uses the pool `api`.
+    let extra = format!(
+        "track = [{{ pool = \"p\" }}, {{ service = \"s\", penalty = 10 }}, {{ data_plane = true, penalty = 5 }}, \
+         {{ pool = \"api\", penalty = 20 }}]\n\
+         [pool.api]\nservers = [\"127.0.0.1:10\"]\n[service.site]\nlisten = [\"{VIP}:8081\"]\n\
+         forward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n\
+         [[route]]\nservice = \"site\"\npath = \"/api/*\"\npool = \"api\""
+    );
+    pair.start("director", &config(150, &extra));
     pair.wait_for_state("director", "active");
     assert_eq!(pair.router("director")["priority"], 150);
+    pair.weir("director", &["server", "api/127.0.0.1:10", "drain"]);
+    pair.wait_for("the penalty of the route's pool", || {
+        pair.router("director")["priority"] == 130
+    });
+    pair.weir("director", &["server", "api/127.0.0.1:10", "ready"]);
     pair.weir("director", &["server", "p/127.0.0.1:9", "drain"]);
     pair.wait_for_state("director", "fault");
     assert_eq!(pair.router("director")["reason"], "pool p has failed");

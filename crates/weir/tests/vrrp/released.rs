@@ -1,4 +1,4 @@
-//! Tests that releases and start delays continue when the agent is replaced.
+//! Tests that releases, start delays and the times of state changes continue when the agent is replaced.
 
 use serde_json::Value;
 
@@ -83,10 +83,13 @@ fn release_and_drain_continue_after_crash_upgrade_and_reload() {
         pair.weir("director", release);
         pair.wait_for_holder("second");
         let takeovers = pair.router("second")["takeovers"].clone();
+        wait_until_released(&pair, "director");
+        let since = pair.router("director")["since"].clone();
         kill_agent(&pair, "director");
         wait_until_released(&pair, "director");
         upgrade(&pair, "director", program);
         wait_until_released(&pair, "director");
+        assert_eq!(pair.router("director")["since"], since);
         // The list of addresses changes, so the reload re-creates the virtual router.
         reload(&pair, "director", config);
         wait_until_released(&pair, "director");
@@ -97,6 +100,11 @@ fn release_and_drain_continue_after_crash_upgrade_and_reload() {
     pair.wait_for("the added virtual router", || {
         pair.holds("director", "10.0.0.12")
     });
+    let before = pair.router("director");
+    assert_eq!(before["state"], "active", "{before}");
+    kill_agent(&pair, "director");
+    pair.wait_for_state("director", "active");
+    assert_eq!(pair.router("director")["since"], before["since"]);
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl World {
                 .output()
                 .expect("run weir");
             let errors = String::from_utf8_lossy(&output.stderr);
-            let slow = errors.contains("the daemon did not respond in time: showing");
+            let slow = errors.contains("the daemon did not respond within 2 s: showing");
             if slow && started.elapsed() < Duration::from_secs(30) {
                 continue;
             }

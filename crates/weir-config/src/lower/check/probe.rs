@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use weir_model::{CheckTls, Digest, DnsRecord, ExchangeStep, Http, Pattern, Probe, Script};
+use weir_model::{
+    CheckAuthority, CheckTls, Digest, DnsRecord, ExchangeStep, Http, Pattern, Probe, Script,
+};
 
 use super::plain_address;
 use crate::catalog::{CheckKind, EXCHANGE, EXPECT};
@@ -231,8 +233,14 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> 
             Value::Text(host) => Some(host.split(':').next().unwrap_or_default().to_owned()),
             _ => None,
         });
+    let verify = verify.unwrap_or(true);
+    if verify && let Some((entry, _)) = view.get("ca").or_else(|| view.get("kind")) {
+        let source = sink.lines.source(entry.key_span.start);
+        let ca = ca.clone();
+        sink.check_authorities.push(CheckAuthority { ca, source });
+    }
     Some(CheckTls {
-        verify: verify.unwrap_or(true),
+        verify,
         ca,
         server_name: name.or(host),
     })

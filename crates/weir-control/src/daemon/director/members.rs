@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use weir_cluster::{Kind, SharedKey};
-use weir_model::diff;
+use weir_model::{Desired, Forward, diff};
 
 use super::Director;
 use super::server::unknown_pool;
@@ -83,6 +83,9 @@ impl<P: Plane> Director<P> {
         let Some(pool) = self.configured.pool(pool) else {
             return Err(unknown_pool(&self.configured, pool));
         };
+        if let Some(keys) = &keys {
+            reject_limit(&self.configured, &pool.name, keys)?;
+        }
         let lists = match keys {
             Some(keys) => self
                 .membership
@@ -93,6 +96,11 @@ impl<P: Plane> Director<P> {
         };
         let lists = lists.map_err(ApiError::new)?;
         let desired = lists.added_to(&self.configured);
+        // The group also reports this director's own changes.
+        if desired == self.desired {
+            self.membership.commit(&self.configured, lists);
+            return Ok(());
+        }
         let wanted = WantedConfiguration {
             desired: &desired,
             configured: &self.configured,
@@ -104,5 +112,67 @@ impl<P: Plane> Director<P> {
         self.configure_checks();
         tracing::info!(address, "added, changed or removed a server");
         Ok(())
+    }
+}
+
+/// Rejects `max_connections` for a server whose choice must not depend on one director's connections, as `weir check`
+/// does for the servers in the configuration.
+fn reject_limit(
+    configured: &Desired,
+    pool: &str,
+    keys: &Map<String, Value>,
+) -> Result<(), ApiError> {
+    let has_limit = keys
+        .get("max_connections")
+        .is_some_and(|limit| limit.as_u64() != Some(0));
+    let mut services = configured.services.iter();
+    let is_agreed = configured.cluster.is_some()
+        && configured.sync.is_none()
+        && services.any(|it| it.pool == pool && it.forward != Forward::Socket);
+    if has_limit && is_agreed {
+        return Err(ApiError::new(format!(
+            "`max_connections` needs [sync] in a group of directors, because layer 4 services use the pool {pool} and \
+             each director counts only its own connections; omit it, or add [sync]"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::{Host, parse};
+
+    use super::*;
+
+    const GROUP: &str =
+        "[cluster]\nname = \"edge\"\nmember = \"lb1\"\netcd = [\"http://127.0.0.1:1\"]\n";
+    const POOL: &str = "[pool.web]\nservers = [\"10.0.0.5:80\"]\n";
+    const MAGLEV: &str = "scheduler = \"maglev\"\n";
+    const SYNC: &str = "[sync]\nlisten = \"10.0.0.1:8482\"\npeers = [\"10.0.0.2:8482\"]\nkey = \"0123456789abcdef\"\n";
+
+    #[test]
+    fn limit_of_added_server_needs_flow_synchronization_in_a_group() {
+        let layer_4 =
+            "[service.web]\nlisten = [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"web\"\n";
+        let proxied = layer_4.replace("\"direct\"", "\"proxy\"\nprotocol = \"tcp\"");
+        let proxied = proxied.as_str();
+        // The parts of the configuration, the limit, and whether it is permitted.
+        for (parts, limit, is_permitted) in [
+            (&[MAGLEV, GROUP, layer_4][..], 5, false),
+            (&[MAGLEV, GROUP, layer_4], 0, true),
+            (&[MAGLEV, GROUP, SYNC, layer_4], 5, true),
+            (&[GROUP, proxied], 5, true),
+            (&[MAGLEV, layer_4], 5, true),
+        ] {
+            let text = format!("{POOL}{}", parts.concat());
+            let configured = match parse(&text, &Host::default()) {
+                Ok(parsed) => parsed.desired,
+                Err(found) => panic!("{text}: {found:?}"),
+            };
+            let keys = Map::from_iter([("max_connections".to_owned(), Value::from(limit))]);
+            let result = reject_limit(&configured, "web", &keys);
+            assert_eq!(result.is_ok(), is_permitted, "{text}");
+            assert!(reject_limit(&configured, "web", &Map::new()).is_ok());
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Director, to_api_error};
 use crate::api::{ApiError, Caller, FileRequest};
-use crate::configuration::{self, Finding, Rejected};
+use crate::configuration::{self, Finding, ListeningProcess, Rejected};
 use crate::daemon::host_warning::{displayed_path, host_warnings};
 use crate::plan::{Plan, plan};
 use crate::plane::Plane;
@@ -20,7 +20,8 @@ impl<P: Plane> Director<P> {
         }
         let own_listeners = configuration::own_listeners(&self.desired);
         let display_path = displayed_path(request, &path);
-        let loaded = configuration::with_free_listeners(loaded, &own_listeners, display_path);
+        let process = ListeningProcess::ThisDaemon(&own_listeners);
+        let loaded = configuration::with_free_listeners(loaded, process, display_path);
         let loaded = match caller.is_owner() || request.text.is_some() {
             true => loaded,
             false => loaded.map_err(Rejected::without_quotes),
@@ -32,7 +33,7 @@ impl<P: Plane> Director<P> {
         let added = self.plane.added_vips();
         let mut planned = plan(&self.desired, &desired, &live, &added);
         // The plan already contains warnings about VIPs that will be removed.
-        let warnings = host_warnings(&loaded.desired, &[], request, &path).await;
+        let warnings = host_warnings(&desired, &[], request, &path).await;
         let found = warnings.iter().chain(loaded.found_on_host());
         planned.warnings.extend(Finding::warning_lines(found));
         Ok(planned)

@@ -12,7 +12,7 @@ use weir_state::{EjectedServer, HealthEvent};
 
 use super::{ActiveConfiguration, Director};
 use crate::api::{ApiError, Caller, FileRequest, ReloadResponse, Reply};
-use crate::daemon::reload_guard::{Guard, Health};
+use crate::daemon::reload_guard::{Guard, Health, Servers};
 use crate::plane::{Plane, WantedConfiguration};
 
 /// A reload on probation, and how to revert it.
@@ -53,6 +53,7 @@ impl<P: Plane> Director<P> {
                 return;
             }
         };
+        let servers = Servers::of(&self.desired);
         let revert = Revert {
             previous: self.active_configuration(),
             checkpoint: self.checks.checkpoint(),
@@ -63,7 +64,7 @@ impl<P: Plane> Director<P> {
                 // After a crash, the next daemon uses the previous configuration.
                 self.record_configuration_of(&revert.previous.file, &revert.previous.text);
                 self.probation = Some(Probation {
-                    guard: Guard::new(before, limit),
+                    guard: Guard::new(before, servers, limit),
                     reloaded,
                     reply,
                     revert,
@@ -81,7 +82,9 @@ impl<P: Plane> Director<P> {
             return;
         };
         let regression = match self.status() {
-            Ok(report) => probation.guard.regression(&Health::from_report(&report)),
+            Ok(report) => probation
+                .guard
+                .regression(&Health::from_report(&report), &self.desired),
             Err(error) => Some(error.to_string()),
         };
         match regression {
@@ -93,14 +96,26 @@ impl<P: Plane> Director<P> {
 
     /// Returns a description of a server that went down during the probation, with the reason.
     pub(super) fn regression_in(&self, events: &[HealthEvent]) -> Option<String> {
-        let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
+        let Probation { guard, revert, .. } = self.probation.as_ref()?;
+        let checkpoint = &revert.checkpoint;
+        // The reload may have changed how the file writes the address.
+        let find_renamed = |pool: &str, server: &str| {
+            let names = guard.servers_before().find(&self.desired, pool, server);
+            let names = names.into_iter();
+            let healths = names.filter_map(|(pool, server)| checkpoint.server_health(pool, server));
+            healths.min_by_key(|health| health.state != State::Down)
+        };
         events.iter().find_map(|event| {
             let (pool, server) = (event.pool.as_str(), event.server.as_str());
             let server_health = event.server_health.as_ref()?;
-            if self.plane.is_withdrawn(pool, server) {
+            let is_down = |health: &ServerHealth| health.state == State::Down;
+            if self.plane.is_withdrawn(pool, server)
+                || !is_down(server_health) && !server_health.paths.values().any(is_down)
+            {
                 return None;
             }
             let before = checkpoint.server_health(pool, server);
+            let before = before.or_else(|| find_renamed(pool, server));
             let goes_down = |now: &ServerHealth, before: Option<&ServerHealth>| {
                 now.state == State::Down && before.is_none_or(|before| before.state != State::Down)
             };

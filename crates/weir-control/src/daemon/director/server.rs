@@ -86,7 +86,7 @@ impl<P: Plane> Director<P> {
         let unused = ServerStatus {
             pool: pool.to_owned(),
             address: address.to_owned(),
-            open_connections: open,
+            open_connections: open + self.runtime_dir.draining_connections(pool, address),
             closed_connections: closed,
             ..ServerStatus::default()
         };

@@ -1,15 +1,21 @@
 //! Performs upgrades: the daemon starts its successor and hands over to it, or continues if the successor fails.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use weir_sys::Channel;
 
 use super::Director;
-use crate::api::{ApiError, UpgradeRequest, UpgradeResponse};
+use crate::api::{ApiError, Command, UpgradeRequest, UpgradeResponse};
 use crate::keeper::UpgradeResult;
 use crate::plane::Plane;
 use crate::runtime_dir::DrainingRecord;
+
+/// Maximum number of requests that wait until an upgrade has ended. Later ones wait in the queue.
+const MAX_WAITING: usize = 64;
 
 /// A daemon that still has clients after its successor has taken over.
 #[derive(Debug)]
@@ -27,18 +33,51 @@ pub(crate) struct DrainingDaemon<P> {
 }
 
 impl<P: Plane> Director<P> {
-    pub(super) async fn upgrade(
+    /// Executes an upgrade. Meanwhile, answers those of the `requests` that change nothing, because a start can take
+    /// more than a minute, and Pacemaker or keepalived consider a director that does not report its status faulty.
+    /// Returns the other requests, which a successor executes instead of this daemon if the upgrade succeeds.
+    pub(crate) async fn upgrade(
         &mut self,
         request: UpgradeRequest,
-    ) -> Result<UpgradeResponse, ApiError> {
+        requests: &mut mpsc::Receiver<Command>,
+    ) -> (Result<UpgradeResponse, ApiError>, VecDeque<Command>) {
+        let mut waiting = VecDeque::new();
+        let mut result = match self.start_successor(request) {
+            Ok(result) => result,
+            Err(error) => return (Err(error), waiting),
+        };
+        let result = loop {
+            tokio::select! {
+                result = &mut result => break result,
+                Some(command) = requests.recv(), if waiting.len() < MAX_WAITING => {
+                    waiting.extend(self.answer(command));
+                }
+            }
+        };
+        let response = match result {
+            Ok(result) => self.finish_upgrade(result).await,
+            Err(error) => Err(ApiError::new(error)),
+        };
+        (response, waiting)
+    }
+
+    /// Makes the keeper start the successor. Returns a task that waits until the successor is ready or has failed.
+    fn start_successor(
+        &mut self,
+        request: UpgradeRequest,
+    ) -> Result<JoinHandle<UpgradeResult>, ApiError> {
         self.end_probation();
         let state = self.plane.export_state().map_err(ApiError::new)?;
         self.runtime_dir.create_socket_link();
         let (keeper, program) = (self.keeper.clone(), request.program);
         tracing::info!(program = %program.display(), "starting the successor");
-        let upgrade = move || keeper.upgrade(program, state.as_fd());
-        let result = tokio::task::spawn_blocking(upgrade).await;
-        match result.map_err(ApiError::new)? {
+        Ok(tokio::task::spawn_blocking(move || {
+            keeper.upgrade(program, state.as_fd())
+        }))
+    }
+
+    async fn finish_upgrade(&mut self, result: UpgradeResult) -> Result<UpgradeResponse, ApiError> {
+        match result {
             UpgradeResult::Succeeded { pid, channel } => {
                 tracing::info!(pid, "the successor has taken over");
                 self.runtime_dir.remove_socket_link();

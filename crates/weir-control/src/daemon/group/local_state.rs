@@ -1,21 +1,22 @@
 //! Collects the state that this director reports to its group.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_cluster::{GroupKey, HealthView, LocalState, MemberRecord};
 use weir_health::{ServerHealth, State};
-use weir_model::{Cluster, Desired};
-use weir_sys::ethtool;
+use weir_model::{Announce, Cluster, Desired};
 
-/// Returns the member record that this director registers.
-pub(super) fn member_record(config: &Cluster, desired: &Desired) -> MemberRecord {
+/// Returns the member record that this director registers. `mtu` is the smallest MTU of the interfaces with the packet
+/// path, in bytes.
+pub(super) fn member_record(config: &Cluster, desired: &Desired, mtu: Option<u32>) -> MemberRecord {
     MemberRecord {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
         features: features(desired),
         secrets: secret_fingerprints(config, desired),
         order: servers_digest(desired),
-        mtu: smallest_mtu(desired),
+        mtu,
+        communities: desired.announce.as_ref().map(communities),
         ..MemberRecord::default()
     }
 }
@@ -46,11 +47,14 @@ pub(super) fn local_state(
     }
 }
 
-/// Returns the smallest MTU of `interfaces` in `[node]`, in bytes; `None` = no interface is configured, or no MTU can
-/// be read.
-fn smallest_mtu(desired: &Desired) -> Option<u32> {
-    let names = desired.node.interfaces.iter().flatten();
-    names.filter_map(|name| ethtool::mtu(name).ok()).min()
+/// Returns the communities of the routes that the director announces, in order.
+fn communities(announce: &Announce) -> Vec<String> {
+    let communities: BTreeSet<String> = announce
+        .communities
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    communities.into_iter().collect()
 }
 
 fn features(desired: &Desired) -> Vec<String> {
@@ -64,16 +68,30 @@ fn features(desired: &Desired) -> Vec<String> {
 }
 
 /// Returns fingerprints of the secrets that all members must share. The fingerprints are keyed with the group key, and
-/// reveal nothing to anyone without it.
+/// reveal nothing to anyone without it. Without a group key there are none, because a secret could be guessed from an
+/// unkeyed fingerprint.
 fn secret_fingerprints(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {
         return BTreeMap::new();
     };
     let fingerprint = |bytes: &[u8]| key.digest(bytes)[..16].to_owned();
+    let secrets = shared_secrets(desired).into_iter();
+    secrets
+        .map(|(name, secret)| (name, fingerprint(&secret)))
+        .collect()
+}
+
+/// Returns whether the members have secrets in common that are not compared, because there is no group key.
+pub(super) fn has_uncompared_secrets(config: &Cluster, desired: &Desired) -> bool {
+    config.group_key.is_none() && !shared_secrets(desired).is_empty()
+}
+
+/// Returns the secrets that all members must share, by name.
+fn shared_secrets(desired: &Desired) -> BTreeMap<String, Vec<u8>> {
     let mut secrets = BTreeMap::new();
     if let Some(sync) = &desired.sync {
-        secrets.insert("key of [sync]".to_owned(), fingerprint(sync.key.expose()));
+        secrets.insert("key of [sync]".to_owned(), sync.key.expose().to_vec());
     }
     for pool in &desired.pools {
         let sticky = pool
@@ -82,7 +100,7 @@ fn secret_fingerprints(config: &Cluster, desired: &Desired) -> BTreeMap<String, 
             .and_then(|sticky| sticky.secret.as_ref());
         if let Some(secret) = sticky {
             let name = format!("secret of the cookie of pool {}", pool.name);
-            secrets.insert(name, fingerprint(secret.expose()));
+            secrets.insert(name, secret.expose().to_vec());
         }
     }
     for proxy in &desired.proxies {
@@ -90,7 +108,7 @@ fn secret_fingerprints(config: &Cluster, desired: &Desired) -> BTreeMap<String, 
         let keys: Vec<u8> = keys.flat_map(|key| key.expose().to_vec()).collect();
         if !keys.is_empty() {
             let name = format!("ticket keys of service {}", proxy.name);
-            secrets.insert(name, fingerprint(&keys));
+            secrets.insert(name, keys);
         }
     }
     secrets

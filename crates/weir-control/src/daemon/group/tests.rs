@@ -38,7 +38,7 @@ impl Fixture {
 
     fn report(&mut self, serves: bool) {
         let vips = BTreeMap::from([(vip(), serves)]);
-        self.group.report(&self.desired, vips);
+        self.group.report(&self.desired, vips, Some(1500));
     }
 
     fn decide(&mut self, held: &[IpAddr], withdrawn: &[IpAddr]) {
@@ -143,4 +143,31 @@ fn director_that_cannot_join_its_group_withdraws_vips() {
     fixture.report(true);
     fixture.report(false);
     assert!(!fixture.group.must_announce(vip()));
+}
+
+/// Without `group_key`, the status reports that secrets are not compared, if there are any.
+#[test]
+fn secrets_are_compared_only_with_group_key() {
+    const SYNC: &str = "[sync]\nlisten = \"10.0.0.1:8482\"\npeers = [\"10.0.0.2:8482\"]\nkey = \"0123456789abcdef\"\n";
+    let with_key = CLUSTER.replace(
+        "[cluster]\n",
+        "[cluster]\ngroup_key = \"sixteen bytes or more\"\n",
+    );
+    for (name, text, is_reported, compared) in [
+        ("no-secrets", CLUSTER.to_owned(), false, 0),
+        ("no-key", format!("{CLUSTER}{SYNC}"), true, 0),
+        ("key", format!("{with_key}{SYNC}"), false, 1),
+    ] {
+        let mut fixture = Fixture::new(&format!("secrets-{name}"));
+        fixture.desired = desired(&text);
+        fixture.group.configure(fixture.desired.cluster.as_ref());
+        fixture.report(true);
+        let status = fixture.group.status().unwrap();
+        assert_eq!(status.secrets_not_compared, is_reported, "{name}");
+        let line = "secrets are not compared: set `group_key` in [cluster]";
+        assert_eq!(status.table().contains(line), is_reported, "{name}");
+        let record = &fixture.group.local_state.record;
+        assert_eq!(record.secrets.len(), compared, "{name}");
+        assert_eq!(record.mtu, Some(1500), "{name}");
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use weir_sys::{Channel, connect_to_service};
 
 use super::message::{FromService, ToService, VERSION};
+use crate::keeper::announcer;
 use crate::keeper::error::Error;
 use crate::keeper::helper::{Kind, is_closed};
 use crate::keeper::root_info::RootInfo;
@@ -16,8 +17,9 @@ use crate::runtime_dir;
 
 /// Time limit for a request, including a restart of the service.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for stopping virtual routers and announcements.
-const STOP_TIMEOUT: Duration = Duration::from_secs(12);
+/// Time limit for stopping virtual routers and announcements. The service stops both at the same time; stopping the
+/// announcer can take longer.
+const STOP_TIMEOUT: Duration = announcer::EXIT_TIMEOUT.saturating_add(Duration::from_secs(10));
 /// Interval between attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
