@@ -88,7 +88,9 @@ fn receive(stream: TcpStream, status: u16) -> std::io::Result<ReceivedRequest> {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }
-    let response = format!("HTTP/1.1 {status} Status\r\nContent-Length: 2\r\n\r\n{{}}");
+    // Without `Connection: close`, the proxy could send its next request on this connection before it is closed.
+    let response =
+        format!("HTTP/1.1 {status} Status\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}");
     reader.get_mut().write_all(response.as_bytes())?;
     Ok(ReceivedRequest { head, body, status })
 }
