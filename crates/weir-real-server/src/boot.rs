@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use weir_doctor::Diagnosis;
@@ -21,10 +22,11 @@ use crate::request::{PrefixArgument, TunnelArgument, UpRequest};
 /// The unit of the package; an instance is a VIP of a `direct` service, or the name of a file with arguments.
 const TEMPLATE: &str = "weir-real-server@.service";
 
-/// Files and directories of boot scripts.
-const SCRIPTS: [&str; 6] = [
-    "etc/network/interfaces",
-    "etc/network/interfaces.d",
+/// Files and directories with commands for the start of network interfaces.
+const INTERFACES: [&str; 2] = ["etc/network/interfaces", "etc/network/interfaces.d"];
+
+/// Files and directories of boot scripts. A script that is not executable does not run.
+const SCRIPTS: [&str; 4] = [
     "etc/rc.local",
     "etc/rc.d/rc.local",
     "etc/init.d",
@@ -127,7 +129,9 @@ fn fix(lost: &[&Entry], desired: &DesiredState, has_template: bool) -> String {
     if has_template {
         commands
     } else {
-        format!("run at boot, in a systemd unit or a script such as /etc/rc.local: {commands}")
+        format!(
+            "run at boot, in a systemd unit or an executable script such as /etc/rc.local: {commands}"
+        )
     }
 }
 
@@ -182,11 +186,12 @@ fn restored_state(root: &Path) -> Option<DesiredState> {
 /// it is enabled.
 fn boot_commands(root: &Path) -> Vec<String> {
     let mut commands = Vec::new();
-    for path in UNIT_DIRECTORIES.iter().chain(&SCRIPTS) {
-        for file in files(&root.join(path)) {
-            if !file_name(&file).contains("@.") {
-                commands.extend(up_arguments(&read(&file), root));
-            }
+    let others = UNIT_DIRECTORIES.iter().chain(&INTERFACES);
+    let others = others.flat_map(|path| files(&root.join(path)));
+    let scripts = SCRIPTS.iter().flat_map(|path| files(&root.join(path)));
+    for file in others.chain(scripts.filter(|file| is_executable(file))) {
+        if !file_name(&file).contains("@.") {
+            commands.extend(up_arguments(&read(&file), root));
         }
     }
     for link in enabled_units(root) {
@@ -331,6 +336,10 @@ fn files(path: &Path) -> Vec<PathBuf> {
     }
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
 fn file_name(path: &Path) -> String {

@@ -64,6 +64,8 @@ pub struct Instance {
     checksum: ChecksumForm,
     /// Number of packets whose address list differs from the configured one.
     mismatches: u64,
+    /// Whether the active router's last advertisement had other addresses than this router.
+    peer_addresses_differ: bool,
     loss: LossCounter,
     outputs: VecDeque<Output>,
 }
@@ -114,6 +116,7 @@ impl Instance {
             assert_at: None,
             checksum,
             mismatches: 0,
+            peer_addresses_differ: false,
             loss: LossCounter::default(),
             outputs: VecDeque::new(),
         }
@@ -181,6 +184,12 @@ impl Instance {
     /// Returns the number of packets whose address list differs from the configured one.
     pub const fn mismatches(&self) -> u64 {
         self.mismatches
+    }
+
+    /// Returns whether the active router's last advertisement had other addresses than this router is configured with.
+    /// Returns false while this router is active.
+    pub const fn peer_addresses_differ(&self) -> bool {
+        self.peer_addresses_differ
     }
 
     /// Returns the number of advertisements that this router has lost as a backup: those that were missing between two
@@ -501,6 +510,7 @@ impl Instance {
 
     fn enter_active(&mut self, reason: String, now: Duration) {
         self.active_peer = None;
+        self.peer_addresses_differ = false;
         self.send(now);
         self.change_state(State::Active, reason, now);
         let refresh = self.config.announcements.refresh;
@@ -604,9 +614,9 @@ impl Instance {
             return Err(IgnoreReason::Addresses);
         }
         self.checksum = received.checksum;
-        if !has_same_addresses(&advertisement.addresses, &self.config.addresses) {
-            self.mismatches += 1;
-        }
+        self.peer_addresses_differ =
+            !has_same_addresses(&advertisement.addresses, &self.config.addresses);
+        self.mismatches += u64::from(self.peer_addresses_differ);
         self.is_first_election &= advertisement.priority == 0;
         self.handle_stall(now);
         match self.state {

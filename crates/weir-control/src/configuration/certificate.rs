@@ -2,6 +2,7 @@
 //! or about to expire.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
@@ -22,11 +23,12 @@ pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
 fn token_problem(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
-    // The daemon can run as another user, so these errors may not occur there.
-    let fatal = !matches!(
-        error,
-        TokenFileError::Owner { .. } | TokenFileError::File { .. }
-    );
+    // The daemon can run as another user, so some errors may not occur there.
+    let fatal = match &error {
+        TokenFileError::Owner { .. } => false,
+        TokenFileError::File { source, .. } => source.kind() == ErrorKind::NotFound,
+        _ => true,
+    };
     Some(Problem {
         fatal,
         message: format!("[node] admin: {error}"),
@@ -131,4 +133,24 @@ fn reject_if_fatal(
         diagnostics: loaded.findings + &rendered,
         found: loaded.found.into_iter().chain(found).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_token_file_is_fatal() {
+        let text =
+            "[node]\nadmin = { listen = \"127.0.0.1:9900\", tokens = \"/nonexistent/tokens\" }\n";
+        let parsed = weir_config::parse(text, &weir_config::Host::default());
+        let desired = parsed.expect("parse the configuration").desired;
+        let problem = token_problem(&desired).expect("find a problem");
+        assert!(problem.fatal, "{problem:?}");
+        assert!(
+            problem
+                .message
+                .contains("/nonexistent/tokens: No such file")
+        );
+    }
 }

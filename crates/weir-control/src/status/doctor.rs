@@ -227,6 +227,7 @@ impl Report {
             findings.extend(id_conflict(router));
             findings.extend(configured.and_then(|configured| equal_priority(router, configured)));
             findings.extend(mismatches(router));
+            findings.extend(address_difference(router));
         }
         findings
     }
@@ -337,6 +338,21 @@ fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
     findings
 }
 
+/// Reports that the active router has other addresses than this director is configured with.
+fn address_difference(router: &RouterStatus) -> Option<Diagnosis> {
+    let peer = router
+        .active_peer
+        .filter(|_| router.peer_addresses_differ)?;
+    let name = &router.name;
+    let problem = format!(
+        "the active director {peer} has other addresses for the virtual router {name} than this director"
+    );
+    let effect =
+        "addresses that only one of them has are on no machine while the other one is active";
+    let fix = format!("use the same `addresses` in [vrrp.{name}] on all directors");
+    Some(Diagnosis::new(problem, effect).fix(fix))
+}
+
 fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
     let problem = format!("the [sync] peer {} does not respond", peer.address);
     let effect = "connections through this director are lost when that peer takes over the VIP";
@@ -408,6 +424,7 @@ mod tests {
             last_ignored_seconds: ignored.clone().map(|(reason, _)| (reason, 2)).collect(),
             ignored: ignored.collect::<BTreeMap<_, _>>(),
             address_mismatches: 0,
+            peer_addresses_differ: false,
             takeovers: 0,
             tracked: Vec::new(),
         };
@@ -660,6 +677,20 @@ mod tests {
         };
         let found = report.doctor_report(&Desired::default());
         assert_eq!(found.active_peers, [peer]);
+    }
+
+    #[test]
+    fn other_addresses_of_the_active_director_are_reported() {
+        let mut backup = router("backup", "started", &[]);
+        backup.router.active_peer = "10.0.0.3".parse().ok();
+        backup.router.peer_addresses_differ = true;
+        let found = found(backup, "").join("\n");
+        for part in [
+            "the active director 10.0.0.3 has other addresses for the virtual router web",
+            "use the same `addresses` in [vrrp.web] on all directors",
+        ] {
+            assert!(found.contains(part), "{found}");
+        }
     }
 
     #[test]

@@ -65,6 +65,7 @@ fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> VirtualRo
         ignored: BTreeMap::new(),
         last_ignored_seconds: BTreeMap::new(),
         address_mismatches: 0,
+        peer_addresses_differ: false,
         takeovers: 0,
         tracked: Vec::new(),
     };

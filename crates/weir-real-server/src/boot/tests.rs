@@ -36,7 +36,8 @@ impl Root {
     fn write(&self, path: &str, text: &str) {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn enable(&self, instance: &str) {
@@ -202,6 +203,21 @@ fn vip_of_two_methods_is_lost_only_once() {
     );
 }
 
+/// systemd and OpenRC do not run such a script.
+#[test]
+fn script_that_is_not_executable_restores_nothing() {
+    let root = Root::new("mode");
+    let state = prepared(&["--forward direct --vip 192.0.2.10"]);
+    root.write(
+        "etc/rc.local",
+        "weir real-server up --forward direct --vip 192.0.2.10\n",
+    );
+    assert_eq!(root.findings(&state), []);
+    let script = root.0.join("etc/rc.local");
+    fs::set_permissions(script, fs::Permissions::from_mode(0o644)).unwrap();
+    root.finding(&state);
+}
+
 #[test]
 fn without_the_unit_any_boot_script_can_call_up() {
     let root = Root::new("script");
@@ -211,7 +227,9 @@ fn without_the_unit_any_boot_script_can_call_up() {
     ]);
     let (_, fix) = root.finding(&state);
     let command = fix
-        .strip_prefix("run at boot, in a systemd unit or a script such as /etc/rc.local: ")
+        .strip_prefix(
+            "run at boot, in a systemd unit or an executable script such as /etc/rc.local: ",
+        )
         .expect("the instruction");
     assert_eq!(
         command,

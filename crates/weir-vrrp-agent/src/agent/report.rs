@@ -67,6 +67,7 @@ impl Agent {
                         now().saturating_sub(it.last).as_secs()
                     }),
                     address_mismatches: instance.mismatches(),
+                    peer_addresses_differ: instance.peer_addresses_differ(),
                     takeovers: port.takeovers,
                     tracked: instance
                         .tracked()

@@ -369,6 +369,11 @@ fn differing_addresses_are_counted_but_accepted() {
         ),
         (1, Some(LOWER))
     );
+    assert!(instance.peer_addresses_differ());
+    instance
+        .handle_packet(&received(200, SECOND), LOWER, SECOND)
+        .unwrap();
+    assert!(!instance.peer_addresses_differ());
     assert_eq!(
         instance.handle_packet(&other, SOURCE, SECOND),
         Err(IgnoreReason::Own)
