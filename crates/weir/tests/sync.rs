@@ -7,6 +7,8 @@ mod world;
 mod link_failure;
 #[path = "sync/removed_server.rs"]
 mod removed_server;
+#[path = "sync/renamed_service.rs"]
+mod renamed_service;
 #[path = "sync/translation.rs"]
 mod translation;
 

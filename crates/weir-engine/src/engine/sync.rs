@@ -345,6 +345,8 @@ impl Engine {
             whole_service: false,
         };
         if meta.kind == KIND_TEMPLATE {
+            // A service that was removed gets no new flows of its clients.
+            service.id?;
             self.describe_template(flow, service, &mut record);
             return Some(record);
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use weir_abi::{
     SYNC_BUSY, SYNC_CONFLICT, SYNC_FULL, SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED,
-    Settings,
+    Settings, TEMPLATE_PORT,
 };
 use weir_dataplane::SyncPositions;
 use weir_model::{Family, Indexed, Ports, SchedulerKind};
+use weir_planner::allocation::DestSlot;
 use weir_planner::policy::template;
 use weir_sync::ServiceId;
 
@@ -29,7 +30,7 @@ pub(super) const PREFETCH_DISTANCE: usize = 4;
 /// Names of the service in a row.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceNames {
-    /// One of its listeners or marks.
+    /// One of its listeners or marks; `None` = the service was removed from the configuration.
     pub(super) id: Option<ServiceId>,
     /// A listener with one port, which only this service has.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
@@ -123,16 +124,9 @@ impl SyncIndex {
                         && service.persistence.is_none(),
                 },
             );
+            index.add_servers(&slot.dests);
             for dest in &slot.dests {
                 let port = dest.port.unwrap_or(0);
-                index.servers.insert(
-                    dest.id,
-                    ServerName {
-                        generation: dest.generation,
-                        address: dest.address,
-                        port,
-                    },
-                );
                 let key = (slot.row, dest.address, port);
                 if dest.removed.is_none() {
                     index.dests.insert(key, (dest.id, dest.generation));
@@ -141,7 +135,36 @@ impl SyncIndex {
                 }
             }
         }
+        index.add_removed(state);
         index
+    }
+
+    /// Adds the services that were renamed or removed, because their flows continue. Peers find their service by the
+    /// VIP and the port.
+    fn add_removed(&mut self, state: &EngineState) {
+        let slots = state.allocation.services.values();
+        for slot in slots.filter(|slot| slot.removed) {
+            self.add_servers(&slot.dests);
+            let names = ServiceNames {
+                id: None,
+                listener: None,
+                has_mark: false,
+                scope: TEMPLATE_PORT,
+                is_computed: false,
+            };
+            self.services.insert(slot.row, names);
+        }
+    }
+
+    fn add_servers(&mut self, dests: &[DestSlot]) {
+        for dest in dests {
+            let name = ServerName {
+                generation: dest.generation,
+                address: dest.address,
+                port: dest.port.unwrap_or(0),
+            };
+            self.servers.insert(dest.id, name);
+        }
     }
 
     /// Returns whether a packet without a mark is for this service.
