@@ -42,4 +42,23 @@ impl Cluster {
     pub const PUBLISHED: &str = "cluster/";
     /// Minimum length of the group key, in bytes.
     pub const KEY_BYTES_MIN: usize = 16;
+
+    /// Returns the defaults of a group with this name, without members of etcd.
+    pub fn new(name: &str) -> Self {
+        Self {
+            etcd: Vec::new(),
+            name: name.to_owned(),
+            member: None,
+            ca: None,
+            certificate: None,
+            key: None,
+            user: None,
+            password: None,
+            group_key: None,
+            lease: Self::LEASE,
+            agreement: true,
+            files: Vec::new(),
+            publish: None,
+        }
+    }
 }

@@ -57,6 +57,14 @@ fn nat_world(extra: &str) -> World {
     world
 }
 
+/// Starts a director with `direct` and two servers without a web server.
+fn direct_world() -> World {
+    let mut world = World::new(2);
+    world.prepare_direct_servers(&Family::V4.vip().to_string());
+    world.start_daemon(&config("direct", ""));
+    world
+}
+
 #[test]
 fn rolled_back_reload_breaks_no_nat_client() {
     if !privileged() {
@@ -203,9 +211,7 @@ fn drain_does_not_wait_for_abandoned_handshakes() {
     if !privileged() {
         return;
     }
-    let mut world = World::new(2);
-    world.prepare_direct_servers(&Family::V4.vip().to_string());
-    world.start_daemon(&config("direct", ""));
+    let world = direct_world();
     // Nothing listens at the servers, and the director does not see their resets.
     let to = SocketAddr::new(Family::V4.vip(), 80);
     let connect = |attempts: usize| {
@@ -259,9 +265,7 @@ fn drain_waits_for_half_closed_direct_connection_that_transfers_data() {
     if !privileged() {
         return;
     }
-    let mut world = World::new(2);
-    world.prepare_direct_servers(&Family::V4.vip().to_string());
-    world.start_daemon(&config("direct", ""));
+    let world = direct_world();
     let to = SocketAddr::new(Family::V4.vip(), 80);
     for host in ["server0", "server1"] {
         let (listening, is_listening) = mpsc::channel();

@@ -63,21 +63,7 @@ impl Inputs {
             address: [192, 0, 2, 10].into(),
             ports: Ports::One(80),
         });
-        let cluster = Cluster {
-            etcd: Vec::new(),
-            name: "edge".to_owned(),
-            member: None,
-            ca: None,
-            certificate: None,
-            key: None,
-            user: None,
-            password: None,
-            group_key: None,
-            lease: Cluster::LEASE,
-            agreement: true,
-            files: Vec::new(),
-            publish: None,
-        };
+        let cluster = Cluster::new("edge");
         Indexed::from(Desired {
             cluster: Some(cluster),
             pools: vec![pool],

@@ -7,21 +7,7 @@ use crate::allocation::{DestSlot, ServerWeight};
 
 fn desired_in_group(servers: &[(&str, u32)]) -> Desired {
     Desired {
-        cluster: Some(Cluster {
-            etcd: Vec::new(),
-            name: "edge".to_owned(),
-            member: None,
-            ca: None,
-            certificate: None,
-            key: None,
-            user: None,
-            password: None,
-            group_key: None,
-            lease: Cluster::LEASE,
-            agreement: true,
-            files: Vec::new(),
-            publish: None,
-        }),
+        cluster: Some(Cluster::new("edge")),
         ..desired(SchedulerKind::Maglev, servers)
     }
 }

@@ -129,13 +129,9 @@ impl Group {
     }
 }
 
-/// With a lease of 6 s, requests may take 3 s. Replies that are 2 s late only delay changes. Replies that arrive after
-/// the time limit have the same effect as an etcd that is down.
-#[test]
-fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
-    if !privileged() {
-        return;
-    }
+/// Starts two directors that reach etcd through a proxy, with a published configuration, and a client. The lease is 6 s,
+/// so requests may take 3 s.
+fn start_group() -> (Group, SlowProxy, Load) {
     let mut group = Group::new(1, 2);
     (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
     let proxy = SlowProxy::start(&group);
@@ -143,6 +139,17 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     let load = Load::start(&group);
+    (group, proxy, load)
+}
+
+/// Replies that are 2 s late only delay changes. Replies that arrive after
+/// the time limit have the same effect as an etcd that is down.
+#[test]
+fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
+    if !privileged() {
+        return;
+    }
+    let (group, proxy, load) = start_group();
 
     proxy.set_delay(Duration::from_secs(2));
     let end = Instant::now() + Duration::from_secs(14);
@@ -211,13 +218,7 @@ fn compaction_past_the_revision_of_a_watch_loses_no_change() {
     if !privileged() {
         return;
     }
-    let mut group = Group::new(1, 2);
-    (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
-    let proxy = SlowProxy::start(&group);
-    group.start_all();
-    let published = group.publish(0, &config(8080, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
-    let load = Load::start(&group);
+    let (group, proxy, load) = start_group();
 
     proxy.set_delay(Duration::from_secs(8));
     group.wait_for_etcd_state("away");
