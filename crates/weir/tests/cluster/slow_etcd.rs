@@ -129,8 +129,8 @@ impl Group {
     }
 }
 
-/// Starts two directors that reach etcd through a proxy, with a published configuration, and a client. The lease is 6 s,
-/// so requests may take 3 s.
+/// Starts two directors that reach etcd through a proxy, with a published configuration, and a client. The lease is 6
+/// s, so requests may take 3 s.
 fn start_group() -> (Group, SlowProxy, Load) {
     let mut group = Group::new(1, 2);
     (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
