@@ -49,7 +49,7 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	find tools crates contrib -name '*.sh' -print0 | xargs -0 -n 1 bash -n
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test supply_chain --test tidy
+	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test reference --test supply_chain --test tidy
 
 # All steps use the development profile, so that tests reuse what the lints compiled. Several test programs run at a
 # time, because most tests wait for timers. Snapshots are never rewritten here: a difference is a failure.
