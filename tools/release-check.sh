@@ -7,7 +7,7 @@
 #          make. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and a
 #          few test programs instead; --run: COMMAND instead. --keep keeps the build directories.
 # kernels: release-check/kernels.sh runs BINARY and tests of flow tables of another layout in virtual machines;
-#          virtio.sh uses one as a server. --quick: `direct` only.
+#          virtio.sh uses one as a server, virtio-director.sh as a director. --quick: `direct` only in kernels.sh.
 # packages: release-check/packages.sh installs the packages of BINARY on new systems, as the manual's first-request page
 #          describes, upgrades them under traffic, removes and purges them.
 # programs: the static program's container image and the arm64 program (under qemu-user) serve 1 000 requests.
@@ -197,6 +197,8 @@ if [[ -z $only || $only == kernels ]]; then
   if [[ $suites == *13* ]]; then
     echo "a virtual machine as a server:"
     tools/release-check/virtio.sh "$binary" "$DIR" || result=1
+    echo "a virtual machine as a director:"
+    tools/release-check/virtio-director.sh "$binary" "$DIR" || result=1
   fi
 fi
 exit "$result"

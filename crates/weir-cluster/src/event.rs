@@ -14,7 +14,7 @@ use crate::store::{Entry, Event, Txn, TxnResult};
 /// The daemon's report about this director.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalState {
-    /// This member's record. The state machine sets the version, digest, instance, identity and `settled`.
+    /// This member's record. The state machine sets the version, digest, instance, identity, `settled` and `staged`.
     pub record: MemberRecord,
     /// VIPs that `[announce]` includes, and whether their services can serve.
     pub vips: BTreeMap<IpAddr, bool>,
@@ -24,6 +24,8 @@ pub struct LocalState {
     /// connection that moves to another director keeps its server only if that director received the flow before it
     /// changed its table.
     pub applies_with_others: bool,
+    /// Whether a service has a second hop (GUE), so that other versions of the configuration must be staged.
+    pub has_second_hop: bool,
 }
 
 /// A configuration of the group that this director has applied.
@@ -46,6 +48,8 @@ pub struct SavedState {
     pub shared: SharedState,
     /// The VIPs in the last [`Output::Decided`] that had to stay announced.
     pub held_vips: BTreeSet<IpAddr>,
+    /// Whether the data plane still has the tables of an earlier process of this director.
+    pub has_tables: bool,
 }
 
 /// An event for the state machine.
@@ -95,7 +99,7 @@ pub enum Input {
         result: TxnResult,
     },
     /// The local state has changed.
-    LocalState(LocalState),
+    LocalState(Box<LocalState>),
     /// An operator of this director has changed an override or an added server.
     Changed {
         /// The changed entry.
@@ -114,6 +118,8 @@ pub enum Input {
     },
     /// The result of [`Output::Apply`].
     Applied(Result<(), String>),
+    /// The response to [`Output::Stage`], with the same version, also if the configuration cannot be staged.
+    Staged(u64),
     /// The response to [`Output::Settle`], with the same revision.
     Settled(i64),
 }
@@ -162,6 +168,24 @@ pub enum Output {
         text: String,
         /// How long to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
+    },
+    /// Use the servers of another version for the second hop, and respond with [`Input::Staged`].
+    Stage {
+        /// Version of the configuration.
+        version: u64,
+        /// Text of the configuration.
+        text: String,
+        /// Whether this version's table replaces the table before the last change. If false, it is used only if the
+        /// daemon does not know that table.
+        replaces: bool,
+    },
+    /// Use the tables before these changes for the second hop: the newest change to the servers of each pool since the
+    /// configuration was published. Sent once.
+    LastChanges {
+        /// The changed entries with their present values.
+        changes: Vec<(SharedKey, Value)>,
+        /// See [`Output::Stage`].
+        replaces: bool,
     },
     /// Another director has changed an override or an added server. Also confirms [`Input::Changed`], because the
     /// daemon may apply an earlier value after the operator's change.

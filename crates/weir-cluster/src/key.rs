@@ -32,6 +32,8 @@ pub enum Key {
     Current,
     /// The pointer to the last configuration that all members have applied.
     Complete,
+    /// The pointer to the configuration that [`Self::Complete`] contained before.
+    Previous,
     /// Why the rollout of a configuration was stopped.
     Stopped,
     /// The member whose turn it is to apply the configuration.
@@ -86,6 +88,7 @@ impl Keys {
         match key {
             Key::Current => format!("{prefix}config/current"),
             Key::Complete => format!("{prefix}config/complete"),
+            Key::Previous => format!("{prefix}config/previous"),
             Key::Stopped => format!("{prefix}config/stopped"),
             Key::Turn => format!("{prefix}config/turn"),
             Key::Applying(member) => format!("{prefix}config/applying/{member}"),
@@ -110,6 +113,7 @@ impl Keys {
         match (kind, suffix) {
             ("config", "current") => Some(Key::Current),
             ("config", "complete") => Some(Key::Complete),
+            ("config", "previous") => Some(Key::Previous),
             ("config", "stopped") => Some(Key::Stopped),
             ("config", "turn") => Some(Key::Turn),
             ("config", _) => match suffix.split_once('/')? {
@@ -142,6 +146,7 @@ mod tests {
         for key in [
             Key::Current,
             Key::Complete,
+            Key::Previous,
             Key::Stopped,
             Key::Turn,
             Key::Applying(owned("lb1")),

@@ -12,6 +12,7 @@
 
 mod agreement;
 mod chunk;
+mod context;
 mod event;
 mod hex;
 mod key;
@@ -24,7 +25,9 @@ mod seal;
 mod serving;
 mod settling;
 mod shared;
+mod staging;
 mod status;
+mod step;
 mod store;
 
 pub use agreement::{HealthView, Verdicts};

@@ -5,16 +5,19 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agreement::{Verdicts, find_verdicts};
+use crate::context::Context;
 use crate::event::{Input, LocalState, Output, PublishError, SavedState};
 use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
-use crate::rollout::{Context, GroupConfig, Rollout, Step};
+use crate::rollout::Rollout;
 use crate::seal::GroupKey;
 use crate::serving::{self, AnnouncedVips};
 use crate::settling::Settling;
 use crate::shared::{SharedEntries, SharedKey, SharedStore};
+use crate::staging::Staging;
+use crate::step::{GroupConfig, Step};
 use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large_message};
 
 /// Minimum time between a rejected registration and the next attempt.
@@ -80,6 +83,7 @@ pub struct Machine {
     rollout: Rollout,
     shared: SharedEntries,
     settling: Settling,
+    has_reported_changes: bool,
     serving: AnnouncedVips,
     verdicts: Verdicts,
     /// The last decisions in an [`Output::Decided`]: the VIPs that stay announced, and those that are withdrawn.
@@ -124,9 +128,10 @@ impl Machine {
             connection: Connection::new(now),
             mirror: Mirror::default(),
             local_state: LocalState::default(),
-            rollout: Rollout::new(applied.unwrap_or_default()),
+            rollout: Rollout::new(applied.unwrap_or_default(), Staging::new(saved.has_tables)),
             shared,
             settling: Settling::default(),
+            has_reported_changes: false,
             serving: AnnouncedVips::new(saved.held_vips),
             verdicts: Verdicts::new(),
             decided: Default::default(),
@@ -187,7 +192,7 @@ impl Machine {
             Input::Txn { number, result } => self.handle_txn_result(number, result, now),
             Input::LocalState(local_state) => {
                 self.serving.set(local_state.vips.clone());
-                self.local_state = local_state;
+                self.local_state = *local_state;
             }
             Input::Changed { key, value } => {
                 let (keys, mirror) = (&self.keys, &self.mirror);
@@ -202,6 +207,7 @@ impl Machine {
                 guard_ms,
             } => self.publish(request, &text, guard_ms, now),
             Input::Applied(result) => self.rollout.finish(result),
+            Input::Staged(version) => self.rollout.staging.finish(version),
             Input::Settled(revision) => self.settling.acknowledge(revision),
         }
         self.advance(now);
@@ -537,6 +543,21 @@ impl Machine {
         }
     }
 
+    /// Reports once, after this director has applied a configuration, which servers have changed since its publication.
+    fn report_last_changes(&mut self) {
+        let current = self.mirror.revision_of(&self.keys.name(&Key::Current));
+        let is_due = self.local_state.has_second_hop && self.rollout.applied.version > 0;
+        if !is_due || current == 0 || std::mem::replace(&mut self.has_reported_changes, true) {
+            return;
+        }
+        let changes = self.shared.newest_since(current);
+        if !changes.is_empty() {
+            let replaces = self.rollout.staging.replaces();
+            self.outputs
+                .push_back(Output::LastChanges { changes, replaces });
+        }
+    }
+
     /// Starts the most urgent write, and asks the daemon to apply a configuration if one is due. Returns whether a
     /// transaction was started.
     fn start_next_write(&mut self, now: Duration) -> bool {
@@ -576,7 +597,16 @@ impl Machine {
                 text,
                 guard_ms,
             }),
-            Step::Nothing => {}
+            Step::Stage {
+                version,
+                text,
+                replaces,
+            } => self.outputs.push_back(Output::Stage {
+                version,
+                text,
+                replaces,
+            }),
+            Step::Nothing => self.report_last_changes(),
         }
         if let Some(txn) = self
             .shared
@@ -687,6 +717,7 @@ impl Machine {
             synced_for: self.connection.synced_for(now).unwrap_or_default(),
             ttl: self.settings.ttl,
             applies_with_others: self.local_state.applies_with_others,
+            has_second_hop: self.local_state.has_second_hop,
         }
     }
 
@@ -699,6 +730,10 @@ impl Machine {
             identity: self.settings.identity,
             settled: (!self.local_state.applies_with_others)
                 .then(|| self.settling.acknowledged_revision()),
+            staged: self
+                .local_state
+                .has_second_hop
+                .then(|| self.rollout.staging.staged()),
             ..self.local_state.record.clone()
         };
         let Settings { member, key, .. } = &self.settings;

@@ -125,6 +125,10 @@ pub struct MemberRecord {
     /// synchronization, or an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
+    /// The newest version that the member has staged for the second hop; 0 = none. `None` = no service has a second
+    /// hop, or an earlier version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staged: Option<u64>,
     /// With a group key, the MAC of the group's prefix and the member's name, version and digest. It prevents a forged
     /// record from determining the number of the next version.
     #[serde(skip_serializing_if = "String::is_empty")]

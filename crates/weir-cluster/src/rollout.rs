@@ -10,10 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::chunk;
-use crate::key::{Key, Keys};
+use crate::context::Context;
+use crate::key::Key;
 use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
-use crate::seal::GroupKey;
-use crate::store::{Compare, Mirror, Put, Txn, Write};
+use crate::staging::Staging;
+use crate::step::{GroupConfig, Step};
+use crate::store::{Compare, Put, Txn, Write};
 
 /// How long unused chunks are kept. A publication in progress writes its chunks before the pointer.
 const GARBAGE_AGE: Duration = Duration::from_secs(60);
@@ -21,128 +23,6 @@ const GARBAGE_AGE: Duration = Duration::from_secs(60);
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of deletions in one transaction.
 const DELETIONS_MAX: usize = 50;
-
-/// A configuration of the group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GroupConfig {
-    /// Version; 0 = no configuration.
-    pub(crate) version: u64,
-    pub(crate) digest: String,
-    pub(crate) text: String,
-    pub(crate) guard_ms: u64,
-    /// MAC of the pointer.
-    pub(crate) mac: String,
-}
-
-/// The values on which a decision depends, in addition to the state of the rollout.
-pub(crate) struct Context<'a> {
-    pub(crate) keys: &'a Keys,
-    pub(crate) mirror: &'a Mirror,
-    pub(crate) own_name: &'a str,
-    pub(crate) instance: u64,
-    pub(crate) key: Option<&'a GroupKey>,
-    pub(crate) now: Duration,
-    /// How long the mirror has been complete; 0 = the mirror is incomplete.
-    pub(crate) synced_for: Duration,
-    /// Time to live of leases.
-    pub(crate) ttl: Duration,
-    /// See [`crate::LocalState`].
-    pub(crate) applies_with_others: bool,
-}
-
-impl Context<'_> {
-    /// Reads the pointer in a key.
-    fn read_pointer(&self, key: &Key) -> Option<Pointer> {
-        self.mirror.read(&self.keys.name(key))
-    }
-
-    /// Returns the condition that a key has not changed.
-    fn unchanged(&self, key: &Key) -> Compare {
-        let name = self.keys.name(key);
-        let revision = self.mirror.revision_of(&name);
-        Compare::Revision(name, revision)
-    }
-
-    fn delete(&self, key: &Key) -> Write {
-        Write::Delete(self.keys.name(key))
-    }
-
-    fn is_authentic(&self, pointer: &Pointer) -> bool {
-        pointer.is_authentic(self.keys, self.key)
-    }
-
-    /// Returns the newest version in all authentic member records.
-    fn newest_member_version(&self) -> Option<u64> {
-        let members = self.members().into_iter();
-        let authentic = members.filter(|(name, it)| it.is_authentic(self.keys, name, self.key));
-        authentic.map(|(_, member)| member.version).max()
-    }
-
-    /// Returns the present members, by name.
-    pub(crate) fn members(&self) -> Vec<(String, MemberRecord)> {
-        let parse_member = |(name, _): (&str, _)| match self.keys.parse(name) {
-            Some(Key::Member(member)) => Some((member, self.mirror.read(name)?)),
-            _ => None,
-        };
-        self.mirror.iter().filter_map(parse_member).collect()
-    }
-
-    /// Returns the directors that are applying a configuration, with their keys: the director that has the turn, and
-    /// those that apply the configuration at the same time.
-    fn holders(&self) -> Vec<(Key, ApplyingMember)> {
-        let turn = self.mirror.read(&self.keys.name(&Key::Turn));
-        let turn = turn.map(|turn| (Key::Turn, turn)).into_iter();
-        let concurrent = self.mirror.iter().filter_map(|(name, _)| {
-            let key = self.keys.parse(name)?;
-            let Key::Applying(member) = &key else {
-                return None;
-            };
-            // The name comes from the key, regardless of the value.
-            let turn: ApplyingMember = self.mirror.read(name)?;
-            let member = member.clone();
-            Some((key, ApplyingMember { member, ..turn }))
-        });
-        turn.chain(concurrent).collect()
-    }
-
-    fn read_stopped(&self) -> Option<StoppedRollout> {
-        self.mirror.read(&self.keys.name(&Key::Stopped))
-    }
-
-    /// Returns whether the rollout of a configuration was stopped.
-    fn is_stopped(&self, pointer: &Pointer) -> bool {
-        let stopped = self.read_stopped();
-        stopped.is_some_and(|it| it.version == pointer.version)
-    }
-
-    /// Returns the lowest version above `newest` that the pointer and the record of a stopped rollout do not have, even
-    /// if they are not authentic: their state would be reported as the state of the new version.
-    fn unused_version(&self, newest: u64) -> Option<u64> {
-        let current = self.read_pointer(&Key::Current).map(|it| it.version);
-        let used = [current, self.read_stopped().map(|it| it.version)];
-        (1..=3)
-            .filter_map(|step| newest.checked_add(step))
-            .find(|version| !used.contains(&Some(*version)))
-    }
-
-    /// Returns a write of a value without a lease.
-    fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Write {
-        Write::Put(Put {
-            key: self.keys.name(key),
-            value: serde_json::to_vec(value).unwrap_or_default(),
-            leased: false,
-        })
-    }
-}
-
-/// The next step of a director.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Nothing,
-    Write(Txn),
-    /// Apply a configuration, then call [`Rollout::finish`] with the result.
-    Apply(GroupConfig),
-}
 
 /// A publication in progress.
 #[derive(Clone, Debug)]
@@ -164,6 +44,7 @@ struct Publication {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollout {
     pub(crate) applied: GroupConfig,
+    pub(crate) staging: Staging,
     /// The configuration that this director is applying.
     applying: Option<GroupConfig>,
     /// A configuration, and the result of applying it, until etcd contains the result.
@@ -184,9 +65,10 @@ pub(crate) struct Rollout {
 
 impl Rollout {
     /// Creates the state for a director that has applied this configuration.
-    pub(crate) fn new(applied: GroupConfig) -> Self {
+    pub(crate) fn new(applied: GroupConfig, staging: Staging) -> Self {
         Self {
             applied,
+            staging,
             ..Self::default()
         }
     }
@@ -198,6 +80,9 @@ impl Rollout {
         };
         match &result {
             Ok(()) => {
+                if applied.version != self.applied.version {
+                    self.staging.record_applied(self.applied.version);
+                }
                 self.applied = applied.clone();
                 self.failed = None;
             }
@@ -352,6 +237,9 @@ impl Rollout {
         if let Some(txn) = self.stop_for_absent(context, &holders) {
             return Step::Write(txn);
         }
+        if let Some(step) = self.staging.stage_next(context, current) {
+            return step;
+        }
         let has_turn = |(key, _): &(Key, ApplyingMember)| *key == Key::Turn;
         let key = if may_apply_concurrently(context, current) {
             Key::Applying(context.own_name.to_owned())
@@ -485,6 +373,9 @@ impl Rollout {
         if let Some(txn) = self.stop_for_absent(context, &holders) {
             return Step::Write(txn);
         }
+        if let Some(step) = self.staging.stage_previous(context, current) {
+            return step;
+        }
         if !holders.is_empty() {
             return Step::Nothing;
         }
@@ -505,6 +396,9 @@ impl Rollout {
             && members.iter().all(has_applied)
             && context.synced_for >= context.ttl / 4
         {
+            let replaced = complete.filter(|it| it.version < current.version);
+            let previous = replaced.map(|it| context.put(&Key::Previous, &it));
+            let writes = [context.put(&Key::Complete, current)].into_iter();
             return Step::Write(Txn {
                 compares: vec![
                     context.unchanged(&Key::Current),
@@ -512,7 +406,7 @@ impl Rollout {
                     context.unchanged(&Key::Stopped),
                     context.unchanged(&Key::Turn),
                 ],
-                writes: vec![context.put(&Key::Complete, current)],
+                writes: writes.chain(previous).collect(),
             });
         }
         // Only one member removes chunks.
@@ -525,9 +419,11 @@ impl Rollout {
         Step::Nothing
     }
 
-    /// Deletes unused chunks after [`GARBAGE_AGE`].
+    /// Deletes unused chunks after [`GARBAGE_AGE`]. The previous version is kept for directors that start.
     fn remove_chunks(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
-        let used: BTreeSet<&String> = current.chunks.iter().collect();
+        let previous = context.read_pointer(&Key::Previous);
+        let previous = previous.iter().flat_map(|it| &it.chunks);
+        let used: BTreeSet<&String> = current.chunks.iter().chain(previous).collect();
         let unused = context.mirror.iter().filter_map(|(name, _)| {
             let parsed = context.keys.parse(name);
             let is_unused = matches!(&parsed, Some(Key::Chunk(it)) if !used.contains(it));

@@ -96,6 +96,7 @@ impl SharedKey {
             Key::Server(pool, server) => (Kind::Server, pool, server),
             Key::Current
             | Key::Complete
+            | Key::Previous
             | Key::Stopped
             | Key::Turn
             | Key::Applying(_)
@@ -171,6 +172,21 @@ impl SharedEntries {
     pub(crate) fn overrides(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
         let overrides = self.0.values().filter(|it| it.key.kind == Kind::Override);
         overrides.map(|it| (&it.key, &it.value))
+    }
+
+    /// Returns the newest stored change to the servers of each pool, if it is newer than a revision.
+    pub(crate) fn newest_since(&self, revision: i64) -> Vec<(SharedKey, Value)> {
+        let mut newest: BTreeMap<&str, &SharedEntry> = BTreeMap::new();
+        for entry in self.0.values().filter(|it| !it.dirty && it.base > revision) {
+            let known = newest.entry(&entry.key.pool).or_insert(entry);
+            if known.base < entry.base {
+                *known = entry;
+            }
+        }
+        let newest = newest.into_values();
+        newest
+            .map(|it| (it.key.clone(), it.value.clone()))
+            .collect()
     }
 
     /// Returns the number of entries that must still be written.

@@ -244,6 +244,7 @@ mod tests {
             mtu: Some(1500),
             communities: None,
             settled: None,
+            staged: None,
             mac: "m1".to_owned(),
         }
     }

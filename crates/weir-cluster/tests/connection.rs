@@ -33,10 +33,10 @@ fn machine(saved: SavedState) -> Machine {
 }
 
 fn local_state(vips: &[(IpAddr, bool)]) -> Input {
-    Input::LocalState(LocalState {
+    Input::LocalState(Box::new(LocalState {
         vips: vips.iter().copied().collect(),
         ..LocalState::default()
-    })
+    }))
 }
 
 /// Connects a state machine to a store with these keys, and grants a lease.
@@ -96,7 +96,7 @@ fn vip_that_was_held_before_a_restart_is_still_held() {
         ..SavedState::default()
     });
     // The daemon reports its VIPs after it has started.
-    machine.handle(Input::LocalState(LocalState::default()), START);
+    machine.handle(Input::LocalState(Box::default()), START);
     connect(&mut machine, &[]);
     machine.handle(local_state(&[(vip(), false)]), START);
     let held = BTreeSet::from([vip()]);
@@ -200,7 +200,7 @@ fn withdrawal_does_not_wait_for_late_responses() {
         ("the withdrawal", None),
         (
             "another transaction",
-            Some(Input::LocalState(changed_health)),
+            Some(Input::LocalState(Box::new(changed_health))),
         ),
         ("the listing", Some(compacted)),
         ("the lease", Some(Input::LeaseEnded)),

@@ -128,12 +128,14 @@ impl Fixture {
                     self.watch_report()
                 }
                 Output::Apply { .. } => Input::Applied(Ok(())),
+                Output::Stage { version, .. } => Input::Staged(version),
                 Output::Published { request, result } => {
                     let result = result.map_err(|error| error.to_string());
                     self.published.push((request, result));
                     continue;
                 }
                 Output::Watch { .. }
+                | Output::LastChanges { .. }
                 | Output::Shared { .. }
                 | Output::Settle { .. }
                 | Output::Settled { .. }

@@ -10,6 +10,8 @@
 mod choice;
 #[path = "simulation/order.rs"]
 mod order;
+#[path = "simulation/second_hop.rs"]
+mod second_hop;
 #[path = "simulation/store.rs"]
 mod store;
 
@@ -200,6 +202,7 @@ impl Simulation {
             applied: director.applied.clone(),
             shared: director.saved.clone(),
             held_vips: director.holds_vip.then(vip).into_iter().collect(),
+            has_tables: !has_rebooted,
         };
         director.machine = Some(Machine::new(settings, saved, self.now));
         director.verdicts = BTreeSet::new();
@@ -229,9 +232,10 @@ impl Simulation {
             },
             // Only the last director synchronizes flows.
             applies_with_others: n + 1 < DIRECTORS,
+            has_second_hop: true,
         };
         if let Some(machine) = &mut director.machine {
-            machine.handle(Input::LocalState(local_state), self.now);
+            machine.handle(Input::LocalState(Box::new(local_state)), self.now);
         }
     }
 
@@ -496,6 +500,12 @@ impl Simulation {
                 };
                 self.directors[n].applying = Some((at, applied));
             }
+            Output::Stage { version, .. } => {
+                let now = self.now;
+                if let Some(machine) = &mut self.directors[n].machine {
+                    machine.handle(Input::Staged(version), now);
+                }
+            }
             Output::Shared { key, value } => {
                 let value = value["weight"].as_u64().expect("value has a weight");
                 self.directors[n].values.insert(key, value);
@@ -525,7 +535,7 @@ impl Simulation {
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
                 self.directors[n].verdicts = verdicts.into_keys().collect();
             }
-            Output::Published { .. } => {}
+            Output::Published { .. } | Output::LastChanges { .. } => {}
         }
     }
 

@@ -278,9 +278,10 @@ codes! {
          network of the director.";
     /// GRE tunnels have checksums, and the data plane receives packets of many segments.
     GreChecksum = "W013",
-        "On virtual devices and with `attach = \"tc\"`, packets may consist of many segments, which a device splits \
-         later. The kernel cannot compute the GRE checksum of each segment, so Weir drops these packets \
-         (`drop_gso_tunnel`), and uploads stall.",
+        "On virtual devices, with drivers of virtual machines that reject native XDP, and with `attach = \"tc\"`, \
+         packets may consist of many segments, which a device splits later. The kernel cannot compute the GRE \
+         checksum of each segment, so Weir drops these packets (`drop_gso_tunnel`), and uploads stall. Which mode a \
+         driver accepts is known while a director runs; otherwise only drivers that report no XDP are recognized.",
         "Remove `checksum` from `tunnel` here and on the servers, or use `type = \"gue\"`, which omits the checksum of \
          such packets.";
     /// No pool or server uses this check.

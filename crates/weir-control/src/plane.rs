@@ -41,13 +41,21 @@ pub struct WantedConfiguration<'a> {
 }
 
 impl WantedConfiguration<'_> {
-    /// Returns the servers from server lists.
+    /// Returns the servers from server lists, and those of another version of the group's configuration.
     pub fn added_servers(&self) -> Vec<AddedServer> {
         let mut added = Vec::new();
         let configured_pools = self.configured.pools.iter();
         for (pool, configured) in self.desired.pools.iter().zip(configured_pools) {
             // The servers from the configuration come first in each pool.
-            for server in pool.servers.iter().skip(configured.servers.len()) {
+            let listed = pool.servers.iter().skip(configured.servers.len());
+            let listed = listed.map(|server| (server, None));
+            let other = pool.other_version.iter().flat_map(|other| {
+                let servers = other.servers.iter();
+                servers.map(|server| (server, Some(other.replaces)))
+            });
+            for (server, replaces_second_hop) in listed.chain(other) {
+                let checks = server.checks.as_ref();
+                let checks = checks.filter(|_| replaces_second_hop.is_none());
                 added.push(AddedServer {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
@@ -56,7 +64,8 @@ impl WantedConfiguration<'_> {
                     weight: server.weight,
                     max_connections: server.max_connections,
                     min_connections: server.min_connections,
-                    checks: server.checks.as_ref().map(|checks| self.names(checks)),
+                    checks: checks.map(|checks| self.names(checks)),
+                    replaces_second_hop,
                 });
             }
         }

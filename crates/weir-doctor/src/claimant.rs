@@ -1,27 +1,21 @@
 //! Finds other machines on the director's segments that reply to ARP requests or neighbour solicitations for a VIP.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Server};
 use weir_netlink::{Link, NetState, Netlink, resolve};
 use weir_sys::FrameSocket;
-use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
+use weir_wire::{MacAddr, address_claim, address_query};
 
-use crate::{ActivePeer, Diagnosis};
+use crate::{ActivePeer, DaemonReport, Diagnosis};
 
 /// Time limit for replies.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 
 const ETHERTYPE_ARP: u16 = 0x0806;
 pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
-
-/// Offset of the ICMPv6 message in a frame.
-const ICMPV6_OFFSET: usize = 14 + 40;
-/// Offset of IPv6's next header field in a frame.
-const NEXT_HEADER_OFFSET: usize = 14 + 6;
-const ICMPV6: u8 = 58;
 
 /// A reply from another machine: the address in the query, and the machine's link address.
 pub(crate) type Claim = (IpAddr, String);
@@ -35,19 +29,18 @@ pub(crate) struct Claimants {
 }
 
 /// Reports other machines that reply to queries for these VIPs. Skips VIPs in `failover_vips` that this machine does
-/// not have, because the active director has them. `active_peers` are the active directors of the virtual routers that
-/// are backup on this machine.
+/// not have, because the active director has them.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
-    (failover_vips, active_peers): (&BTreeSet<IpAddr>, &[ActivePeer]),
+    (failover_vips, report): (&BTreeSet<IpAddr>, &DaemonReport),
     vips: &BTreeSet<IpAddr>,
 ) -> Claimants {
     let known = KnownMachines {
         desired,
         state,
         failover_vips,
-        active_peers,
+        report,
         servers: servers_by_mac(desired, state),
     };
     let mut found = Claimants::default();
@@ -57,7 +50,7 @@ pub(crate) fn claimants(
         for is_ipv4 in [true, false] {
             let of_family = |address: &IpAddr| address.is_ipv4() == is_ipv4;
             let queried_vips = vips.iter().copied().filter(of_family);
-            let peers = active_peers.iter().map(|peer| peer.address);
+            let peers = report.active_peers.iter().map(|peer| peer.address);
             let queried: Vec<IpAddr> = queried_vips.chain(peers.filter(of_family)).collect();
             if !vips.is_empty() {
                 claims.extend(claims_on(link, (state, vips), &queried, TIMEOUT));
@@ -92,7 +85,7 @@ pub(crate) fn claims_on(
     };
     let frames = queried
         .iter()
-        .filter_map(|address| query(mac, sender, *address));
+        .filter_map(|address| address_query(mac, sender, *address));
     let replies = query_all((link.index, ethertype), frames, limit, &|frame| {
         parse_claim(frame, mac).filter(|(address, _)| queried.contains(address))
     });
@@ -117,7 +110,7 @@ struct KnownMachines<'a> {
     desired: &'a Desired,
     state: &'a NetState,
     failover_vips: &'a BTreeSet<IpAddr>,
-    active_peers: &'a [ActivePeer],
+    report: &'a DaemonReport,
     servers: BTreeMap<String, IpAddr>,
 }
 
@@ -152,13 +145,18 @@ impl KnownMachines<'_> {
                     }
                 }
                 (None, _) if is_failover_vip && is_local => {
-                    found
-                        .findings
-                        .push(second_active_director(device, *vip, mac));
+                    let is_waiting = self.report.waiting_vips.contains(vip);
+                    let finding = second_active_director(device, *vip, mac, is_waiting);
+                    found.findings.push(finding);
                 }
                 (None, _) if is_failover_vip => {}
                 _ => {
-                    let finding = diagnosis(self.desired, device, *vip, (mac, server));
+                    let mut finding = diagnosis(self.desired, device, *vip, (mac, server));
+                    if is_local && !is_failover_vip {
+                        let fix = finding.fix.unwrap_or_default();
+                        let announcement = announcement(self.desired, device, *vip);
+                        finding.fix = Some(format!("{fix}; {announcement}"));
+                    }
                     found.findings.push(finding);
                 }
             }
@@ -173,7 +171,7 @@ impl KnownMachines<'_> {
         mac: &String,
         claims: &BTreeSet<Claim>,
     ) -> Option<&ActivePeer> {
-        let peers = self.active_peers.iter().filter(|peer| {
+        let peers = self.report.active_peers.iter().filter(|peer| {
             virtual_macs(peer.router_id).contains(mac)
                 || claims.contains(&(peer.address, mac.clone()))
         });
@@ -221,7 +219,8 @@ pub async fn contested_vips(
         .await?;
     let mut vips = all_vips(desired);
     vips.retain(|vip| state.addresses.iter().any(|address| address.ip == *vip));
-    Ok(claimants(desired, &state, (failover_vips, &[]), &vips).findings)
+    let report = DaemonReport::default();
+    Ok(claimants(desired, &state, (failover_vips, &report), &vips).findings)
 }
 
 /// Returns the VIPs of all services.
@@ -265,13 +264,20 @@ fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Optio
     })
 }
 
-/// Reports that a second director has a VIP that only the active director should have.
-fn second_active_director(device: &str, vip: IpAddr, mac: &str) -> Diagnosis {
-    Diagnosis::new(
+/// Reports that a second director has a VIP that only the active director should have. `is_waiting` is true if the
+/// virtual router on this machine starts, changes or stops when the guard of a reload ends.
+fn second_active_director(device: &str, vip: IpAddr, mac: &str, is_waiting: bool) -> Diagnosis {
+    let finding = Diagnosis::new(
         format!("{mac} on {device} also has the VIP {vip}: two directors are active"),
         "clients and routers send packets to the director that replied last",
-    )
-    .fix(
+    );
+    if is_waiting {
+        return finding.fix(
+            "wait for the guard of this director's reload to end: until then, its virtual routers are those of the \
+             previous configuration, and the other director does not find them",
+        );
+    }
+    finding.fix(
         "VRRP: use the same `virtual_router_id` on both directors, and allow IP protocol 112 to 224.0.0.18 or the \
          unicast peers; Pacemaker: allow Corosync's ports; if one director is a standby, remove the address there",
     )
@@ -299,7 +305,7 @@ fn diagnosis(
     let show = format!("on {host}: {}", show_interface(vip));
     let fix = match preparation {
         Some(forward) => format!("{show}; {}", move_to_lo(vip, forward.as_str())),
-        None => format!("{show}; ip addr del {vip} dev INTERFACE"),
+        None => format!("{show}; ip addr del {vip}/PREFIX dev INTERFACE"),
     };
     Diagnosis::new(
         format!("{machine} on {device} replies to {protocol} for the VIP {vip}"),
@@ -308,9 +314,26 @@ fn diagnosis(
     .fix(fix)
 }
 
+/// Returns what corrects the neighbour entries of clients and routers after the other machine has lost the VIP: traffic
+/// confirms a wrong entry as long as that machine responds.
+fn announcement(desired: &Desired, device: &str, vip: IpAddr) -> String {
+    if desired.node.vip_interface.is_some() {
+        return "Weir then announces the VIP, and clients use this director within seconds"
+            .to_owned();
+    }
+    match vip {
+        IpAddr::V4(_) => format!(
+            "then, on this machine: arping -U -c 3 -I {device} {vip}; Weir announces only the VIPs that it adds"
+        ),
+        IpAddr::V6(_) => "then remove the VIP's entry from the neighbour tables of clients and routers; Weir announces \
+                          only the VIPs that it adds"
+            .to_owned(),
+    }
+}
+
 /// Returns the command that prints the interface with a VIP.
 pub(crate) fn show_interface(vip: IpAddr) -> String {
-    format!("ip -br addr show to {vip} prints the interface that has it")
+    format!("ip -br addr show to {vip} prints the interface that has it, and PREFIX")
 }
 
 /// Returns the commands that stop ARP replies for a VIP on a server with this forwarding method. The kernel replies for
@@ -318,57 +341,15 @@ pub(crate) fn show_interface(vip: IpAddr) -> String {
 /// preparation stops replies only for VIPs on lo.
 pub(crate) fn move_to_lo(vip: IpAddr, forward: &str) -> String {
     format!(
-        "unless it is lo: ip addr del {vip} dev INTERFACE; then weir real-server up --forward {forward} --vip {vip}, \
-         which has it on lo without ARP replies"
+        "unless it is lo: ip addr del {vip}/PREFIX dev INTERFACE; then weir real-server up --forward {forward} --vip \
+         {vip}, which has it on lo without ARP replies"
     )
-}
-
-/// Returns the frame that requests the link address of a VIP, or `None` if `sender` has a different address family.
-fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
-    match (sender, vip) {
-        (IpAddr::V4(sender), IpAddr::V4(target)) => {
-            Some(Packet::ethernet(mac, MacAddr::BROADCAST).arp(&ArpPacket {
-                operation: ArpOperation::Request,
-                sender_mac: mac,
-                sender,
-                target_mac: MacAddr::ZERO,
-                target,
-            }))
-        }
-        (IpAddr::V6(sender), IpAddr::V6(target)) => {
-            let [.., a, b, c] = target.octets();
-            // RFC 4291 section 2.7.1 and RFC 2464 section 7.
-            let [high, low] = [u16::from(a) | 0xff00, u16::from_be_bytes([b, c])];
-            let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, high, low);
-            let frame = Packet::ethernet(mac, MacAddr::new([0x33, 0x33, 0xff, a, b, c]));
-            let message = NeighbourMessage::Solicitation {
-                target,
-                source_mac: Some(mac),
-            };
-            Some(frame.ipv6(sender, group).neighbour(&message).build())
-        }
-        _ => None,
-    }
 }
 
 /// Parses a reply. Ignores replies from `local`, which is this machine's address.
 fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
-    if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
-        && packet.operation == ArpOperation::Reply
-    {
-        let is_other = packet.sender_mac != local;
-        return is_other.then(|| (packet.sender.into(), packet.sender_mac.to_string()));
-    }
-    if *frame.get(NEXT_HEADER_OFFSET)? != ICMPV6 {
-        return None;
-    }
-    let source: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
-    match NeighbourMessage::parse(frame.get(ICMPV6_OFFSET..)?) {
-        Ok(NeighbourMessage::Advertisement { target, .. }) if MacAddr::new(source) != local => {
-            Some((target.into(), MacAddr::new(source).to_string()))
-        }
-        _ => None,
-    }
+    let (address, mac) = address_claim(frame)?;
+    (mac != local).then(|| (address, mac.to_string()))
 }
 
 /// Sends the queries on a device and returns the claims that arrive within `limit`.
@@ -428,7 +409,10 @@ mod tests {
             desired: &desired,
             state: &state,
             failover_vips: &BTreeSet::from([ip("10.0.0.10")]),
-            active_peers: peers,
+            report: &DaemonReport {
+                active_peers: peers.to_vec(),
+                ..DaemonReport::default()
+            },
             servers: BTreeMap::new(),
         };
         let claims = claims.iter();
@@ -479,6 +463,20 @@ mod tests {
             assert!(findings[0].contains(expected), "{findings:?}");
             assert_eq!((findings.len(), unlisted.len()), (1, 0), "{claims:?}");
         }
+    }
+
+    #[test]
+    fn second_active_director_is_explained_by_the_guard() {
+        let fix = |is_waiting| {
+            let finding = second_active_director("eth0", ip("10.0.0.10"), PEER, is_waiting);
+            finding.fix.unwrap_or_default()
+        };
+        assert!(fix(false).contains("virtual_router_id"));
+        let waiting = fix(true);
+        assert!(
+            waiting.contains("guard") && !waiting.contains("virtual_router_id"),
+            "{waiting}"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_model::{Desired, Forward, Server};
+use weir_model::{Desired, Forward, NO_REPLY_LIFETIME, Server};
 use weir_netlink::{Address, NetState, Netlink, Sysctl, resolve};
 
 use crate::boot_setting::UNIT_DIRECTORIES;
@@ -65,10 +65,11 @@ pub async fn director(
 ) -> Result<DirectorFindings, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let none = DaemonReport::default();
-    let (reported, active_peers) = match daemon {
-        Daemon::Running(report) => (&report.services, &report.active_peers),
-        _ => (&none.services, &none.active_peers),
+    let report = match daemon {
+        Daemon::Running(report) => report,
+        _ => &none,
     };
+    let reported = &report.services;
     let servers: BTreeSet<IpAddr> = desired
         .pools
         .iter()
@@ -88,7 +89,7 @@ pub async fn director(
     findings.extend(disconnected.findings());
     let is_running = !matches!(daemon, Daemon::NotRunning | Daemon::Starting);
     let vips = claimant::all_vips(desired);
-    let claimants = claimant::claimants(desired, &state, (failover_vips, active_peers), &vips);
+    let claimants = claimant::claimants(desired, &state, (failover_vips, report), &vips);
     let mut remote_vips = failover_vips.clone();
     remote_vips.extend(claimants.unlisted_vips);
     findings.extend(missing_vips(
@@ -499,17 +500,23 @@ fn server_with_warning(
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let warning = server.warning.as_ref()?;
-    let diagnosis = Diagnosis::new(
-        format!("server {} of {service}: {}", server.address, warning),
-        "its clients time out: replies do not arrive, or arrive from the server's address and match no connection",
+    let observation = format!(
+        "server {} of {service}: {} (last seen {} s ago)",
+        server.address, warning.reason, warning.last_seen_seconds
     );
+    let consequence = format!(
+        "its clients time out: replies do not arrive, or arrive from the server's address and match no connection. \
+         This finding ends with the server's next reply to a client, or {} min after the last SYN without a reply",
+        NO_REPLY_LIFETIME.as_secs() / 60
+    );
+    let diagnosis = Diagnosis::new(observation, consequence);
     Some(diagnosis.fix(return_route_fix(service, server, context)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Handshakes;
+    use crate::{Handshakes, ServerWarning};
 
     #[test]
     fn ejected_server_has_a_fix() {
@@ -531,6 +538,29 @@ mod tests {
             let found = ejected_server("web", &server, (&desired, &state));
             let found = found.expect("a finding").to_string();
             assert!(found.contains(&format!("fix:  {fix}")), "{found}");
+        }
+    }
+
+    #[test]
+    fn warning_names_its_age_and_what_ends_it() {
+        let server = ServerReport {
+            address: "10.0.0.5:80".to_owned(),
+            forward: "nat".to_owned(),
+            warning: Some(ServerWarning {
+                reason: "8 SYNs received no reply".to_owned(),
+                last_seen_seconds: 12,
+            }),
+            ..ServerReport::default()
+        };
+        let (desired, state) = (Desired::default(), NetState::default());
+        let found = server_with_warning("web", &server, (&desired, &state)).expect("a finding");
+        let seen = "server 10.0.0.5:80 of web: 8 SYNs received no reply (last seen 12 s ago)";
+        assert_eq!(found.observation, seen);
+        for end in [
+            "ends with the server's next reply to a client",
+            "5 min after the last SYN",
+        ] {
+            assert!(found.consequence.contains(end), "{found}");
         }
     }
 

@@ -21,6 +21,9 @@ pub(crate) fn down_server(
     server: &ServerReport,
     (desired, state): (&Desired, &NetState),
 ) -> Diagnosis {
+    if server.is_recovering {
+        return recovering_server(service, server);
+    }
     let context = (desired, state);
     let observation = format!(
         "server {} of {service} is down: {}",
@@ -60,6 +63,19 @@ pub(crate) fn down_server(
         return Diagnosis::new(observation, consequence).fix(fix);
     }
     Diagnosis::new(observation, "it gets no new flows").fix(application_fix(server))
+}
+
+/// Reports a server whose last probes passed, but not yet often enough.
+fn recovering_server(service: &str, server: &ServerReport) -> Diagnosis {
+    let observation = format!(
+        "server {} of {service} is down but recovers: {}",
+        server.address, server.reason
+    );
+    Diagnosis::new(
+        observation,
+        "it gets no new flows until as many consecutive probes have passed as `rise` requires",
+    )
+    .fix("nothing to do, unless its probes fail again")
 }
 
 /// Returns the fix if the check has not found that the path is the cause.
@@ -103,7 +119,14 @@ fn path_fix(
 ) -> Option<String> {
     let service = desired.service(service)?;
     Some(match failure {
-        PathFailure::MissingVip(vip) | PathFailure::NotRestored(vip) => {
+        PathFailure::NoReply(vip) => {
+            let up = preparation(service, server, desired, &vip.to_string());
+            format!(
+                "on that server: {DOCTOR}, which reports firewall rules and a missing VIP; if no VIP is configured \
+                 there: {up}; if it finds nothing: check the firewalls and routes between the server and this machine"
+            )
+        }
+        PathFailure::NotRestored(vip) => {
             let up = preparation(service, server, desired, &vip.to_string());
             format!("on that server: {up}; then: {DOCTOR}")
         }
@@ -225,25 +248,69 @@ mod tests {
             ),
             (
                 "forward = \"tunnel\"\ntunnel = { type = \"gue\", port = 7000 }",
-                "VIP 10.0.0.11 not on lo, or no decapsulation of gue (no response within 1s)"
-                    .to_owned(),
-                "--forward tunnel --tunnel gue:7000 --vip 10.0.0.11; then",
+                format!(
+                    "{} (no response within 1s)",
+                    PathFailure::NoReply([10, 0, 0, 11].into())
+                ),
+                "--forward tunnel --tunnel gue:7000 --vip 10.0.0.11; if it finds nothing",
             ),
             (
                 "forward = \"direct\"",
-                "VIP 10.0.0.10 not on lo (no response within 1s)".to_owned(),
-                "--forward direct --vip 10.0.0.10; then",
+                format!(
+                    "{} (no response within 1s)",
+                    PathFailure::NoReply([10, 0, 0, 10].into())
+                ),
+                "--forward direct --vip 10.0.0.10; if it finds nothing",
             ),
             (
                 "forward = \"direct\"",
                 PathFailure::ClaimsVip([10, 0, 0, 10].into()).to_string(),
-                "unless it is lo: ip addr del 10.0.0.10 dev INTERFACE; then weir real-server up --forward direct",
+                "ip addr del 10.0.0.10/PREFIX dev INTERFACE; then weir real-server up --forward direct",
             ),
         ] {
             let fix = fix(forward, "path", &reason);
             assert!(fix.contains(command), "{reason}: {fix}");
             assert!(!fix.contains("application"), "{reason}: {fix}");
         }
+    }
+
+    /// A timeout has several causes. `up` prints "nothing to do" on a prepared server.
+    #[test]
+    fn missing_reply_is_examined_on_the_server_first() {
+        let failure = PathFailure::NoReply([10, 0, 0, 10].into());
+        let reason = format!("{PATH_BROKEN_PREFIX}{failure} (no response within 1s)");
+        let fix = fix("forward = \"direct\"", "both", &reason);
+        let first = fix.split_once(',').map(|(first, _)| first);
+        assert_eq!(
+            first,
+            Some("on that server: weir real-server doctor"),
+            "{fix}"
+        );
+        assert!(fix.contains("firewall"), "{fix}");
+    }
+
+    #[test]
+    fn recovering_server_needs_no_fix() {
+        let find = |is_recovering| {
+            let server = ServerReport {
+                address: "10.0.0.5:80".to_owned(),
+                forward: "direct".to_owned(),
+                state: "down".to_owned(),
+                reason: "http 200 in 2.6ms (passed 1 of 2)".to_owned(),
+                is_recovering,
+                ..ServerReport::default()
+            };
+            let (desired, state) = (Desired::default(), NetState::default());
+            down_server("web", &server, (&desired, &state))
+        };
+        let found = find(true);
+        let expected =
+            "server 10.0.0.5:80 of web is down but recovers: http 200 in 2.6ms (passed 1 of 2)";
+        assert_eq!(found.observation, expected);
+        let fix = found.fix.unwrap_or_default();
+        assert!(fix.starts_with("nothing to do"), "{fix}");
+        let failed = find(false).fix.unwrap_or_default();
+        assert!(failed.starts_with("start its application"), "{failed}");
     }
 
     #[test]

@@ -9,6 +9,14 @@ use crate::{Diagnosis, ServerReport, ServiceReport, reach};
 /// Minimum number of SYNs without an established connection before a problem is reported.
 const MIN_SYNS: u64 = 10;
 
+/// Returns whether the daemon warns about a server whose clients receive no reply. The number of SYNs includes old
+/// ones, but the warning ends if no client tries again.
+fn is_watched(service: &str, server: &ServerReport, desired: &Desired) -> bool {
+    server.state == "up"
+        && server.packets_out == 0
+        && replies_must_pass_director(service, server, desired)
+}
+
 /// Reports a server whose handshakes never complete although those of other servers do.
 pub(crate) fn server_without_handshakes(
     service: &str,
@@ -22,7 +30,7 @@ pub(crate) fn server_without_handshakes(
         .syns;
     let is_reported =
         server.warning.is_some() || server.ejected.is_some() || server.state == "down";
-    if syns < MIN_SYNS || is_reported {
+    if syns < MIN_SYNS || is_reported || is_watched(service, server, context.0) {
         return None;
     }
     let address = parse_ip(&server.address).filter(|_| server.forward == "direct");
@@ -98,6 +106,7 @@ pub(crate) fn service_without_handshakes(
 ) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let syns: u64 = servers
+        .filter(|server| !is_watched(&service.name, server, context.0))
         .filter_map(|server| server.handshakes.map(|handshakes| handshakes.syns))
         .sum();
     let is_reported = service
@@ -181,6 +190,28 @@ mod tests {
                 let text = &found.consequence;
                 assert_eq!(text.contains("default gateway"), is_cause, "{text}");
             }
+        }
+    }
+
+    /// Otherwise, SYNs from before a corrected route would be reported until a client reaches the server.
+    #[test]
+    fn old_syns_of_watched_servers_are_not_reported() {
+        let state = NetState::default();
+        for (keys, server_state, packets_out, is_found) in [
+            ("", "up", 0, false),
+            ("", "up", 3, true),
+            ("", "unchecked", 0, true),
+            ("snat = true", "up", 0, true),
+        ] {
+            let desired = desired("10.0.0.10", &format!("forward = \"nat\"\n{keys}"));
+            let mut service = service("nat");
+            server_state.clone_into(&mut service.servers[0].state);
+            service.servers[0].packets_out = packets_out;
+            let server = server_without_handshakes("web", &service.servers[0], (&desired, &state));
+            let service = service_without_handshakes(&service, (&desired, &state));
+            let found = (server.is_some(), service.is_some());
+            let case = format!("{keys} {server_state} {packets_out}");
+            assert_eq!(found, (is_found, is_found), "{case}");
         }
     }
 

@@ -30,5 +30,7 @@ pub use claimant::contested_vips;
 pub use diagnosis::Diagnosis;
 pub use director::{Daemon, DirectorFindings, director};
 pub use interface::Disconnected;
-pub use report::{ActivePeer, DaemonReport, Handshakes, Latency, ServerReport, ServiceReport};
+pub use report::{
+    ActivePeer, DaemonReport, Handshakes, Latency, ServerReport, ServerWarning, ServiceReport,
+};
 pub use router::{RouterError, router};

@@ -1,5 +1,6 @@
 //! Defines the part of the daemon's status that the checks use.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The daemon's status.
@@ -9,6 +10,8 @@ pub struct DaemonReport {
     pub services: Vec<ServiceReport>,
     /// The active directors of the virtual routers that are backup on this machine.
     pub active_peers: Vec<ActivePeer>,
+    /// The addresses of virtual routers that start, change or stop when the guard of a reload ends.
+    pub waiting_vips: BTreeSet<IpAddr>,
 }
 
 /// The active director of a virtual router that is backup on this machine.
@@ -46,6 +49,8 @@ pub struct ServerReport {
     pub state: String,
     /// The reason for the state.
     pub reason: String,
+    /// Whether the server is down, but the last probe of each check that is down passed.
+    pub is_recovering: bool,
     /// The weight that the scheduler uses; 0 means that the server gets no new clients.
     pub effective_weight: u32,
     /// Whether the server is no longer configured but still has flows.
@@ -53,11 +58,22 @@ pub struct ServerReport {
     /// Why outlier detection has ejected the server.
     pub ejected: Option<String>,
     /// A problem with the server, which still receives clients.
-    pub warning: Option<String>,
+    pub warning: Option<ServerWarning>,
+    /// Number of packets to clients, if replies pass through this machine.
+    pub packets_out: u64,
     /// Client TCP handshakes, or `None` if no handshake has started.
     pub handshakes: Option<Handshakes>,
     /// The latency of recent responses, or `None` if it is unknown.
     pub latency: Option<Latency>,
+}
+
+/// A problem with a server that still receives clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerWarning {
+    /// The observed behaviour and its likely cause.
+    pub reason: String,
+    /// Time since the problem was last observed, in seconds.
+    pub last_seen_seconds: u64,
 }
 
 /// The latency of a server's recent responses.

@@ -13,9 +13,11 @@ use rustix::net::sockopt;
 use weir_engine::{Engine, SyncCounts};
 use weir_ipvsadm::{Edit, EditError, SyncDaemon};
 use weir_model::FlowSync;
+use weir_netlink::Event;
 use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
 
 use crate::message::{SyncPeerStatus, SyncStatus};
+use crate::proxied::{ProxiedConnections, ProxiedCounts, ProxiedListeners, WithConnections};
 
 /// Pause between two steps while a peer responds.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
@@ -27,6 +29,10 @@ const OFF_PAUSE: Duration = Duration::from_secs(1);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after the address was in use. During an upgrade, the previous process closes its socket at the handover.
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
+/// Time after which an address that is still in use is reported as an error.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of datagrams received in one step.
 const MAX_RECEIVED_DATAGRAMS: usize = 1024;
 /// Maximum number of datagrams sent to one peer in one step.
@@ -59,6 +65,7 @@ struct ActiveSync {
 pub struct FlowSynchronizer {
     started_at: Instant,
     running: Option<ActiveSync>,
+    proxied: ProxiedConnections,
     /// Time at which the walk last found flows that a table change had moved.
     moved_at: Duration,
     /// Revision of the engine's configuration at the last step; `None` = there was no engine.
@@ -72,6 +79,7 @@ impl Default for FlowSynchronizer {
         Self {
             started_at: Instant::now(),
             running: None,
+            proxied: ProxiedConnections::default(),
             moved_at: Duration::ZERO,
             revision: None,
             records: Vec::new(),
@@ -141,6 +149,9 @@ impl ActiveSync {
                 self.error = None;
                 tracing::info!(listen = %self.config.listen, "flows are synchronized");
             }
+            Err(error) if error.kind() == ErrorKind::AddrInUse && self.is_new(now) => {
+                self.retry_at = now + IN_USE_PAUSE;
+            }
             Err(error) => {
                 let text = bind_failure(self.config.listen, &error);
                 if self.error.as_ref() != Some(&text) {
@@ -150,6 +161,11 @@ impl ActiveSync {
                 self.retry_at = now + RETRY_PAUSE;
             }
         }
+    }
+
+    /// Returns whether the sessions are so new that another process may still be handing over.
+    fn is_new(&self, now: Duration) -> bool {
+        now < self.joined_at + HANDOVER_TIMEOUT
     }
 
     fn receive(&mut self, now: Duration, records: &mut Vec<Record>) {
@@ -246,7 +262,7 @@ impl ActiveSync {
         text
     }
 
-    fn status(&self, now: Duration) -> SyncStatus {
+    fn status(&self, now: Duration, proxied: ProxiedCounts) -> SyncStatus {
         let peers = self.sessions.iter().map(|(address, session)| {
             let status = session.status(now);
             let counts = status.counts;
@@ -265,6 +281,7 @@ impl ActiveSync {
                 dropped: counts.dropped,
                 transfers: counts.transfers,
                 complete: status.complete,
+                proxied_connections: session.peer_connections() as u64,
                 ignored: counts
                     .ignored
                     .iter()
@@ -285,6 +302,9 @@ impl ActiveSync {
                 .collect::<BTreeMap<_, _>>(),
             unknown_senders: self.unknown_senders,
             overwritten: self.counts.overwritten,
+            proxied_connections: proxied.listed as u64,
+            excess_connections: proxied.excess as u64,
+            reset_prompts: proxied.prompts,
             moving: false,
             joining: false,
             daemons: self.daemons(),
@@ -322,6 +342,18 @@ impl FlowSynchronizer {
         self.running = config.and_then(|config| ActiveSync::new(config, now));
     }
 
+    /// Adopts the listeners of proxy services.
+    pub fn set_listeners(&mut self, listeners: ProxiedListeners) {
+        self.proxied.set_listeners(listeners);
+    }
+
+    /// Handles a change to the network: a VIP may have been added.
+    pub fn network_event(&mut self, event: &Event) {
+        if self.running.is_some() {
+            self.proxied.handle_event(event, self.started_at.elapsed());
+        }
+    }
+
     /// Receives, inserts and sends flows. Returns the time until the next call.
     pub fn step(&mut self, engine: Option<&mut Engine>) -> Duration {
         let now = self.started_at.elapsed();
@@ -347,27 +379,42 @@ impl FlowSynchronizer {
         self.records.clear();
         self.entries.clear();
         running.receive(now, &mut self.records);
+        let sessions = running.sessions.iter_mut().map(|(_, session)| session);
+        let is_prompting = self.proxied.step(now, sessions);
+        let proxied = &self.proxied;
         match engine {
             Some(engine) => {
                 if engine.has_moved_flows() {
                     self.moved_at = now;
                 }
-                if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries)
-                {
+                let (records, entries) = (&self.records, &mut self.entries);
+                if let Err(error) = exchange(running, engine, proxied, now, records, entries) {
                     tracing::warn!(%error, "failed to synchronize flows");
                     return RETRY_PAUSE;
                 }
             }
             None => {
                 running.has_unknown_flows |= !self.records.is_empty();
-                running.send(now, &mut NoTable);
+                let flows = &mut NoTable;
+                running.send(now, &mut WithConnections { flows, proxied });
             }
         }
-        if running.is_alive(now) {
+        if is_prompting || running.is_alive(now) || running.is_new(now) {
             BUSY_PAUSE
         } else {
             IDLE_PAUSE
         }
+    }
+
+    /// Like [`Self::step`], while a successor of this process starts. Once the successor has replaced the data plane,
+    /// closes the socket instead, because the flow table may no longer be the one that packets use. The successor
+    /// synchronizes flows as soon as it can open the socket, so only one process at a time inserts flows.
+    pub fn step_until_replaced(&mut self, engine: Option<&mut Engine>) -> Duration {
+        if engine.as_ref().is_some_and(|it| !it.has_current_plane()) {
+            self.configure(None);
+            return IDLE_PAUSE;
+        }
+        self.step(engine)
     }
 
     /// Starts or stops an ipvsadm synchronization daemon. ipvsadm has a separate command for this, so this is the only
@@ -433,13 +480,15 @@ impl FlowSynchronizer {
     /// Returns the state for the status document, or `None` if there is no `[sync]`.
     pub fn status(&self) -> Option<SyncStatus> {
         let now = self.started_at.elapsed();
-        self.running.as_ref().map(|running| running.status(now))
+        let running = self.running.as_ref()?;
+        Some(running.status(now, self.proxied.counts()))
     }
 }
 
 fn exchange(
     running: &mut ActiveSync,
     engine: &mut Engine,
+    proxied: &ProxiedConnections,
     now: Duration,
     records: &[Record],
     entries: &mut Vec<u32>,
@@ -461,7 +510,8 @@ fn exchange(
             session.queue_entry(*entry, now);
         }
     }
-    running.send(now, engine);
+    let flows = engine;
+    running.send(now, &mut WithConnections { flows, proxied });
     Ok(())
 }
 
@@ -545,6 +595,28 @@ mod tests {
         let status = running.sessions[0].1.status(now);
         assert!(!status.complete, "the dropped flow is missing");
         assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
+    }
+
+    #[test]
+    fn socket_is_opened_as_soon_as_the_previous_process_closes_it() {
+        let previous = UdpSocket::bind("127.0.0.1:0").expect("bind a socket");
+        let config = FlowSync {
+            listen: previous.local_addr().expect("an address"),
+            ..config()
+        };
+        let start = Duration::from_secs(10);
+        let mut running = ActiveSync::new(&config, start).expect("random numbers");
+        running.open(start);
+        assert!(running.socket.is_none() && running.error.is_none());
+        // Another program uses the address.
+        let late = start + HANDOVER_TIMEOUT;
+        running.open(late);
+        assert!(running.error.is_some(), "the error must be reported");
+        let mut running = ActiveSync::new(&config, start).expect("random numbers");
+        running.open(start);
+        drop(previous);
+        running.open(start + IN_USE_PAUSE);
+        assert!(running.socket.is_some());
     }
 
     #[test]

@@ -123,6 +123,7 @@ impl Host {
         self.engine = Some(engine);
         self.is_paused = false;
         self.sync.configure(sync.as_ref());
+        self.sync.set_listeners(accepted.proxied_listeners());
         self.policy.set_active(accepted);
         reply
     }
@@ -264,6 +265,7 @@ impl Host {
         self.permits.serve(&engine.desired().node);
         if let Some(sync) = sync {
             self.sync.configure(sync.as_ref());
+            self.sync.set_listeners(accepted.proxied_listeners());
         }
         self.policy.set_active(accepted);
         reply
@@ -399,6 +401,7 @@ impl Host {
 
     /// Handles a change to links, addresses, routes or neighbours.
     pub(crate) async fn network_event(&mut self, event: &Event) {
+        self.sync.network_event(event);
         if let Some((engine, _)) = self.active_engine()
             && let Err(error) = engine.network_event(event).await
         {
@@ -423,12 +426,13 @@ impl Host {
         }
     }
 
-    /// Exchanges flows with other directors. Returns the time until the next call.
+    /// Exchanges flows with other directors, also while a successor starts. Returns the time until the next call.
     pub(crate) fn synchronize(&mut self) -> Duration {
-        if self.is_paused || self.engine.is_none() {
-            return SYNC_PAUSE;
+        match &mut self.engine {
+            None => SYNC_PAUSE,
+            Some(engine) if self.is_paused => self.sync.step_until_replaced(Some(engine)),
+            Some(engine) => self.sync.step(Some(engine)),
         }
-        self.sync.step(self.engine.as_mut())
     }
 
     /// Publishes the costs that `least-time` uses. Returns the time until the next call; `None` = no engine is active,

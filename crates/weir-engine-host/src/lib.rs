@@ -26,6 +26,7 @@ mod message;
 mod permits;
 mod policy;
 mod probe;
+mod proxied;
 mod serve;
 
 pub use client::{EngineClient, Failure, PendingRequest};
@@ -36,6 +37,7 @@ pub use message::{
 };
 pub use permits::permit_edits;
 pub use policy::RECORD_FILE;
+pub use proxied::ProxiedListeners;
 pub use serve::{restrict, serve};
 
 /// Why the process exits.

@@ -38,7 +38,7 @@ const ATTACHED: &[u8] = b"attached";
 /// The content of a packet if a binary reply is in the first attached file.
 const BINARY: &[u8] = b"binary";
 
-/// A server that a list or the API adds to a pool.
+/// A server that a list or the API adds to a pool, or that another version of the group's configuration has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddedServer {
@@ -58,6 +58,9 @@ pub struct AddedServer {
     pub min_connections: u32,
     /// Names of `[check.NAME]`; `None` = the pool's checks.
     pub checks: Option<Vec<String>>,
+    /// For a server of another version, `weir_model::OtherVersion::replaces`; `None` = the server is added to the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces_second_hop: Option<bool>,
 }
 
 /// A request from the daemon.
@@ -124,7 +127,8 @@ pub enum Request {
     RemoveProbe(ProbeId),
     /// Check whether the server of a probe responds to ARP requests for the VIP.
     ClaimsVip(ProbeId),
-    /// Make no changes without a request, because a successor of the daemon opens its own engine.
+    /// Make no changes without a request, because a successor of the daemon opens its own engine. Flows are still
+    /// synchronized until the successor takes over.
     Pause,
     /// Continue, because the successor has failed.
     Resume,
@@ -251,6 +255,15 @@ pub struct SyncStatus {
     pub unknown_senders: u64,
     /// Number of changes that were overwritten before they were read.
     pub overwritten: u64,
+    /// Number of this director's proxied connections that the peers know.
+    #[serde(default)]
+    pub proxied_connections: u64,
+    /// Number of proxied connections that are not sent because there are more than 65,536.
+    #[serde(default)]
+    pub excess_connections: u64,
+    /// Number of segments sent after takeovers so that clients of other directors' proxies get a reset.
+    #[serde(default)]
+    pub reset_prompts: u64,
     /// Whether a change to tables has moved flows that have not been sent to every peer yet.
     #[serde(default)]
     pub moving: bool,
@@ -287,6 +300,9 @@ pub struct SyncPeerStatus {
     pub transfers: u64,
     /// Whether the peer has sent all of its flows.
     pub complete: bool,
+    /// Number of connections of the peer's proxy that this director ends quickly when it takes over their VIP.
+    #[serde(default)]
+    pub proxied_connections: u64,
     /// Number of ignored datagrams, by reason.
     pub ignored: BTreeMap<String, u64>,
 }

@@ -18,10 +18,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use weir_helper::{Environment, parse};
-use weir_model::{Admin, Check, Desired, FlowSync, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
+use weir_model::{
+    Admin, Check, Desired, FlowSync, MAX_WEIGHT, Metrics, Node, OtherVersion, Server, SocketMode,
+};
 use weir_sys::{read_owned_file, replace_file};
 
 use crate::message::AddedServer;
+use crate::proxied::ProxiedListeners;
 
 /// Name of the file in the runtime directory that contains the text of the active configuration. Root owns the file.
 pub const RECORD_FILE: &str = "layer4-configuration";
@@ -247,7 +250,14 @@ impl AcceptedConfiguration {
         }
     }
 
-    /// Returns the configuration plus the servers from server lists.
+    /// Returns the listeners of proxy services. The daemon, not root's file, determines them. They select the clients
+    /// that get a segment after a takeover, and the segment's source must be on this machine (`proxied`).
+    pub(crate) fn proxied_listeners(&self) -> ProxiedListeners {
+        ProxiedListeners::new(&self.desired)
+    }
+
+    /// Returns the configuration plus the servers from server lists and from another version of the group's
+    /// configuration.
     ///
     /// # Errors
     /// Returns a message if a pool or a check does not exist, a weight is above [`MAX_WEIGHT`], or the group may not
@@ -281,13 +291,22 @@ impl AcceptedConfiguration {
                 ));
             }
             let checks = server.checks.map(|names| checks(&self.desired, &names));
-            pool.servers.push(Server {
+            let added = Server {
                 weight: server.weight,
                 max_connections: server.max_connections,
                 min_connections: server.min_connections,
                 checks: checks.transpose()?,
                 ..Server::new(server.name, server.address, server.port)
+            };
+            let Some(replaces) = server.replaces_second_hop else {
+                pool.servers.push(added);
+                continue;
+            };
+            let other = pool.other_version.get_or_insert(OtherVersion {
+                servers: Vec::new(),
+                replaces,
             });
+            other.servers.push(added);
         }
         Ok(Cow::Owned(desired))
     }
@@ -532,6 +551,7 @@ pool = "p"
             max_connections: 0,
             min_connections: 0,
             checks: None,
+            replaces_second_hop: None,
         };
         assert!(
             accepted
@@ -542,6 +562,20 @@ pool = "p"
             .with_list_servers(vec![server([192, 0, 2, 7])])
             .unwrap_err();
         assert!(refused.contains("is not in `servers`"), "{refused}");
+
+        // The same limits apply to servers of another version, which are only the second hop.
+        let staged = |address: [u8; 4]| AddedServer {
+            replaces_second_hop: Some(true),
+            ..server(address)
+        };
+        let desired = accepted.with_list_servers(vec![staged([10, 0, 0, 7])]);
+        let desired = desired.unwrap();
+        let pool = desired.pool("q").unwrap();
+        let other = pool.other_version.as_ref().unwrap();
+        assert_eq!((pool.servers.len(), other.servers.len()), (1, 1));
+        assert!(other.replaces);
+        let refused = accepted.with_list_servers(vec![staged([192, 0, 2, 7])]);
+        assert!(refused.is_err());
     }
 
     #[test]
@@ -604,6 +638,7 @@ pool = "p"
             max_connections: 0,
             min_connections: 0,
             checks: Some(vec!["deep".to_owned()]),
+            replaces_second_hop: None,
         };
         let desired = accepted.with_list_servers(vec![server.clone()]).unwrap();
         let added = &desired.pools[0].servers[1];

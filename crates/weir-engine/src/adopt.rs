@@ -222,6 +222,7 @@ fn dest_slot(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
         shared: None,
         removed: Some(Removal::Keep),
         failed: None,
+        staged: false,
         since_ms: now_ms,
     }
 }

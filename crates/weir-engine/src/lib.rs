@@ -59,6 +59,7 @@ pub use self::engine::{
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;
 pub use self::listener_conflict::ListenerConflict;
+pub use self::network::is_paravirtual;
 pub use self::origin::Origin;
 pub use self::packet::{Explanation, Packet, PacketError};
 pub use self::paths::{LOCK, Paths};

@@ -212,6 +212,9 @@ pub struct Warning {
     pub reason: String,
     /// When the problem began.
     pub since: SystemTime,
+    /// Time since the problem was last observed, in seconds.
+    #[serde(default)]
+    pub last_seen_seconds: u64,
 }
 
 /// Converts the state that the checks report.

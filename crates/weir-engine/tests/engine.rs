@@ -9,6 +9,8 @@ mod address;
 mod director;
 #[path = "engine/failure.rs"]
 mod failure;
+#[path = "engine/flow_sync.rs"]
+mod flow_sync;
 #[path = "engine/local.rs"]
 mod local;
 #[path = "engine/network.rs"]

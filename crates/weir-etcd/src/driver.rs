@@ -203,6 +203,7 @@ impl Runner {
             | Input::Changed { .. }
             | Input::Publish { .. }
             | Input::Applied(_)
+            | Input::Staged(_)
             | Input::Settled(_) => {}
         }
     }
@@ -284,6 +285,8 @@ impl Runner {
                 });
             }
             Output::Apply { .. }
+            | Output::Stage { .. }
+            | Output::LastChanges { .. }
             | Output::Shared { .. }
             | Output::Settle { .. }
             | Output::Settled { .. }

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use weir_model::NO_REPLY_LIFETIME;
+
 /// Minimum number of unanswered SYNs for a warning.
 const SYNS_MIN: u64 = 5;
 /// Minimum number of clients that sent these SYNs, for a warning.
@@ -22,6 +24,10 @@ const FIRST_SYNS_MIN: u64 = 3;
 
 /// Minimum time without a reply: longer than any handshake, including one whose first packet was lost.
 const SILENCE_MIN: Duration = Duration::from_millis(1500);
+
+/// Minimum time between two searches for the clients of a server that already has a warning. A search reads the whole
+/// flow table.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of client addresses stored per server.
 const ADDRESSES_MAX: usize = 256;
@@ -76,7 +82,8 @@ pub type Client = (IpAddr, u16);
 pub struct NoReplyWarning {
     /// SYNs since the last reply.
     pub syns: u64,
-    /// Number of client addresses that sent these SYNs.
+    /// Number of known client addresses that sent these SYNs. Clients whose flows were removed before the flow table
+    /// was searched are unknown.
     pub clients: usize,
     /// Number of these addresses that are on the server's own segment.
     pub neighbours: usize,
@@ -84,6 +91,8 @@ pub struct NoReplyWarning {
     pub neighbour: Option<IpAddr>,
     /// When the warning was raised, on the driver's clock.
     pub since: Duration,
+    /// When the last of these SYNs was observed, on the driver's clock.
+    pub last_syn: Duration,
 }
 
 /// Result of [`ReplyWatch::observe`].
@@ -95,6 +104,8 @@ pub enum Finding {
     Suspect,
     /// The server replied after a warning.
     Replied,
+    /// No client has sent a SYN to the server for [`NO_REPLY_LIFETIME`]: the warning has ended.
+    Expired,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,16 +116,50 @@ struct Watch {
     replies: u64,
     /// When the first SYN after the last reply was observed.
     silent_since: Option<Duration>,
+    /// When the last SYN after the last reply was observed, and the number of these SYNs.
+    last_syn: Option<(Duration, u64)>,
     /// When the number of such SYNs reached [`SYNS_MIN`].
     suspect_since: Option<Duration>,
     /// Whether the server never replied, and the check would have reported a failure since the first of these SYNs.
     is_definite: bool,
     /// Clients that wait for a reply: ports by address.
     clients: BTreeMap<IpAddr, BTreeSet<u16>>,
+    /// When the flow table was last searched for these clients, and the number of SYNs at that time.
+    searched: Option<(Duration, u64)>,
     warning: Option<NoReplyWarning>,
 }
 
 impl Watch {
+    /// Returns the state of a server without unanswered SYNs.
+    fn new(counters: ReplyCounters, replies: u64) -> Self {
+        Self {
+            syns: counters.syns,
+            answered: counters.answered,
+            replies,
+            ..Self::default()
+        }
+    }
+
+    /// Updates the warning, if there is one. `syns` is the number of unanswered SYNs. Returns whether more clients can
+    /// be found.
+    fn update_warning(&mut self, syns: u64, now: Duration) -> bool {
+        let (Some(warning), Some((last_syn, _))) = (&mut self.warning, self.last_syn) else {
+            return false;
+        };
+        warning.syns = syns;
+        warning.last_syn = last_syn;
+        let is_outdated = self.searched.is_none_or(|(searched, known)| {
+            syns > known && now.saturating_sub(searched) >= SEARCH_INTERVAL
+        });
+        is_outdated && self.clients.len() < CLIENTS_MIN
+    }
+
+    /// Returns whether there is a warning, and its last SYN is older than [`NO_REPLY_LIFETIME`].
+    fn has_expired(&self, now: Duration) -> bool {
+        let is_old = |(last_syn, _)| now.saturating_sub(last_syn) >= NO_REPLY_LIFETIME;
+        self.warning.is_some() && self.last_syn.is_some_and(is_old)
+    }
+
     const fn has_never_replied(&self) -> bool {
         self.replies == 0 && self.answered == 0
     }
@@ -176,12 +221,7 @@ impl ReplyWatch {
         let replied = (replies, counters.answered) != (watch.replies, watch.answered);
         if replied || counters.syns < watch.syns {
             let had_warning = watch.warning.is_some();
-            *watch = Watch {
-                syns: counters.syns,
-                answered: counters.answered,
-                replies,
-                ..Watch::default()
-            };
+            *watch = Watch::new(counters, replies);
             return if had_warning {
                 Finding::Replied
             } else {
@@ -189,16 +229,23 @@ impl ReplyWatch {
             };
         }
         let syns = counters.syns - watch.syns;
-        if syns > 0 {
+        if syns > watch.last_syn.map_or(0, |(_, known)| known) {
             watch.silent_since.get_or_insert(now);
+            watch.last_syn = Some((now, syns));
+        }
+        if watch.has_expired(now) {
+            *watch = Watch::new(counters, replies);
+            return Finding::Expired;
         }
         let is_detectable =
             |since: Duration| now.saturating_sub(since) >= counters.detection_time.max(SILENCE_MIN);
         watch.is_definite = syns >= FIRST_SYNS_MIN
             && watch.has_never_replied()
             && watch.silent_since.is_some_and(is_detectable);
-        if let Some(warning) = &mut watch.warning {
-            warning.syns = syns;
+        if watch.warning.is_some() {
+            if watch.update_warning(syns, now) {
+                return Finding::Suspect;
+            }
         } else if watch.is_definite {
             return Finding::Suspect;
         } else if syns >= SYNS_MIN {
@@ -211,7 +258,7 @@ impl ReplyWatch {
     }
 
     /// Adds clients that are waiting for a reply from a suspect server; `is_neighbour` returns whether a client is on
-    /// the server's own segment. Returns the resulting warning, if any.
+    /// the server's own segment. Returns the resulting warning if there was none before.
     pub fn add_clients(
         &mut self,
         key: Key,
@@ -224,6 +271,8 @@ impl ReplyWatch {
         for client in clients {
             watch.add_client(client);
         }
+        let unanswered = syns.saturating_sub(watch.syns);
+        watch.searched = Some((now, unanswered));
         // If the server never replied to any client, several connections from one client are sufficient.
         let clients = if watch.has_never_replied() {
             watch.clients.values().map(BTreeSet::len).sum()
@@ -235,14 +284,18 @@ impl ReplyWatch {
             return None;
         }
         let neighbours = watch.clients.keys().filter(|client| is_neighbour(**client));
-        watch.warning = Some(NoReplyWarning {
-            syns: syns.saturating_sub(watch.syns),
+        let (neighbours, neighbour) = (neighbours.clone().count(), neighbours.min().copied());
+        let existing = watch.warning.take();
+        let is_new = existing.is_none();
+        let warning = watch.warning.insert(NoReplyWarning {
+            syns: unanswered,
             clients: watch.clients.len(),
-            neighbours: neighbours.clone().count(),
-            neighbour: neighbours.min().copied(),
-            since: now,
+            neighbours,
+            neighbour,
+            since: existing.map_or(now, |it| it.since),
+            last_syn: watch.last_syn.map_or(now, |(last_syn, _)| last_syn),
         });
-        watch.warning.as_ref()
+        is_new.then_some(&*warning)
     }
 
     /// Ends a round: removes the state and warnings of servers for which `keep` returns false.
@@ -251,9 +304,20 @@ impl ReplyWatch {
         self.watches.retain(|key, _| keep(*key));
     }
 
-    /// Returns the warning about a server, if any.
+    /// Returns the warning about a server at the last observation, if any.
     pub fn warning(&self, key: Key) -> Option<&NoReplyWarning> {
         self.watches.get(&key)?.warning.as_ref()
+    }
+
+    /// Returns the warning about a server with these counters, which may be newer than the last observation: `None` if
+    /// the server has replied since then.
+    pub fn warning_at(&self, key: Key, counters: ReplyCounters) -> Option<&NoReplyWarning> {
+        let watch = self.watches.get(&key)?;
+        let has_replied = counters.answered != watch.answered
+            || counters
+                .replies
+                .is_some_and(|replies| replies != watch.replies);
+        watch.warning.as_ref().filter(|_| !has_replied)
     }
 }
 
@@ -317,10 +381,84 @@ mod tests {
             neighbours: 0,
             neighbour: None,
             since: after_ms(11_000),
+            last_syn: after_ms(9_000),
         };
         assert_eq!(warning, Some(expected));
         observe(&mut watch, 8, 12_000);
         assert_eq!(watch.warning(KEY).map(|it| it.syns), Some(8));
+    }
+
+    /// Returns a watch with a warning about five SYNs of one client of a server that never replied.
+    fn warned_watch() -> ReplyWatch {
+        let mut watch = watch(0);
+        let observe = |watch: &mut ReplyWatch, millis| {
+            let counters = ReplyCounters {
+                detection_time: Duration::ZERO,
+                ..counters(5, 0, 0)
+            };
+            watch.observe(KEY, counters, after_ms(millis))
+        };
+        observe(&mut watch, 0);
+        assert_eq!(observe(&mut watch, 2_000), Finding::Suspect);
+        let clients = client_list(1);
+        let warning = watch.add_clients(KEY, 5, clients, |_| false, after_ms(2_000));
+        assert!(warning.is_some());
+        watch
+    }
+
+    /// The flow table is not searched in every round.
+    #[test]
+    fn clients_after_the_warning_are_counted() {
+        let mut watch = warned_watch();
+        for (syns, millis, expected) in [
+            (5, 60_000, Finding::Unchanged),
+            (6, 11_900, Finding::Unchanged),
+            (6, 12_000, Finding::Suspect),
+        ] {
+            let found = watch
+                .clone()
+                .observe(KEY, counters(syns, 0, 0), after_ms(millis));
+            assert_eq!(found, expected, "{syns} SYNs at {millis}");
+        }
+        watch.observe(KEY, counters(6, 0, 0), after_ms(12_000));
+        let clients = client_list(3);
+        let new = watch.add_clients(KEY, 6, clients, |_| true, after_ms(12_000));
+        assert_eq!(new, None, "it is not logged again");
+        let warning = watch.warning(KEY).cloned().unwrap();
+        assert_eq!((warning.clients, warning.neighbours), (3, 3));
+        let times = (warning.since, warning.last_syn);
+        assert_eq!(times, (after_ms(2_000), after_ms(12_000)));
+        // Three clients are sufficient for a warning about any server.
+        let found = watch.observe(KEY, counters(9, 0, 0), after_ms(60_000));
+        assert_eq!(found, Finding::Unchanged);
+    }
+
+    #[test]
+    fn warning_expires_without_new_syns() {
+        let lifetime = u64::try_from(NO_REPLY_LIFETIME.as_millis()).unwrap();
+        let mut watch = warned_watch();
+        watch.observe(KEY, counters(6, 0, 0), after_ms(5_000));
+        let observe = |watch: &mut ReplyWatch, syns, millis| {
+            watch.observe(KEY, counters(syns, 0, 0), after_ms(millis))
+        };
+        let end = 5_000 + lifetime;
+        assert_ne!(observe(&mut watch, 6, end - 1), Finding::Expired);
+        assert!(watch.warning(KEY).is_some());
+        assert_eq!(observe(&mut watch, 6, end), Finding::Expired);
+        assert_eq!((watch.warning(KEY), watch.silence(KEY)), (None, None));
+        // The expired SYNs do not count.
+        for millis in [end + 1_000, end + 9_000] {
+            assert_eq!(observe(&mut watch, 10, millis), Finding::Unchanged);
+        }
+        assert_eq!(watch.silence(KEY), Some(Silence::NeverReplied));
+    }
+
+    #[test]
+    fn reply_after_the_last_observation_ends_the_warning() {
+        let watch = warned_watch();
+        assert!(watch.warning_at(KEY, counters(7, 0, 0)).is_some());
+        assert_eq!(watch.warning_at(KEY, counters(7, 0, 1)), None);
+        assert_eq!(watch.warning_at(KEY, counters(7, 1, 0)), None);
     }
 
     #[test]

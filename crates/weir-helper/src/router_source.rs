@@ -28,7 +28,32 @@ pub(crate) struct RouterSource {
     is_written_by_daemon: bool,
     /// Files that may contain the active configuration; the first one that exists is used.
     active_files: Vec<PathBuf>,
+    /// Root's file.
+    configuration: PathBuf,
     root_section: RootSection<Routers>,
+    /// The result of the last successful read, and the versions of the files before it.
+    last_read: Option<(Vec<Option<FileVersion>>, ActiveRouters)>,
+}
+
+/// Distinguishes a file from its earlier and later versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    /// When the content or an attribute was last changed: seconds and nanoseconds.
+    changed_at: (i64, i64),
+}
+
+impl FileVersion {
+    /// Returns the version of a file; `None` = it does not exist.
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed_at: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
 }
 
 /// The part of the active configuration that the helper needs.
@@ -61,6 +86,8 @@ impl RouterSource {
             runtime_dir: runtime_dir.to_owned(),
             is_written_by_daemon: std::env::var_os(CONFINED).is_some(),
             active_files: active_files.to_vec(),
+            configuration: configuration.to_owned(),
+            last_read: None,
             root_section: RootSection::new("[vrrp]", configuration, record, |text| {
                 let desired = machine::parse(text, &ThisMachine)?;
                 Ok(Routers {
@@ -72,8 +99,30 @@ impl RouterSource {
         }
     }
 
+    /// Returns the result of the last successful [`Self::read`] if no file has changed since. Reading a large
+    /// configuration takes longer than several advertisement intervals, and a new agent cannot send an advertisement
+    /// before it has the virtual routers. The daemon replaces its file at each reload, so changes to files with secrets
+    /// are detected too.
+    pub(crate) fn unchanged(&self) -> Option<ActiveRouters> {
+        let (versions, routers) = self.last_read.as_ref()?;
+        (*versions == self.versions()).then(|| routers.clone())
+    }
+
+    fn versions(&self) -> Vec<Option<FileVersion>> {
+        let files = self.active_files.iter().chain([&self.configuration]);
+        files.map(|path| FileVersion::of(path)).collect()
+    }
+
     /// Reads the virtual routers in the active configuration.
     pub(crate) fn read(&mut self) -> Result<ActiveRouters, Error> {
+        let versions = self.versions();
+        self.last_read = None;
+        let routers = self.read_files()?;
+        self.last_read = Some((versions, routers.clone()));
+        Ok(routers)
+    }
+
+    fn read_files(&mut self) -> Result<ActiveRouters, Error> {
         self.is_written_by_daemon |= weir_runtime_dir::owning_account(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
             Err(error) => error.kind() != ErrorKind::NotFound,
@@ -190,5 +239,53 @@ impl Files for TrustedFiles {
         Ok(files
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_is_repeated_only_after_a_file_has_changed() {
+        let directory = std::env::temp_dir().join(format!("weir-routers-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("create the directory");
+        let active = directory.join("active.toml");
+        let configuration = directory.join("weir.toml");
+        let write = |path: &Path, addresses: &str| {
+            let text = format!(
+                "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [{addresses}]\n"
+            );
+            weir_sys::replace_file(path, text.as_bytes()).expect("write the file");
+        };
+        write(&active, "\"192.0.2.1/24\"");
+        write(&configuration, "\"192.0.2.1/24\"");
+        // This directory does not exist, so it does not belong to a daemon.
+        let runtime_dir = directory.join("run");
+        let mut source =
+            RouterSource::new(&runtime_dir, std::slice::from_ref(&active), &configuration);
+        assert!(source.unchanged().is_none(), "nothing was read yet");
+        let count = |active: &ActiveRouters| -> usize {
+            active.routers.iter().map(|it| it.addresses.len()).sum()
+        };
+        assert_eq!(count(&source.read().expect("read the files")), 1);
+        assert_eq!(source.unchanged().as_ref().map(count), Some(1));
+        write(&configuration, "\"192.0.2.1/24\"");
+        assert!(source.unchanged().is_none(), "root's file was replaced");
+        source.read().expect("read the files");
+        write(&active, "\"192.0.2.1/24\", \"192.0.2.2/24\"");
+        assert!(
+            source.unchanged().is_none(),
+            "the daemon's file was replaced"
+        );
+        assert_eq!(count(&source.read().expect("read the files")), 2);
+        assert_eq!(source.unchanged().as_ref().map(count), Some(2));
+        weir_sys::replace_file(&active, b"[vrrp.outside]\nno_key = 1\n").expect("write the file");
+        assert!(source.read().is_err());
+        assert!(
+            source.unchanged().is_none(),
+            "a failed read must be repeated"
+        );
+        fs::remove_dir_all(&directory).expect("remove the directory");
     }
 }

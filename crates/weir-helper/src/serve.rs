@@ -165,12 +165,15 @@ impl Helper {
         })
     }
 
-    /// Reads the configuration and sends its virtual routers. An invalid configuration has no effect. The file is read
-    /// at normal priority, because a large file would keep other processes waiting.
+    /// Sends the configuration's virtual routers. An invalid configuration has no effect. If a file has changed, it is
+    /// read at normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64) {
-        let _ = weir_sys::run_at_normal_priority();
-        let read = self.source.read();
-        run_in_real_time();
+        let read = self.source.unchanged().map(Ok).unwrap_or_else(|| {
+            let _ = weir_sys::run_at_normal_priority();
+            let read = self.source.read();
+            run_in_real_time();
+            read
+        });
         let file = read.and_then(|active| {
             let text = serde_json::to_vec(&active.routers).unwrap_or_default();
             let file = sealed_file("weir-vrrp", &text);

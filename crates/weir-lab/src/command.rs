@@ -101,6 +101,10 @@ pub struct RunArguments {
     /// The weir program to test [default: the running program].
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
+    /// The weir program of some directors, in events with two builds [default: a copy of the other program]
+    /// (scale-out).
+    #[arg(long, value_name = "PATH")]
+    pub second_weir: Option<PathBuf>,
 }
 
 impl From<&RunArguments> for RunOptions {
@@ -117,6 +121,7 @@ impl From<&RunArguments> for RunOptions {
             directors: arguments.directors,
             report: arguments.report.clone(),
             weir: arguments.weir.clone(),
+            second_weir: arguments.second_weir.clone(),
         }
     }
 }
@@ -245,6 +250,7 @@ fn unsupported_option(arguments: &RunArguments) -> Option<&'static str> {
             "--repeat",
             "--concurrency",
             "--directors",
+            "--second-weir",
         ],
         _ if arguments.pacemaker => &["--faults", "--repeat"],
         _ if arguments.fail => &[
@@ -280,6 +286,7 @@ fn unsupported_option(arguments: &RunArguments) -> Option<&'static str> {
         ("--methods", !arguments.methods.is_empty()),
         ("--faults", !arguments.faults.is_empty()),
         ("--directors", arguments.directors.is_some()),
+        ("--second-weir", arguments.second_weir.is_some()),
     ];
     let mut specified = specified
         .into_iter()
@@ -438,6 +445,7 @@ mod tests {
             ("director-failover --concurrency 9", "--concurrency"),
             ("director-failover --scheduler rr", "--scheduler"),
             ("director-failover --fail", "--fail"),
+            ("director-failover --second-weir x", "--second-weir"),
             ("scale-out --rate 10mbit", "--rate"),
             ("scale-out --scheduler rr", "--scheduler"),
             ("clustered-rest --pacemaker --requests 9", "--requests"),

@@ -385,6 +385,9 @@ pub struct Pool {
     pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
+    /// The servers in another version of the group's configuration, for the second hop; `None` = none. Never part of a
+    /// file.
+    pub other_version: Option<OtherVersion>,
     /// Absolute path to a file with additional servers, maintained by another program.
     pub servers_file: Option<String>,
     /// DNS names of additional servers, in file order.
@@ -441,6 +444,7 @@ impl Pool {
             scheduler: None,
             adapt: Adapt::default(),
             servers: Vec::new(),
+            other_version: None,
             servers_file: None,
             servers_dns: Vec::new(),
             sorry: None,
@@ -480,6 +484,16 @@ impl Pool {
             None => &self.checks,
         }
     }
+}
+
+/// The servers that a pool has in another version of the group's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OtherVersion {
+    /// The servers with their configured weights. No override applies to a server with an empty name.
+    pub servers: Vec<Server>,
+    /// Whether the table of these servers replaces the second hop's table. If false, it is used only if the director
+    /// does not know the table before the last change.
+    pub replaces: bool,
 }
 
 /// One server in a pool.

@@ -40,6 +40,7 @@ mod message;
 mod network;
 mod network_set;
 mod notifier;
+mod other_version;
 mod path;
 mod path_failure;
 mod pattern;
@@ -74,7 +75,7 @@ pub use check::{
 pub use cluster::Cluster;
 pub use desired::{
     Adapt, Attach, Desired, LocalClient, MAX_WEIGHT, Metrics, NoServer, Node, OnRemove,
-    Persistence, Pool, Server, Service, SocketMode, Source, Timeouts,
+    OtherVersion, Persistence, Pool, Server, Service, SocketMode, Source, Timeouts,
 };
 pub use diff::{Change, Edit, diff};
 pub use discovery::{ServersDns, ServersRecord};
@@ -97,7 +98,7 @@ pub use network::Network;
 pub use network_set::NetworkSet;
 pub use notifier::{Mail, Notifier};
 pub use path::{EncodedSlash, ForwardedPath, NormalizePath};
-pub use path_failure::{NO_RESPONSE_PREFIX, PATH_BROKEN_PREFIX, PathFailure};
+pub use path_failure::{NO_REPLY_LIFETIME, NO_RESPONSE_PREFIX, PATH_BROKEN_PREFIX, PathFailure};
 pub use pattern::{PatternError, RegexSet, TextRegex};
 pub use proxy::{Proxy, ProxyLimits, ProxyProtocol, ProxyTimeouts};
 pub use publish::Publish;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::forward::TunnelKind;
 
@@ -11,6 +12,9 @@ pub const PATH_BROKEN_PREFIX: &str = "server up, path broken: ";
 
 /// Precedes the time limit in the note of a probe without a response.
 pub const NO_RESPONSE_PREFIX: &str = "no response within ";
+
+/// How long a warning about missing replies to clients remains after the last unanswered SYN.
+pub const NO_REPLY_LIFETIME: Duration = Duration::from_mins(5);
 
 /// Why a probe through a service's path failed. The text does not include the probe's own result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +25,8 @@ pub enum PathFailure {
     NotRestored(IpAddr),
     /// The server rejects the service's encapsulation.
     NoDecapsulation(TunnelKind),
-    /// The server does not reply to packets for the VIP.
-    MissingVip(IpAddr),
+    /// No reply from the VIP arrives: the server does not have it, or packets in one of the directions are lost.
+    NoReply(IpAddr),
     /// An ICMP error reports that the VIP is unreachable.
     Unreachable(IpAddr),
     /// The server replies, but also to ARP requests for the VIP.
@@ -42,7 +46,7 @@ impl fmt::Display for PathFailure {
             Self::NoDecapsulation(tunnel) => {
                 write!(f, "no decapsulation: the server rejects {tunnel}")
             }
-            Self::MissingVip(vip) => write!(f, "VIP {vip} not on lo"),
+            Self::NoReply(vip) => write!(f, "no reply from the VIP {vip}"),
             Self::Unreachable(vip) => write!(f, "VIP {vip} unreachable"),
             Self::ClaimsVip(vip) => {
                 write!(f, "the server replies to ARP requests for the VIP {vip}")
@@ -59,7 +63,7 @@ impl PathFailure {
             [
                 Self::OtherMachine(vip),
                 Self::NotRestored(vip),
-                Self::MissingVip(vip),
+                Self::NoReply(vip),
                 Self::Unreachable(vip),
                 Self::ClaimsVip(vip),
             ]
@@ -84,14 +88,16 @@ mod tests {
                 PathFailure::OtherMachine(vip),
                 PathFailure::NotRestored(vip),
                 PathFailure::NoDecapsulation(TunnelKind::Gre),
-                PathFailure::MissingVip(vip),
+                PathFailure::NoReply(vip),
                 PathFailure::Unreachable(vip),
                 PathFailure::ClaimsVip(vip),
             ] {
                 for reason in [
                     failure.to_string(),
                     format!("{PATH_BROKEN_PREFIX}{failure} (no response within 1s)"),
-                    format!("{failure}, or no decapsulation of ipip (connection refused)"),
+                    format!(
+                        "{failure} (no response within 1s); possible causes: VIP not on lo, a firewall"
+                    ),
                 ] {
                     assert_eq!(PathFailure::find_in(&reason), Some(failure), "{reason}");
                 }

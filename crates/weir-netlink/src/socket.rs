@@ -100,6 +100,13 @@ const AF_INET6: u8 = 10;
 /// # Errors
 /// Fails if the kernel does not support sock_diag, or rejects the request.
 pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
+    let mut sockets = Vec::new();
+    dump(states, |message| sockets.extend(parse_socket(message)))?;
+    Ok(sockets)
+}
+
+/// Calls `handle` with struct inet_diag_msg of each TCP socket in one of `states`.
+pub(crate) fn dump(states: &[TcpState], mut handle: impl FnMut(&[u8])) -> Result<()> {
     let socket: OwnedFd = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -110,14 +117,13 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
         source: errno.into(),
     })?;
     send(&socket, &build_request(states), SendFlags::empty()).map_err(request_failed)?;
-    let mut sockets = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
             recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
         let reply = buffer.get(..length).unwrap_or_default();
-        if parse_messages(reply, &mut sockets).map_err(request_failed)? {
-            return Ok(sockets);
+        if parse_messages(reply, &mut handle).map_err(request_failed)? {
+            return Ok(());
         }
     }
 }
@@ -155,10 +161,10 @@ fn read_array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     part.unwrap_or([0; N])
 }
 
-/// Parses a datagram of messages and adds its sockets. Returns whether it is the last datagram.
+/// Parses a datagram of messages and passes each socket to `handle`. Returns whether it is the last datagram.
 fn parse_messages(
     mut bytes: &[u8],
-    sockets: &mut Vec<TcpSocket>,
+    handle: &mut impl FnMut(&[u8]),
 ) -> std::result::Result<bool, Errno> {
     while bytes.len() >= HEADER_LEN {
         let length = u32::from_ne_bytes(read_array(bytes, 0)) as usize;
@@ -175,11 +181,28 @@ fn parse_messages(
                     number => Err(Errno::from_raw_os_error(-number)),
                 };
             }
-            _ => sockets.extend(parse_socket(body)),
+            _ => handle(body),
         }
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
+}
+
+/// Returns the port and address at these offsets in struct inet_diag_msg.
+fn parse_address(body: &[u8], (port, address): (usize, usize)) -> Option<SocketAddr> {
+    let ip: IpAddr = match *body.first()? {
+        AF_INET => Ipv4Addr::from(read_array::<4>(body, address)).into(),
+        AF_INET6 => Ipv6Addr::from(read_array::<16>(body, address)).into(),
+        _ => return None,
+    };
+    let port = u16::from_be_bytes(read_array(body, port));
+    Some(SocketAddr::new(ip, port))
+}
+
+/// Like [`parse_address`], but returns the IPv4 address of an IPv6 socket with an IPv4 peer.
+pub(crate) fn parse_endpoint(body: &[u8], offsets: (usize, usize)) -> Option<SocketAddr> {
+    let address = parse_address(body, offsets)?;
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
 fn parse_socket(body: &[u8]) -> Option<TcpSocket> {
@@ -187,19 +210,14 @@ fn parse_socket(body: &[u8]) -> Option<TcpSocket> {
     let state = TcpState::ALL
         .into_iter()
         .find(|state| state.number() == body[1])?;
-    let port = u16::from_be_bytes(read_array(body, 4));
-    let address: IpAddr = match body[0] {
-        AF_INET => Ipv4Addr::from(read_array::<4>(body, 8)).into(),
-        AF_INET6 => Ipv6Addr::from(read_array::<16>(body, 8)).into(),
-        _ => return None,
-    };
+    let local = parse_address(body, (4, 8))?;
     let cookie = [
         u32::from_ne_bytes(read_array(body, 44)),
         u32::from_ne_bytes(read_array(body, 48)),
     ];
     Some(TcpSocket {
         state,
-        local: SocketAddr::new(address, port),
+        local,
         cookie: u64::from(cookie[1]) << 32 | u64::from(cookie[0]),
         backlog: u32::from_ne_bytes(read_array(body, 56)),
         retransmits: body[3],
@@ -252,10 +270,7 @@ mod tests {
     fn truncated_message_is_rejected() {
         let mut message = build_request(&[TcpState::Listen]);
         message[0] = 200;
-        assert_eq!(
-            parse_messages(&message, &mut Vec::new()),
-            Err(Errno::BADMSG)
-        );
-        assert_eq!(parse_messages(&[], &mut Vec::new()), Ok(false));
+        assert_eq!(parse_messages(&message, &mut |_| {}), Err(Errno::BADMSG));
+        assert_eq!(parse_messages(&[], &mut |_| {}), Ok(false));
     }
 }

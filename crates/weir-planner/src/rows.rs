@@ -14,12 +14,12 @@ use weir_abi::{
 };
 use weir_flow::{abi_forward, abi_tunnel};
 use weir_model::{
-    Family, Forward, Indexed, NoServer, Ports, Protocol, SchedulerKind, Server, Service, Sharing,
-    Snat, TunnelChecksum, TunnelKind,
+    Family, Forward, Indexed, NoServer, Ports, Protocol, Server, Service, Sharing, Snat,
+    TunnelChecksum,
 };
 
 use crate::Result;
-use crate::allocation::{DestSlot, Removal, ServiceSlot, configured_server};
+use crate::allocation::{DestSlot, Removal, ServiceSlot, configured_server, staged_server};
 use crate::extent::{Rule, Tables, tables};
 use crate::mark::{self, Pair};
 use crate::policy::{self, RemovedFlags, Template};
@@ -182,7 +182,11 @@ pub fn service_rows(
         .service(name)
         .is_some_and(|service| service.strict_ipvs);
     for dest in &slot.dests {
-        if let Some(removal) = dest.removed {
+        // The row of a server that another version has is written completely.
+        let removed = dest
+            .removed
+            .filter(|_| !service_rows.dests.contains_key(&dest.id));
+        if let Some(removal) = removed {
             let flags = policy::removed_flags(removal, strict, &desired.ipvs);
             service_rows.removed_flags.insert(dest.id, flags);
             // Replies for its remaining flows still pass through the director.
@@ -214,8 +218,12 @@ impl ServiceRows {
         network: &NetworkState,
         dest_rows: u32,
     ) {
-        for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
-            let Some(server) = configured_server(desired, service, dest) else {
+        for dest in &slot.dests {
+            let server = match dest.removed {
+                None => configured_server(desired, service, dest),
+                Some(_) => staged_server(desired, service, dest),
+            };
+            let Some(server) = server else {
                 continue;
             };
             let forward = server.forward_in(service);
@@ -343,21 +351,6 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         is_tree_disabled: desired.sharing(&service.pool) == Sharing::Many,
         in_group: desired.cluster.is_some(),
     }
-}
-
-/// Returns whether a service's servers forward packets for unknown connections to a second hop. They do so in a group,
-/// with GUE and `maglev`.
-pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
-    let Some(pool) = desired.pool(&service.pool) else {
-        return false;
-    };
-    let is_gue = |server: &Server| {
-        server.forward_in(service) == Forward::Tunnel
-            && server.tunnel_in(service).kind == TunnelKind::Gue
-    };
-    desired.cluster.is_some()
-        && pool.l4_scheduler().kind == SchedulerKind::Maglev
-        && pool.servers.iter().any(is_gue)
 }
 
 /// Returns the source port range that this director uses. Directors with `[sync]` divide the ports: a director learns

@@ -128,16 +128,24 @@ impl PathProbe {
             return PathFailure::NotRestored(vip).to_string();
         }
         let tunnel = self.path.tunnel.kind;
-        let missing = PathFailure::MissingVip(vip);
         match (self.path.forward, observed.error_type, observed.error_code) {
             // Protocol and port unreachable: RFC 792, RFC 4443.
             (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
                 PathFailure::NoDecapsulation(tunnel).to_string()
             }
-            (_, 0, _) if self.path.forward == Forward::Tunnel => {
-                format!("{missing}, or no decapsulation of {tunnel} ({note})")
+            // All of these causes look the same from here: packets are dropped without an error.
+            (forward, 0, _) => {
+                let tunnel = match forward {
+                    Forward::Tunnel => format!("no decapsulation of {tunnel}, "),
+                    Forward::Direct | Forward::L3dsr | Forward::Nat | Forward::Socket => {
+                        String::new()
+                    }
+                };
+                format!(
+                    "{} ({note}); possible causes: VIP not on lo, {tunnel}a firewall, no route back",
+                    PathFailure::NoReply(vip)
+                )
             }
-            (_, 0, _) => format!("{missing} ({note})"),
             (_, kind, code) => {
                 let unreachable = PathFailure::Unreachable(vip);
                 format!("{unreachable}: ICMP type {kind} code {code}")

@@ -44,8 +44,8 @@ pub const EDITS_SOCKET: &str = "edits.sock";
 pub const UPGRADE_SOCKET: &str = "upgrade.sock";
 /// The link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
-/// Directories whose files are named after process IDs.
-const DIRECTORIES: &[&str] = &["draining"];
+/// Directories that contain only files: the records of draining daemons, and the certificates of a group.
+const DIRECTORIES: &[&str] = &["draining", "published-files"];
 
 pub(crate) const FILE: &str = "a regular file";
 pub(crate) const SOCKET: &str = "a socket";

@@ -1,12 +1,17 @@
 //! Encodes and decodes the items in a datagram: type number, two-byte length, content. Decoding skips items with
 //! unknown type numbers, and bytes after the content that this version defines.
 
+use crate::connection::{self, Connection};
 use crate::record::{Reader, Record};
 
 const HELLO: u8 = 1;
 const FLOW: u8 = 2;
 const ACK: u8 = 3;
 const COMPLETE: u8 = 4;
+const CONNECTION: u8 = 5;
+
+/// Feature bit in a hello: the sender handles [`Item::Connection`].
+pub(crate) const FEATURE_CONNECTIONS: u8 = 1;
 
 /// Number of sequence numbers that an acknowledgement covers, counted down from the highest.
 pub(crate) const ACK_BITS: u64 = 512;
@@ -14,8 +19,8 @@ const ACK_BYTES: usize = (ACK_BITS / 8) as usize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
-    /// The sender's challenge for the receiver.
-    Hello { challenge: u64 },
+    /// The sender's challenge for the receiver, and the sender's features. The first version had no features.
+    Hello { challenge: u64, features: u8 },
     /// A flow or template.
     Flow(Record),
     /// Acknowledges datagrams: bit n of `received` is set if datagram `highest` - n was received.
@@ -25,6 +30,8 @@ pub(crate) enum Item {
     },
     /// The sender has sent its whole table.
     Complete,
+    /// A slot of the sender's list of proxied connections; `None` = the slot is free.
+    Connection(u32, Option<Connection>),
 }
 
 impl Item {
@@ -43,8 +50,12 @@ impl Item {
         let start = bytes.len();
         bytes.extend_from_slice(&[0; 3]);
         let number = match self {
-            Self::Hello { challenge } => {
+            Self::Hello {
+                challenge,
+                features,
+            } => {
                 bytes.extend_from_slice(&challenge.to_be_bytes());
+                bytes.push(*features);
                 HELLO
             }
             Self::Flow(record) => {
@@ -57,6 +68,10 @@ impl Item {
                 ACK
             }
             Self::Complete => COMPLETE,
+            Self::Connection(slot, content) => {
+                connection::encode(*slot, *content, bytes);
+                CONNECTION
+            }
         };
         let length = (bytes.len() - start - 3) as u16;
         bytes[start] = number;
@@ -68,6 +83,7 @@ impl Item {
         match number {
             HELLO => Some(Self::Hello {
                 challenge: reader.u64()?,
+                features: reader.u8().unwrap_or(0),
             }),
             FLOW => Record::decode(content).map(Self::Flow),
             ACK => Some(Self::Ack {
@@ -75,6 +91,9 @@ impl Item {
                 received: reader.array()?,
             }),
             COMPLETE => Some(Self::Complete),
+            CONNECTION => {
+                connection::decode(content).map(|(slot, content)| Self::Connection(slot, content))
+            }
             _ => None,
         }
     }
@@ -107,12 +126,30 @@ mod tests {
         let ack = Item::ack(700, |number| number % 2 == 0);
         ack.encode(&mut body);
         let start = body.len();
-        Item::Hello { challenge: 5 }.encode(&mut body);
+        let hello = Item::Hello {
+            challenge: 5,
+            features: FEATURE_CONNECTIONS,
+        };
+        hello.encode(&mut body);
         body[start + 2] += 3;
         body.extend_from_slice(&[9, 9, 9]);
         Item::Complete.encode(&mut body);
         let decoded: Vec<Item> = items(&body).collect();
-        assert_eq!(decoded, [ack, Item::Hello { challenge: 5 }, Item::Complete]);
+        assert_eq!(decoded, [ack, hello, Item::Complete]);
+    }
+
+    #[test]
+    fn hello_of_the_first_version_has_no_features() {
+        let body = [HELLO, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5];
+        let hello = Item::Hello {
+            challenge: 5,
+            features: 0,
+        };
+        // The first version reads eight bytes and ignores the others.
+        let mut encoded = Vec::new();
+        hello.encode(&mut encoded);
+        assert_eq!(encoded[3..11], body[3..]);
+        assert_eq!(items(&body).collect::<Vec<_>>(), [hello]);
     }
 
     proptest! {

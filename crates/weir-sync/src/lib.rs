@@ -11,15 +11,22 @@
 //! **Delivery.** A [`Session`] queues indexes of flow table entries, not records: a record is built when it is sent, so
 //! it is never out of date. Datagrams with flows are acknowledged. The entries of a lost datagram are queued again.
 //! When a peer joins or returns, or its queue overflows, the whole table is sent.
+//!
+//! **Proxied connections.** A director also sends the list of the connections that its proxy holds (`connection`), but
+//! only to peers whose hellos contain this feature: a previous version would not acknowledge these datagrams.
 
 #![warn(missing_docs)]
 
+mod connection;
 mod item;
+#[cfg(test)]
+mod previous_build;
 mod record;
 mod replay;
 mod seal;
 mod session;
 
+pub use connection::{Change, Connection, ConnectionTable, MAX_CONNECTIONS};
 pub use record::{Kind, Record, ServiceId};
 pub use seal::{Key, MAX_DATAGRAM, Seed};
 pub use session::{Counts, IgnoreReason, PeerState, Session, Source, Status};

@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    fn address(&mut self, family: u8) -> Option<IpAddr> {
+    pub(crate) fn address(&mut self, family: u8) -> Option<IpAddr> {
         match family {
             4 => self.array::<4>().map(|bytes| Ipv4Addr::from(bytes).into()),
             6 => self.array::<16>().map(|bytes| Ipv6Addr::from(bytes).into()),
@@ -113,11 +113,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn family(address: IpAddr) -> u8 {
+pub(crate) fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
 
-fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
+pub(crate) fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(address) => bytes.extend_from_slice(&address.octets()),
         IpAddr::V6(address) => bytes.extend_from_slice(&address.octets()),

@@ -1,9 +1,13 @@
 //! Implements the session with a peer.
 
+mod connection;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::item::{ACK_BITS, Item, items};
+use self::connection::ConnectionLists;
+use crate::connection::Connection;
+use crate::item::{ACK_BITS, FEATURE_CONNECTIONS, Item, items};
 use crate::record::Record;
 use crate::replay::Window;
 use crate::seal::{Cipher, Header, Key, MAX_BODY_BYTES, Seed, SessionId, derive_bytes};
@@ -45,6 +49,16 @@ pub trait Source {
     /// Appends a limited number of used entries, starting at `from`. Returns the entry to continue at, or `None` at the
     /// end of the table.
     fn scan(&mut self, from: u32, entries: &mut Vec<u32>) -> Option<u32>;
+
+    /// Returns the number of slots in the list of proxied connections.
+    fn connection_slots(&self) -> u32 {
+        0
+    }
+
+    /// Returns the proxied connection in a slot; `None` = the slot is free.
+    fn connection(&self, _slot: u32) -> Option<Connection> {
+        None
+    }
 }
 
 /// Why a datagram was ignored.
@@ -139,6 +153,8 @@ pub struct Status {
 struct InFlight {
     sent_at: Duration,
     entries: Vec<u32>,
+    /// Slots of the list of proxied connections.
+    slots: Vec<u32>,
     /// Whether the datagram reports the end of the whole table.
     completes: bool,
 }
@@ -150,6 +166,8 @@ struct Remote {
     cipher: Cipher,
     window: Window,
     challenge: u64,
+    /// Features in the peer's last hello.
+    features: u8,
     received_at: Duration,
     complete: bool,
 }
@@ -180,6 +198,7 @@ pub struct Session {
     /// The entry at which the transfer of the whole table continues; `None` if no transfer is in progress.
     transfer_entry: Option<u32>,
     announce_complete: bool,
+    connections: ConnectionLists,
     counts: Counts,
 }
 
@@ -212,6 +231,7 @@ impl Session {
             in_flight: BTreeMap::new(),
             transfer_entry: None,
             announce_complete: false,
+            connections: ConnectionLists::default(),
             counts: Counts::default(),
         }
     }
@@ -238,6 +258,7 @@ impl Session {
     /// Starts sending the whole table from the beginning.
     pub fn send_all(&mut self) {
         self.transfer_entry = Some(0);
+        self.connections.send_all();
     }
 
     /// Handles a datagram from the peer: decrypts it in place, and appends its records to `records`.
@@ -285,7 +306,7 @@ impl Session {
                 return Err(IgnoreReason::Replayed);
             }
             remote.received_at = now;
-            self.handle_items(items(body), records);
+            self.handle_items(items(body), header.sequence, records);
             return Ok(());
         }
         let cipher = self
@@ -300,7 +321,7 @@ impl Session {
             return Err(IgnoreReason::Replayed);
         }
         let hello = items(body).find_map(|item| match item {
-            Item::Hello { challenge } => Some(challenge),
+            Item::Hello { challenge, .. } => Some(challenge),
             _ => None,
         });
         let mut window = Window::default();
@@ -310,10 +331,11 @@ impl Session {
             cipher,
             window,
             challenge: hello.ok_or(IgnoreReason::Stale)?,
+            features: 0,
             received_at: now,
             complete: false,
         });
-        self.handle_items(items(body), records);
+        self.handle_items(items(body), header.sequence, records);
         Ok(())
     }
 
@@ -321,7 +343,7 @@ impl Session {
     /// peer. The hello has no other effect.
     fn respond_to_hello(&mut self, items: impl Iterator<Item = Item>) -> Result<(), IgnoreReason> {
         for item in items {
-            if let Item::Hello { challenge } = item {
+            if let Item::Hello { challenge, .. } = item {
                 self.pending_response = Some(challenge);
                 return Ok(());
             }
@@ -340,17 +362,30 @@ impl Session {
         }
         self.in_flight.clear();
         self.queue.clear();
+        self.connections.peer.clear();
         self.send_all();
         self.hello_at = Duration::ZERO;
     }
 
-    fn handle_items(&mut self, items: impl Iterator<Item = Item>, records: &mut Vec<Record>) {
+    fn handle_items(
+        &mut self,
+        items: impl Iterator<Item = Item>,
+        sequence: u64,
+        records: &mut Vec<Record>,
+    ) {
         for item in items {
             match item {
-                Item::Hello { challenge } => {
+                Item::Hello {
+                    challenge,
+                    features,
+                } => {
                     if let Some(remote) = &mut self.remote {
-                        remote.challenge = challenge;
+                        (remote.challenge, remote.features) = (challenge, features);
                     }
+                }
+                Item::Connection(slot, content) => {
+                    self.ack_pending = true;
+                    self.connections.peer.set(slot, content, sequence);
                 }
                 Item::Flow(record) => {
                     self.ack_pending = true;
@@ -389,6 +424,7 @@ impl Session {
             if let Some(datagram) = self.in_flight.remove(number) {
                 self.counts.lost += 1;
                 self.announce_complete |= datagram.completes;
+                self.connections.resend(datagram.slots);
                 for entry in datagram.entries {
                     self.queue.push_back((entry, datagram.sent_at));
                 }
@@ -432,15 +468,8 @@ impl Session {
             return None;
         }
         let number = self.sequence;
-        if let Some((entries, completes)) = filled {
-            self.in_flight.insert(
-                number,
-                InFlight {
-                    sent_at: now,
-                    entries,
-                    completes,
-                },
-            );
+        if let Some(datagram) = filled {
+            self.in_flight.insert(number, datagram);
         }
         self.seal(challenge, &body)
     }
@@ -449,6 +478,7 @@ impl Session {
         let mut body = Vec::new();
         Item::Hello {
             challenge: self.challenge,
+            features: FEATURE_CONNECTIONS,
         }
         .encode(&mut body);
         body
@@ -477,14 +507,13 @@ impl Session {
         }
     }
 
-    /// Appends records to `body`. Returns their entries, and whether the datagram reports the end of the whole table.
-    /// Returns `None` if nothing was appended.
+    /// Appends records to `body`. Returns what was appended, or `None` if nothing was.
     fn fill(
         &mut self,
         now: Duration,
         source: &mut impl Source,
         body: &mut Vec<u8>,
-    ) -> Option<(Vec<u32>, bool)> {
+    ) -> Option<InFlight> {
         let overdue: Vec<u64> = self
             .in_flight
             .iter()
@@ -517,12 +546,24 @@ impl Session {
                 entries.push(entry);
             }
         }
-        if self.announce_complete && self.queue.is_empty() && MAX_BODY_BYTES - body.len() > 3 {
+        let completes =
+            self.announce_complete && self.queue.is_empty() && MAX_BODY_BYTES - body.len() > 3;
+        if completes {
             self.announce_complete = false;
             Item::Complete.encode(body);
-            return Some((entries, true));
         }
-        (!entries.is_empty()).then_some((entries, false))
+        let mut slots = Vec::new();
+        if self.queue.is_empty() && self.accepts_connections(now) {
+            slots = self.connections.fill(source, body);
+        }
+        let datagram = InFlight {
+            sent_at: now,
+            entries,
+            slots,
+            completes,
+        };
+        let is_empty = datagram.entries.is_empty() && datagram.slots.is_empty() && !completes;
+        (!is_empty).then_some(datagram)
     }
 
     fn extend_transfer(&mut self, now: Duration, source: &mut impl Source) {

@@ -194,6 +194,34 @@ fn changes_are_not_queued_for_silent_peer() {
     assert_eq!((status.state, status.queued), (PeerState::Silent, 0));
 }
 
+/// The newest changes are dropped, because the whole table is sent instead.
+#[test]
+fn changes_that_exceed_the_queue_are_counted_and_sent_with_the_whole_table() {
+    const MAX_QUEUED: u32 = 1 << 18;
+    let (mut a, mut b, mut now) = joined();
+    let transfers = a.session.status(now).counts.transfers;
+    for number in 0..MAX_QUEUED {
+        a.session.queue_entry(number % 5000, now);
+    }
+    assert_eq!(a.session.status(now).counts.dropped, 0);
+    a.table.0.insert(3, 2);
+    a.table.0.extend((6000..6010).map(|entry| (entry, 1)));
+    a.session.queue_entry(3, now);
+    for entry in 6000..6010 {
+        a.session.queue_entry(entry, now);
+    }
+    let status = a.session.status(now);
+    assert_eq!(status.counts.dropped, 11);
+    assert_eq!(status.queued, MAX_QUEUED as usize);
+    assert_eq!(status.state, PeerState::Transfer);
+    let until = now + Duration::from_secs(2);
+    exchange(&mut a, &mut b, &mut now, until);
+    assert_eq!(b.received, a.table.0);
+    let status = a.session.status(now);
+    assert_eq!((status.state, status.queued), (PeerState::Established, 0));
+    assert_eq!(status.counts.transfers, transfers + 1);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 

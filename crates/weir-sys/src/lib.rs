@@ -27,6 +27,7 @@ mod packet;
 mod privilege;
 pub mod privileged;
 mod raw_ip;
+mod segment;
 mod service_socket;
 pub mod untrusted_file;
 
@@ -60,6 +61,7 @@ pub use privilege::{
     set_process_name, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
+pub use segment::SegmentSocket;
 pub use service_socket::{Peer, ServiceSocket, connect_to_service, create_private_listener};
 
 /// The result of every fallible function of this crate.

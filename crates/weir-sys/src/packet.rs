@@ -69,6 +69,48 @@ impl FrameSocket {
         Ok(Self { socket })
     }
 
+    /// Makes a listening socket receive only frames with these bytes, each given with its offset from the start of the
+    /// link header. Frames that were received before remain.
+    ///
+    /// # Errors
+    /// Fails if the kernel rejects the filter, for example because it is too long.
+    pub fn keep_only(&self, bytes: &[(u32, u8)]) -> Result<()> {
+        let mut filter = Vec::new();
+        for (index, (offset, value)) in bytes.iter().enumerate() {
+            // A frame that is too short is dropped.
+            filter.push(instruction(
+                libc::BPF_LD | libc::BPF_B | libc::BPF_ABS,
+                0,
+                *offset,
+            ));
+            let remaining = 2 * (bytes.len() - 1 - index) + 1;
+            let to_drop = u8::try_from(remaining).unwrap_or(u8::MAX);
+            let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+            filter.push(instruction(equal, to_drop, (*value).into()));
+        }
+        filter.push(instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX));
+        filter.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0));
+        let program = libc::sock_fprog {
+            len: u16::try_from(filter.len()).unwrap_or(u16::MAX),
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: the pointers point to a live program of the passed length, which the kernel copies.
+        let attached = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if attached < 0 {
+            let cause = std::io::Error::last_os_error();
+            return Err(Error::call("setsockopt", "SO_ATTACH_FILTER", cause));
+        }
+        Ok(())
+    }
+
     /// Receives the next frame, including the link header, on a listening socket. Returns the length of the frame, at
     /// most that of the buffer; 0 if there is no frame after all, or a signal interrupted the call; or `None` after
     /// `limit`.
@@ -122,6 +164,16 @@ impl FrameSocket {
     }
 }
 
+/// Returns an instruction of a socket filter. `skipped` is the number of instructions that a failed comparison skips.
+fn instruction(code: u32, skipped: u8, operand: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: skipped,
+        k: operand,
+    }
+}
+
 fn link_address(ifindex: u32, ethertype: u16) -> Result<libc::sockaddr_ll> {
     let index = i32::try_from(ifindex)
         .map_err(|_| Error::call("sockaddr_ll", format!("interface {ifindex}"), Errno::NODEV))?;
@@ -140,6 +192,32 @@ fn link_address(ifindex: u32, ethertype: u16) -> Result<libc::sockaddr_ll> {
 mod tests {
     use super::*;
     use crate::NetNs;
+
+    #[test]
+    fn only_frames_with_the_bytes_are_received() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let netns = NetNs::create().unwrap();
+        let received = netns.run(|| {
+            let mut command = std::process::Command::new("ip");
+            let status = command.args(["link", "set", "lo", "up"]).status();
+            assert!(status.unwrap().success());
+            let socket = FrameSocket::open_listener(1, 0x0806).unwrap();
+            socket.keep_only(&[(20, 0), (21, 2)]).unwrap();
+            for operation in [1, 2, 3, 2] {
+                let mut frame = [0; 60];
+                (frame[12], frame[13], frame[21]) = (8, 6, operation);
+                socket.send(1, &frame).unwrap();
+            }
+            let (mut frame, mut received) = ([0; 128], Vec::new());
+            while let Some(length) = socket.receive_within(&mut frame, Duration::ZERO).unwrap() {
+                received.push((length, frame[21]));
+            }
+            received
+        });
+        assert_eq!(received.unwrap(), [(60, 2), (60, 2)]);
+    }
 
     #[test]
     fn error_contains_missing_interface() {

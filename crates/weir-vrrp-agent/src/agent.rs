@@ -2,6 +2,7 @@
 //! the state machine, and executes the state machine's outputs through sockets and the helper.
 
 mod address;
+mod defend;
 mod election;
 mod handover;
 mod policy;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval, sleep, timeout};
+use weir_defense::Defense;
 use weir_helper::{Client, NotifyState, Reply, ReplyWithRouters, Request};
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Link, Netlink, Watch};
@@ -73,6 +75,8 @@ struct Agent {
     network: Network,
     refresh: NetworkRefresh,
     frames: FrameSocket,
+    /// Finds other machines that reply for the addresses of active virtual routers.
+    defense: Defense,
     settings: Vec<VirtualRouter>,
     router: Router,
     ports: Vec<Port>,
@@ -150,6 +154,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         network: Network::default(),
         refresh: NetworkRefresh::default(),
         frames: FrameSocket::open()?,
+        defense: Defense::default(),
         settings: Vec::new(),
         router: Router::default(),
         ports: Vec::new(),
@@ -346,14 +351,17 @@ impl Agent {
         Ok(())
     }
 
-    /// Repeats what has failed: getting the virtual routers, opening sockets, and adding and removing addresses.
+    /// Repeats what has failed: getting the virtual routers, opening sockets, and adding and removing addresses. Finds
+    /// other machines that reply for the addresses. The caller runs it once per second.
     fn retry(&mut self) -> Result<(), Error> {
         if self.policy_retry.is_due(now()) {
             self.request_policy()?;
         }
         self.attach(false);
         self.remove_again()?;
-        self.restore_active(true)
+        self.restore_active(true)?;
+        self.defend_addresses();
+        Ok(())
     }
 
     /// Opens a socket for each virtual router that has none, or whose interface or source address has changed, and

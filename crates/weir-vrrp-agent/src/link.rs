@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
+use weir_defense::View;
 use weir_model::VirtualRouter;
 use weir_netlink::{Address, Link};
 
@@ -153,6 +154,12 @@ impl Network {
         // The address of a loopback interface is 0.
         let bytes = link.mac?.octets();
         (bytes != [0; 6]).then_some((link.index, weir_wire::MacAddr::new(bytes)))
+    }
+
+    /// Adds an interface's addresses that queries on its segment need.
+    pub(crate) fn describe_segment(&self, ifindex: u32, view: &mut View) {
+        let links: Vec<&Link> = self.links.iter().collect();
+        view.add_interface(ifindex, &links, &self.addresses);
     }
 
     /// Returns whether an interface is up and has a carrier.

@@ -50,6 +50,7 @@ mod udp;
 
 pub use address::MacAddr;
 pub use arp::{ArpOperation, ArpPacket};
+pub use build::address_query::{address_claim, address_query};
 pub use build::announcement::announcement_frame;
 pub use build::fragment::fragment;
 pub use build::ipv4::Ipv4Builder;

@@ -288,6 +288,9 @@ pub(crate) enum Cluster {
         /// errors or failed checks increase
         #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
         guard: Duration,
+        /// Do not publish the certificate files that the configuration names; each director uses its own files
+        #[arg(long)]
+        local_files: bool,
         /// Return when the configuration is published, before the directors have applied it
         #[arg(long)]
         no_wait: bool,

@@ -4,6 +4,8 @@
 mod router;
 #[path = "announce/speaker.rs"]
 mod speaker;
+#[path = "announce/withdrawal.rs"]
+mod withdrawal;
 mod world;
 
 use std::fs;

@@ -10,6 +10,8 @@ mod disk;
 mod etcd_security;
 #[path = "cluster/layer4.rs"]
 mod layer4;
+#[path = "cluster/published_files.rs"]
+mod published_files;
 #[path = "cluster/scale.rs"]
 mod scale;
 #[path = "cluster/slow_etcd.rs"]
@@ -53,6 +55,8 @@ struct Group {
     etcd_port: u16,
     /// Environment variables of the directors' daemons.
     environment: Vec<(&'static str, PathBuf)>,
+    /// Further lines of `[cluster]`, for directors with local services.
+    cluster_keys: String,
 }
 
 impl Group {
@@ -81,6 +85,7 @@ impl Group {
             lease_s: 2,
             etcd_port: ETCD_PORT,
             environment: Vec::new(),
+            cluster_keys: String::new(),
         };
         if is_secured {
             group.make_certificates();
@@ -180,7 +185,7 @@ impl Group {
             "[cluster]\netcd = {endpoints:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"{lease_s}s\"\n{}\
              [pool.own]\nservers = [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\n\
              forward = \"proxy\"\nprotocol = \"http\"\npool = \"own\"\n",
-            self.cluster_security()
+            self.cluster_security() + &self.cluster_keys
         )
     }
 

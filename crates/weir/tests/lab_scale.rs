@@ -117,6 +117,74 @@ fn connections_to_removed_server_survive_change_of_directors() {
     }
 }
 
+/// Directors with different builds select the same servers, and an upgrade breaks no connection. `WEIR_OLD_BINARY` is
+/// the path of the other build's program; if it is unset, the other build is a copy of the program.
+#[test]
+fn connections_survive_directors_with_different_builds() {
+    if !privileged() {
+        return;
+    }
+    let other_build = std::env::var("WEIR_OLD_BINARY").unwrap_or_default();
+    let mut options = vec![
+        "--directors",
+        "3",
+        "--concurrency",
+        "200",
+        "--faults",
+        "mixed-builds-director-killed,director-upgraded",
+        "--methods",
+        "direct",
+    ];
+    if !other_build.is_empty() {
+        options.extend(["--second-weir", &other_build]);
+    }
+    let rows = run(&options);
+    let expected_builds: [&[&str]; 2] = [
+        // The third director was killed, so its packets are unknown.
+        &["tested", "second"],
+        &["tested", "tested", "second"],
+    ];
+    assert_eq!(rows.len(), expected_builds.len());
+    for (row, expected) in rows.iter().zip(expected_builds) {
+        assert_eq!(
+            (&row["broken"], &row["error"]),
+            (&0.into(), &Value::Null),
+            "{row}"
+        );
+        // The kernel's statistics contain the time of each director's programs.
+        assert!(row["ns_per_packet"].as_u64() > Some(0), "{row}");
+        let costs = row["costs"].as_array().expect("costs is an array");
+        let builds: Vec<_> = costs.iter().map(|it| it["build"].clone()).collect();
+        assert_eq!(builds, expected, "{row}");
+    }
+}
+
+/// If the only director that has a new version of the configuration fails, its new connections continue through the
+/// second hop. Tables alone lose some of them, which shows that the fault does break connections.
+#[test]
+fn connections_survive_director_failure_during_rollout() {
+    if !privileged() {
+        return;
+    }
+    let options = [
+        "--directors",
+        "3",
+        "--concurrency",
+        "200",
+        "--faults",
+        "rollout-first-director-killed",
+        "--methods",
+        "direct,tunnel-gue",
+    ];
+    let rows = run(&options);
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!(row["error"], Value::Null, "{row}");
+    }
+    assert!(rows[0]["broken"].as_u64() > Some(0), "{rows:?}");
+    assert_eq!(rows[1]["broken"], 0, "{rows:?}");
+}
+
 /// The router removes the path to a disconnected director when BFD detects the failure, long before BGP's hold time of
 /// 9 s expires.
 #[test]
@@ -145,12 +213,54 @@ fn router_detects_disconnected_director_by_bfd() {
     );
 }
 
-/// Returns 10 000, or fewer if the open-file limit does not allow that many connections: the client and the servers are
-/// in the same process.
+/// The router removes the path to a disconnected director within 1.2 s: BFD sends every 300 ms and detects a failure
+/// after three intervals.
+#[test]
+fn router_removes_path_to_disconnected_director_soak() {
+    if !is_soak() || !privileged() {
+        return;
+    }
+    let options = [
+        "--directors",
+        "2",
+        "--concurrency",
+        "20",
+        "--faults",
+        "director-cut",
+        "--methods",
+        "nftables",
+        "--repeat",
+        "30",
+    ];
+    let rows = run(&options);
+    let row = &rows[0];
+    assert_eq!((&row["runs"], &row["error"]), (&30.into(), &Value::Null));
+    println!(
+        "path removed after {} ms (median), {} ms (worst of {})",
+        row["route_ms"], row["worst_route_ms"], row["runs"]
+    );
+    let worst_ms = row["worst_route_ms"].as_u64();
+    assert!(worst_ms.is_some_and(|it| it <= 1200), "{row}");
+}
+
+const MANY_CONNECTIONS: u64 = 10_000;
+
+/// Returns 10 000, or fewer if the open-file limit does not allow that many connections and cannot be raised: the
+/// client and the servers are in the same process.
 fn many_connections() -> String {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let max_connections = limit.maximum.unwrap_or(u64::MAX) / 2;
-    max_connections.saturating_sub(100).min(10_000).to_string()
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = 2 * MANY_CONNECTIONS + 200;
+    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let raised = Rlimit {
+        current: Some(needed.max(maximum)),
+        maximum: Some(needed.max(maximum)),
+    };
+    let connections = if maximum >= needed || setrlimit(Resource::Nofile, raised).is_ok() {
+        MANY_CONNECTIONS
+    } else {
+        (maximum / 2).saturating_sub(100).min(MANY_CONNECTIONS)
+    };
+    connections.to_string()
 }
 
 /// With 10 000 connections over four directors, changes to the set of directors alone do not break any connection.
@@ -165,12 +275,13 @@ fn director_changes_break_no_connection_soak() {
         "--concurrency",
         &connections,
         "--faults",
-        "director-added,director-drained,director-killed,director-cut,majority-lost",
+        "director-added,director-drained,director-killed,director-cut,majority-lost,mixed-builds-director-killed,\
+         director-upgraded",
         "--methods",
         "direct,tunnel-gue",
     ];
     let rows = run(&options);
-    assert_eq!(rows.len(), 10);
+    assert_eq!(rows.len(), 14);
     for row in rows {
         assert_eq!(
             (&row["broken"], &row["error"]),
@@ -193,12 +304,12 @@ fn broken_connections_stay_within_goal_soak() {
         &connections,
         "--faults",
         "server-added-director-killed,server-drained-director-added,server-removed-director-added,\
-         server-removed-director-killed",
+         server-removed-director-killed,rollout-director-killed,rollout-first-director-killed",
         "--methods",
         "direct,direct-sync,tunnel-gue",
     ];
     let rows = run(&options);
-    assert_eq!(rows.len(), 12);
+    assert_eq!(rows.len(), 18);
     for row in rows {
         assert_eq!(row["error"], Value::Null, "{row}");
         let (broken, goal) = (row["broken"].as_u64(), row["goal"].as_u64());

@@ -7,13 +7,14 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use world::{World, privileged};
+use world::{World, privileged, wait_for};
 
 const SUCCESS: i32 = 0;
 const ERR_GENERIC: i32 = 1;
 const ERR_CONFIGURED: i32 = 6;
 const NOT_RUNNING: i32 = 7;
 const DEGRADED: i32 = 190;
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A director that the agent starts and stops.
 struct Director {
@@ -161,6 +162,38 @@ fn actions_return_standard_exit_codes() {
         pins.map_or(0, Iterator::count) == 0,
         "BPF programs must be removed"
     );
+}
+
+#[test]
+fn monitor_reports_pool_below_quorum_and_detached_data_plane() {
+    if !privileged() {
+        return;
+    }
+    let director = Director::new();
+    let config = std::fs::read_to_string(&director.config).expect("read the file");
+    let config = config.replacen("[pool.p]\n", "[pool.p]\nquorum = 2\n", 1);
+    std::fs::write(&director.config, config).expect("write the file");
+    director.assert_exit_code("start", "0", SUCCESS);
+    // The only server is usable, but the pool needs more weight.
+    director.weir(&["server", "p/10.0.0.5", "weight", "1"]);
+    director.assert_exit_code("monitor", "10", SUCCESS);
+    let output = director.run_action("monitor", "20");
+    assert_eq!(output.status.code(), Some(DEGRADED), "{output:?}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("a pool is below its quorum"), "{message}");
+    // The data plane is attached only to this interface.
+    director.world.ip("director", "link del eth0");
+    wait_for("a failing monitor", TIMEOUT, || {
+        director.run_action("monitor", "10").status.code() == Some(ERR_GENERIC)
+    });
+    let output = director.run_action("monitor", "10");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        message.contains("the data plane is not attached to any interface"),
+        "{message}"
+    );
+    director.assert_exit_code("monitor", "20", ERR_GENERIC);
+    director.assert_exit_code("monitor", "0", SUCCESS);
 }
 
 /// A daemon that is busy or being restarted must not make Pacemaker restart the director, which would lose all flows.

@@ -79,7 +79,7 @@ fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) 
 
     let address = format!("{vip}/{}", full_prefix(family));
     world.ip("server0", &format!("addr del {address} dev lo"));
-    let reason = format!("server up, path broken: VIP {vip} not on lo");
+    let reason = format!("server up, path broken: no reply from the VIP {vip} (");
     wait_for_reason(&world, family, "down", &reason);
     let nodad = if family == Family::V6 { " nodad" } else { "" };
     world.ip("server0", &format!("addr add {address} dev lo{nodad}"));
@@ -212,7 +212,7 @@ fn path_check_alone_reports_only_the_path() {
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     world.start_daemon(&config(Family::V4, &vip, "forward = \"direct\"", "path"));
-    wait_for_reason(&world, Family::V4, "down", "not on lo");
+    wait_for_reason(&world, Family::V4, "down", "no reply from the VIP");
     let status = world.server_status(Family::V4.server(0));
     assert!(
         !status["reason"].to_string().contains("server up"),
@@ -253,7 +253,7 @@ fn missing_vip_affects_only_its_service() {
     wait_for_states(&world, ["up", "up"]);
 
     world.ip("server0", &format!("addr del {address} dev lo"));
-    let reason = format!("server up, path broken: VIP {second} not on lo");
+    let reason = format!("server up, path broken: no reply from the VIP {second} (");
     let assert_only_second_is_down = |status: &serde_json::Value| {
         let server = |index: usize| status["services"][index]["servers"][0].clone();
         let (good, bad) = (server(0), server(1));

@@ -284,6 +284,8 @@ fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
         "second daemon: 991 0000000000000000 1",
         "peer: established",
         "flow: synchronized",
+        "proxied connection: listed",
+        "takeover: segments sent",
         "daemons: listed",
         "daemon: stopped by root",
         "daemons: stopped",

@@ -1,8 +1,9 @@
 # Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs as the units do:
 # keeper and daemon as the account `weir`, and the helper service as root; it also has a virtual router and announced
-# VIPs. The second one is started by root. The first director is in the network namespace of this script, the second
-# one, the client and the server are in others. $1 is the program, $2 an empty directory that every account can enter,
-# $3 the directory of the units. Prints the lines that the test compares.
+# VIPs. The second one is started by root. The group also publishes a certificate, whose files are then removed. The
+# first director is in the network namespace of this script, the second one, the client and the server are in others. $1
+# is the program, $2 an empty directory that every account can enter, $3 the directory of the units. Prints the lines
+# that the test compares.
 set -u
 weir=$1 dir=$2 units=$3
 . "$(dirname "$0")/separation_common.sh"
@@ -60,6 +61,12 @@ bird -f -c bird.conf -s bird.ctl -P bird.pid >/dev/null 2>&1 &
 bird=$!
 wait_for test -S bird.ctl
 
+# Only root can read the certificate.
+mkdir -m 700 certs
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=www.test \
+  -addext subjectAltName=DNS:www.test -keyout certs/www.key -out certs/www.crt 2>/dev/null
+cp certs/www.crt "$dir/out/www.pem"
+
 # config MEMBER: prints the configuration of a member.
 config() {
   cat <<END
@@ -68,10 +75,12 @@ etcd = ["http://10.80.3.1:2379"]
 name = "edge"
 member = "$1"
 lease = "2s"
+group_key = "a key of sixteen bytes or more"
+files = ["$dir/certs"]
 [cluster.publish]
 vips = ["10.80.9.0/24", "0.0.0.0"]
 servers = ["10.80.2.0/24"]
-ports = ["80", "81"]
+ports = ["80", "81", "8443"]
 forwards = ["nat", "proxy"]
 END
 }
@@ -96,8 +105,8 @@ END
 } >first.toml
 config second >second.toml
 chmod 600 first.toml second.toml
-# published VIP: prints a configuration with a service at this address, one at the address of the virtual router, and a
-# proxy service at a privileged port.
+# published VIP: prints a configuration with a service at this address, one at the address of the virtual router, a
+# proxy service at a privileged port, and one with TLS.
 published() {
   cat <<END
 [check.open]
@@ -123,6 +132,12 @@ listen = ["0.0.0.0:81"]
 forward = "proxy"
 protocol = "http"
 pool = "w"
+[service.secure]
+listen = ["0.0.0.0:8443"]
+forward = "proxy"
+protocol = "http"
+pool = "w"
+tls = { certificates = ["$dir/certs"] }
 END
 }
 
@@ -155,10 +170,16 @@ first=$!
 second=$!
 
 page() { in_client curl -sS --max-time ${seconds:-2} "http://$1/page" | grep -q found; }
+secure_page() {
+  in_client curl -sS --max-time 2 --cacert "$dir/out/www.pem" --resolve www.test:8443:10.80.1.1 \
+    https://www.test:8443/page | grep -q found
+}
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
 rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run')/status" | xargs; }
-all_served() { page 10.80.9.1 && page "$2" && page 10.80.9.5 && page 10.80.1.1:81 && echo "$1: served"; }
+all_served() {
+  page 10.80.9.1 && page "$2" && page 10.80.9.5 && page 10.80.1.1:81 && secure_page && echo "$1: served"
+}
 is_member() { "$1" "$weir" cluster status | grep -Eq "$2 .*present"; }
 wait_for at_first "$weir" status
 wait_for at_second "$weir" status
@@ -173,6 +194,8 @@ published 10.80.9.2 | publish at_second >"$dir/out/publish" 2>&1 && echo "publis
 wait_for page 10.80.9.1
 wait_for page 10.80.9.5
 wait_for page 10.80.1.1:81
+rm -r "$dir/certs"
+wait_for secure_page
 all_served start 10.80.9.2
 has_rule() { nft list ruleset | tee "$dir/out/rules" | grep -q '10.80.9.5.*dport 80'; }
 wait_for has_rule

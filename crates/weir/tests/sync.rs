@@ -3,14 +3,20 @@
 
 mod world;
 
+#[path = "sync/datagrams.rs"]
+mod datagrams;
 #[path = "sync/link_failure.rs"]
 mod link_failure;
+#[path = "sync/proxied.rs"]
+mod proxied;
 #[path = "sync/removed_server.rs"]
 mod removed_server;
 #[path = "sync/renamed_service.rs"]
 mod renamed_service;
 #[path = "sync/translation.rs"]
 mod translation;
+#[path = "sync/upgrade.rs"]
+mod upgrade;
 
 use std::fs;
 use std::io::{Read, Write};

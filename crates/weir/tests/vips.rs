@@ -188,6 +188,81 @@ fn vip_of_another_machine_is_logged_at_startup() {
     assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
 }
 
+fn mac(world: &World, host: &str) -> String {
+    let link = world.output(host, "ip -o link show dev eth0");
+    let link = String::from_utf8_lossy(&link.stdout).into_owned();
+    let mut words = link.split_whitespace();
+    words.find(|word| *word == "link/ether");
+    words
+        .next()
+        .unwrap_or_else(|| panic!("{host}: {link}"))
+        .to_owned()
+}
+
+/// While a server had the VIPs, clients learned its MAC address. The director announces the VIPs when the server has
+/// lost them, with and without a layer 4 engine.
+#[test]
+fn vip_is_announced_when_another_machine_has_lost_it() {
+    if !privileged() {
+        return;
+    }
+    const V4_LAYER_4: &str = "10.71.0.12";
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    let layer_4 = format!(
+        "[service.l4]\nlisten = [\"{V4_LAYER_4}:80\"]\nforward = \"nat\"\npool = \"web\"\n"
+    );
+    let (server, director) = (mac(&world, "server0"), mac(&world, "director"));
+    for (services, vips) in [
+        (proxy_service(), vec![V4, V6]),
+        (
+            format!("{}{layer_4}", proxy_service()),
+            vec![V4, V6, V4_LAYER_4],
+        ),
+    ] {
+        let with_prefix = |vip: &str| match vip.contains(':') {
+            true => format!("{vip}/128 dev eth0 nodad"),
+            false => format!("{vip}/32 dev eth0"),
+        };
+        for vip in &vips {
+            world.ip("server0", &format!("addr add {}", with_prefix(vip)));
+        }
+        let pid = world.start_daemon(&config(&services));
+        let has_logged = |vip: &str, text: &str| {
+            let log = world.log();
+            let mut lines = log.lines();
+            lines.any(|line| line.contains(text) && line.contains(&format!("address={vip} ")))
+        };
+        for vip in &vips {
+            let text = "another machine replies for a VIP of this director";
+            wait_for("the conflict", Duration::from_secs(30), || {
+                has_logged(vip, text)
+            });
+            world.ip(
+                "client",
+                &format!("neigh replace {vip} lladdr {server} dev eth0 nud reachable"),
+            );
+        }
+        for vip in &vips {
+            world.ip(
+                "server0",
+                &format!("addr del {}", with_prefix(vip).replace(" nodad", "")),
+            );
+        }
+        for vip in &vips {
+            let text = "the other machine no longer replies for the VIP";
+            wait_for("the end of the conflict", Duration::from_secs(30), || {
+                has_logged(vip, text)
+            });
+            wait_for("the announcement", Duration::from_secs(10), || {
+                let neighbour = world.output("client", &format!("ip neigh show {vip}"));
+                String::from_utf8_lossy(&neighbour.stdout).contains(&director)
+            });
+        }
+        world.kill_keeper(pid);
+    }
+}
+
 /// Runs a command with the director's directories on the client. Returns the exit code and the output.
 fn run_in_other_namespace(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let output = world

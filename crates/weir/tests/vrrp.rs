@@ -20,6 +20,8 @@ mod failed_requests;
 mod frr;
 #[path = "vrrp/groups.rs"]
 mod groups;
+#[path = "vrrp/guarded.rs"]
+mod guarded;
 #[path = "vrrp/handover.rs"]
 mod handover;
 #[path = "vrrp/interop.rs"]
@@ -34,6 +36,8 @@ mod notified;
 mod other_interface;
 #[path = "vrrp/pair.rs"]
 mod pair;
+#[path = "vrrp/proxied_failover.rs"]
+mod proxied_failover;
 #[path = "vrrp/recorder.rs"]
 mod recorder;
 #[path = "vrrp/released.rs"]

@@ -4,32 +4,51 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::store::{Store, TTL};
 use weir_cluster::{
-    AppliedConfiguration, Event, Input, LocalState, Machine, Output, RolloutState, SavedState,
-    Settings,
+    AppliedConfiguration, Event, Input, Kind, LocalState, Machine, Output, RolloutState,
+    SavedState, Settings, SharedKey,
 };
 
-const DIRECTORS: usize = 8;
+pub(super) const DIRECTORS: usize = 8;
 
 /// A group's directors and a store that responds immediately.
-struct Group {
+pub(super) struct Group {
     store: Store,
     machines: Vec<Option<Machine>>,
     /// The next revision that each director's watch reports.
     watches: Vec<i64>,
     /// Directors that are applying the configuration.
-    applying: BTreeSet<usize>,
+    pub(super) applying: BTreeSet<usize>,
     /// All directors that have started to apply the configuration, in order.
-    started: Vec<usize>,
+    pub(super) started: Vec<usize>,
     /// The configuration that each director has applied last or is applying.
-    applied: Vec<Option<AppliedConfiguration>>,
+    pub(super) applied: Vec<Option<AppliedConfiguration>>,
+    /// Whether the directors have services with a second hop.
+    has_second_hop: bool,
+    /// The versions that directors had to stage, with the director, the text and whether it replaces the second hop.
+    pub(super) staged: Vec<(usize, String, bool)>,
+    /// The requests to stage the tables before the last changes, with the director.
+    pub(super) last_changes: Vec<(usize, Output)>,
+    /// Directors that do not finish staging.
+    pub(super) stuck_staging: BTreeSet<usize>,
     now: Duration,
 }
 
 impl Group {
     /// Creates a group in which the directors in `synchronized` have `[sync]`.
     fn new(synchronized: &[usize]) -> Self {
+        Self::with_options(synchronized, false)
+    }
+
+    /// Creates a group whose services have a second hop.
+    pub(super) fn with_second_hop() -> Self {
+        Self::with_options(&[], true)
+    }
+
+    fn with_options(synchronized: &[usize], has_second_hop: bool) -> Self {
         let mut group = Self {
             store: Store {
                 has_majority: true,
@@ -40,6 +59,10 @@ impl Group {
             applying: BTreeSet::new(),
             started: Vec::new(),
             applied: vec![None; DIRECTORS],
+            has_second_hop,
+            staged: Vec::new(),
+            last_changes: Vec::new(),
+            stuck_staging: BTreeSet::new(),
             now: Duration::from_secs(1),
         };
         for n in 0..DIRECTORS {
@@ -49,7 +72,7 @@ impl Group {
         group
     }
 
-    fn start(&mut self, n: usize, instance: u64, applies_with_others: bool) {
+    pub(super) fn start(&mut self, n: usize, instance: u64, applies_with_others: bool) {
         let settings = Settings {
             group: "edge".to_owned(),
             member: format!("lb{n}"),
@@ -66,16 +89,21 @@ impl Group {
         let mut machine = Machine::new(settings, saved, self.now);
         let local_state = LocalState {
             applies_with_others,
+            has_second_hop: self.has_second_hop,
             ..LocalState::default()
         };
-        machine.handle(Input::LocalState(local_state), self.now);
+        machine.handle(Input::LocalState(Box::new(local_state)), self.now);
         self.machines[n] = Some(machine);
     }
 
     fn publish(&mut self, guard_ms: u64) {
+        self.publish_text("a configuration", guard_ms);
+    }
+
+    pub(super) fn publish_text(&mut self, text: &str, guard_ms: u64) {
         let publish = Input::Publish {
             request: 1,
-            text: "a configuration".to_owned(),
+            text: text.to_owned(),
             guard_ms,
         };
         self.handle(0, publish);
@@ -88,8 +116,19 @@ impl Group {
         }
     }
 
+    /// Changes the override of a server of pool `web`, as an operator of the first director.
+    pub(super) fn change_override(&mut self, server: &str, value: Value) {
+        let key = SharedKey {
+            kind: Kind::Override,
+            pool: "web".to_owned(),
+            server: server.to_owned(),
+        };
+        self.handle(0, Input::Changed { key, value });
+        self.settle();
+    }
+
     /// Reports the result of applying the configuration on a director.
-    fn finish(&mut self, n: usize, result: Result<(), String>) {
+    pub(super) fn finish(&mut self, n: usize, result: Result<(), String>) {
         assert!(
             self.applying.remove(&n),
             "lb{n} is not applying a configuration"
@@ -102,12 +141,12 @@ impl Group {
     }
 
     /// Ends a director's process. Its lease expires later.
-    fn kill(&mut self, n: usize) {
+    pub(super) fn kill(&mut self, n: usize) {
         self.machines[n] = None;
         self.applying.remove(&n);
     }
 
-    fn wait(&mut self, duration: Duration) {
+    pub(super) fn wait(&mut self, duration: Duration) {
         let (end, step) = (self.now + duration, Duration::from_millis(100));
         while self.now < end {
             self.now += step;
@@ -187,6 +226,21 @@ impl Group {
                 });
                 return;
             }
+            Output::Stage {
+                version,
+                text,
+                replaces,
+            } => {
+                self.staged.push((n, text, replaces));
+                if self.stuck_staging.contains(&n) {
+                    return;
+                }
+                Input::Staged(version)
+            }
+            Output::LastChanges { .. } => {
+                self.last_changes.push((n, output));
+                return;
+            }
             Output::Shared { .. }
             | Output::Settle { .. }
             | Output::Settled { .. }
@@ -199,11 +253,11 @@ impl Group {
     }
 
     /// Returns the state of the rollout that the first director reports.
-    fn rollout(&self) -> RolloutState {
+    pub(super) fn rollout(&self) -> RolloutState {
         self.rollout_of(0)
     }
 
-    fn rollout_of(&self, n: usize) -> RolloutState {
+    pub(super) fn rollout_of(&self, n: usize) -> RolloutState {
         let machine = self.machines[n].as_ref().expect("director runs");
         machine.status(self.now).rollout
     }

@@ -116,7 +116,7 @@ pub(crate) static CLUSTER: Section = Section {
             Absent("the files that this configuration uses"),
             "Files and directories with certificates, keys and revocation lists that a published configuration may use \
              in the `tls` tables of services and pools and in the `ca` key of checks. Files that this configuration \
-             uses are always allowed.",
+             uses are always allowed. With `group_key`, the files are published too and need not exist here.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(

@@ -37,6 +37,9 @@ pub struct PublishRequest {
     /// Duration of the probation on each director before the next director applies the configuration, in milliseconds;
     /// 0 = no probation.
     pub guard_ms: u64,
+    /// Whether each director uses its own certificate files. Otherwise, if `group_key` is configured, the certificate
+    /// files that the configuration names are published with it.
+    pub local_files: bool,
     /// Whether diagnostics are rendered in colour.
     pub color: bool,
 }
@@ -46,6 +49,9 @@ pub struct PublishRequest {
 pub struct PublishResponse {
     /// The configuration version.
     pub version: u64,
+    /// Warnings about certificates and other files, rendered; absent if there are none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub findings: String,
 }
 
 /// The body of `POST /v1/upgrade`.

@@ -103,7 +103,7 @@ pub fn findings(desired: &Desired, problems: &[Problem], path: &Path) -> Vec<Fin
     )
 }
 
-fn reject_if_fatal(
+pub(super) fn reject_if_fatal(
     loaded: Loaded,
     problems: Vec<Problem>,
     path: &Path,

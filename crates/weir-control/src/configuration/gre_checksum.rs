@@ -1,11 +1,14 @@
 //! Finds services whose GRE tunnels have checksums, on a machine that receives packets of many segments: the kernel
 //! cannot compute the checksum of each segment, so the data plane drops these packets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use weir_dataplane::Mode;
+use weir_engine::is_paravirtual;
 use weir_model::{Attach, Desired, Server, Service, Source};
-use weir_netlink::{NetState, Netlink, resolve};
+use weir_netlink::{Link, NetState, Netlink, resolve};
+use weir_sys::ethtool;
 
 use crate::gre_tunnel::{gre_checksum_servers, services_with_gre_checksum};
 
@@ -44,13 +47,54 @@ impl GreChecksum {
     }
 }
 
+/// The interfaces of a running director with `attach = "auto"`. It has tried what their drivers accept, which cannot be
+/// predicted for drivers of virtual machines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachedInterfaces {
+    /// Whether an interface's packets are balanced at tc, by name.
+    at_tc: BTreeMap<String, bool>,
+}
+
+impl AttachedInterfaces {
+    /// Creates the value from the director's active `attach` and from the names and modes of its interfaces
+    /// (`native`, `generic`, `tc`). It is empty unless `attach` is `auto`: the other values select the mode themselves.
+    pub fn new<'a>(
+        attach: Attach,
+        interfaces: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        if attach != Attach::Auto {
+            return Self::default();
+        }
+        let at_tc = |(name, mode): (&str, &str)| (name.to_owned(), mode == Mode::Tc.as_str());
+        Self {
+            at_tc: interfaces.into_iter().map(at_tc).collect(),
+        }
+    }
+}
+
+/// Returns whether the findings of a configuration depend on [`AttachedInterfaces`].
+pub(crate) fn needs_attached_interfaces(desired: &Desired) -> bool {
+    desired.node.attach == Attach::Auto && services_with_gre_checksum(desired).next().is_some()
+}
+
+/// What is known about this machine's devices.
+#[derive(Default)]
+struct LocalDevices {
+    state: NetState,
+    attached: AttachedInterfaces,
+    /// The drivers of virtual machines that report no native XDP, by device.
+    drivers_without_xdp: BTreeMap<u32, String>,
+}
+
 /// Returns the services whose GRE tunnels have checksums, and whose packets may consist of many segments on this
-/// machine.
+/// machine. Returns none if routes to more than `servers_max` servers would have to be looked up.
 ///
 /// # Errors
 /// Fails if the network state cannot be read.
 pub(super) async fn gre_checksums(
     desired: &Desired,
+    attached: &AttachedInterfaces,
+    servers_max: usize,
 ) -> Result<Vec<GreChecksum>, weir_netlink::Error> {
     let services: Vec<&Service> = services_with_gre_checksum(desired).collect();
     if services.is_empty() {
@@ -59,38 +103,104 @@ pub(super) async fn gre_checksums(
     let servers = services
         .iter()
         .flat_map(|service| gre_checksum_servers(desired, service));
-    let servers: BTreeSet<IpAddr> = servers.filter_map(Server::ip).collect();
-    let state = Netlink::open()?.state(servers).await?;
-    Ok(find(desired, &services, &state))
+    let mut servers: BTreeSet<IpAddr> = servers.filter_map(Server::ip).collect();
+    if desired.node.interfaces.is_some() {
+        servers.clear();
+    }
+    if servers.len() > servers_max {
+        return Ok(Vec::new());
+    }
+    let netlink = Netlink::open()?;
+    let mut local = LocalDevices {
+        state: netlink.state(servers).await?,
+        attached: attached.clone(),
+        drivers_without_xdp: BTreeMap::new(),
+    };
+    let devices = services
+        .iter()
+        .flat_map(|service| packet_devices(desired, service, &local.state));
+    let devices: BTreeSet<u32> = devices
+        .flat_map(|device| local.state.devices_below(device))
+        .collect();
+    local.drivers_without_xdp = drivers_without_xdp(&netlink, &local.state, &devices).await;
+    Ok(find(desired, &services, &local))
 }
 
-fn find(desired: &Desired, services: &[&Service], state: &NetState) -> Vec<GreChecksum> {
+/// Returns the drivers of virtual machines that report no native XDP. Kernels before 6.3 report nothing; the result is
+/// empty there.
+async fn drivers_without_xdp(
+    netlink: &Netlink,
+    state: &NetState,
+    devices: &BTreeSet<u32>,
+) -> BTreeMap<u32, String> {
+    let mut found = BTreeMap::new();
+    for (device, link) in devices
+        .iter()
+        .filter_map(|device| state.links.get_key_value(device))
+    {
+        let features = netlink.xdp_features(*device).await;
+        let has_no_xdp = matches!(features, Ok(Some(features)) if !features.can_run_in_driver());
+        if has_no_xdp
+            && let Ok(driver) = ethtool::driver(&link.name)
+            && is_paravirtual(&driver)
+        {
+            found.insert(*device, driver);
+        }
+    }
+    found
+}
+
+fn find(desired: &Desired, services: &[&Service], local: &LocalDevices) -> Vec<GreChecksum> {
     let found = services.iter().filter_map(|service| {
         Some(GreChecksum {
             service: service.name.clone(),
             source: service.source,
-            reason: reason(desired, service, state)?,
+            reason: reason(desired, service, local)?,
         })
     });
     found.collect()
 }
 
 /// Returns why packets of a service may consist of many segments; `None` = they do not, as far as is known.
-fn reason(desired: &Desired, service: &Service, state: &NetState) -> Option<String> {
+fn reason(desired: &Desired, service: &Service, local: &LocalDevices) -> Option<String> {
     match desired.node.attach {
         Attach::Tc => return Some("`attach` is \"tc\"".to_owned()),
         // XDP receives single segments, and passes those with partial checksums to tc.
         Attach::Xdp => return None,
         Attach::Auto => {}
     }
-    let devices = packet_devices(desired, service, state).into_iter();
-    let below = devices.flat_map(|device| state.devices_below(device));
-    let mut links = below.filter_map(|device| state.links.get(&device));
+    let devices = packet_devices(desired, service, &local.state).into_iter();
+    let mut reasons = devices.filter_map(|device| tc_reason(device, local));
+    reasons.next()
+}
+
+/// Returns why packets of a device are balanced at tc with `attach = "auto"`; `None` = they are not, as far as is
+/// known.
+fn tc_reason(device: u32, local: &LocalDevices) -> Option<String> {
     // Dummy devices receive no packets.
-    let link = links.find(|link| {
-        link.is_software() && !link.loopback && link.kind.as_deref() != Some("dummy")
-    })?;
-    Some(format!("{} is a virtual device", link.name))
+    let receives = |link: &&Link| !link.loopback && link.kind.as_deref() != Some("dummy");
+    let link = local.state.links.get(&device).filter(receives)?;
+    let at_tc = local.attached.at_tc.get(&link.name);
+    if at_tc == Some(&false) {
+        return None;
+    }
+    let below = local.state.devices_below(device).into_iter();
+    let links = below.filter_map(|device| local.state.links.get(&device));
+    let expected = links.filter(receives).find_map(|link| {
+        if link.is_software() {
+            return Some(format!("{} is a virtual device", link.name));
+        }
+        let driver = local.drivers_without_xdp.get(&link.index)?;
+        Some(format!("{} has no native XDP ({driver})", link.name))
+    });
+    expected.or_else(|| {
+        at_tc.map(|_| {
+            format!(
+                "the running director balances packets of {} at tc",
+                link.name
+            )
+        })
+    })
 }
 
 /// Returns the devices on which a service's packets arrive, as far as is known without the daemon: `interfaces`, or the
@@ -156,10 +266,18 @@ mod tests {
         }
     }
 
-    fn found(node: &str, tunnel: &str, kind: Option<&str>) -> Vec<GreChecksum> {
+    fn found_on(local: &LocalDevices, node: &str, tunnel: &str) -> Vec<GreChecksum> {
         let desired = desired(node, tunnel);
         let services: Vec<&Service> = services_with_gre_checksum(&desired).collect();
-        find(&desired, &services, &state(kind))
+        find(&desired, &services, local)
+    }
+
+    fn found(node: &str, tunnel: &str, kind: Option<&str>) -> Vec<GreChecksum> {
+        let local = LocalDevices {
+            state: state(kind),
+            ..LocalDevices::default()
+        };
+        found_on(&local, node, tunnel)
     }
 
     #[test]
@@ -187,6 +305,41 @@ mod tests {
             ("", Some("dummy"), None),
         ] {
             assert_eq!(reason(node, kind).as_deref(), expected, "{node} {kind:?}");
+        }
+    }
+
+    /// The driver of a virtual machine may reject XDP: the mode of a running director is known, otherwise the features
+    /// that the driver reports.
+    #[test]
+    fn mode_of_running_director_and_features_of_driver_are_used() {
+        use Attach::{Auto, Tc, Xdp};
+        let tc = Some("the running director balances packets of eth0 at tc");
+        let no_xdp = Some("eth0 has no native XDP (vmxnet3)");
+        let both = "interfaces = [\"eth0\", \"eth1\"]";
+        for (node, active, modes, driver, expected) in [
+            ("", Auto, "eth0 tc", "", tc),
+            ("", Auto, "eth0 native", "", None),
+            ("", Auto, "eth0 generic", "vmxnet3", None),
+            ("", Auto, "eth1 tc", "", None),
+            ("", Auto, "", "vmxnet3", no_xdp),
+            ("", Auto, "eth0 tc", "vmxnet3", no_xdp),
+            // The operator has selected the mode, not the driver.
+            ("", Tc, "eth0 tc", "", None),
+            ("", Xdp, "eth0 generic", "vmxnet3", no_xdp),
+            (both, Auto, "eth1 native,eth0 tc", "", tc),
+            ("attach = \"xdp\"", Auto, "eth0 tc", "vmxnet3", None),
+        ] {
+            let driver = (!driver.is_empty()).then(|| (2, driver.to_owned()));
+            let modes = modes.split(',').filter_map(|mode| mode.split_once(' '));
+            let local = LocalDevices {
+                state: state(None),
+                attached: AttachedInterfaces::new(active, modes.clone()),
+                drivers_without_xdp: driver.into_iter().collect(),
+            };
+            let found = found_on(&local, node, GRE);
+            let reason = found.first().map(|it| it.reason.as_str());
+            let modes: Vec<_> = modes.collect();
+            assert_eq!(reason, expected, "{node} {active:?} {modes:?}");
         }
     }
 

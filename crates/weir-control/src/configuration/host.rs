@@ -6,33 +6,30 @@ use std::net::IpAddr;
 use weir_model::Desired;
 
 use super::failover::knows_floating_ips;
-use super::gre_checksum::gre_checksums;
+use super::gre_checksum::{AttachedInterfaces, gre_checksums};
 use super::routed_server::routed_servers;
 use super::{Finding, absent_vips, failover_findings};
 
-/// Maximum numbers of services whose VIPs a daemon looks up, and of servers of `direct` whose routes it looks up. Each
-/// lookup takes microseconds, but the daemon handles nothing else at that time.
+/// Maximum numbers of services whose VIPs a daemon looks up, and of servers of `direct`, or of GRE tunnels with
+/// checksums, whose routes it looks up. Each lookup takes microseconds, but the daemon handles nothing else at that
+/// time.
 const LOOKUPS_MAX: usize = 256;
 
 /// Returns the findings about this machine, similar ones merged: VIPs that are on no interface, servers of `direct`
 /// behind a router, GRE tunnels whose packets are dropped, connections that are lost on a failover, and `others`.
 /// `desired` should contain the servers of lists ([`super::with_listed_servers`]). `added` contains the VIPs that Weir
-/// has added, with their interfaces; `file` is the name of the configuration file.
+/// has added, with their interfaces; `attached` contains the interfaces of a running director; `file` is the name of
+/// the configuration file.
 ///
 /// If the machine's addresses or routes cannot be read, nothing is reported about them.
 pub async fn host_findings(
     desired: &Desired,
     added: &BTreeSet<(String, IpAddr)>,
+    attached: &AttachedInterfaces,
     others: impl IntoIterator<Item = Finding>,
     file: &str,
 ) -> Vec<Finding> {
-    let mut found = addresses_and_routes(desired, added, file, usize::MAX).await;
-    let checksums = gre_checksums(desired).await.unwrap_or_default();
-    found.extend(
-        checksums
-            .iter()
-            .map(|it| Finding::from_gre_checksum(it, desired.file_name(it.source, file))),
-    );
+    let mut found = addresses_and_routes(desired, added, attached, file, usize::MAX).await;
     let failovers = failover_findings(desired);
     found.extend(
         failovers
@@ -44,15 +41,16 @@ pub async fn host_findings(
 }
 
 /// Returns the warnings that a daemon reports about a configuration: VIPs that are on no interface, if there are at
-/// most 256 services, and servers of `direct` behind a router, if there are at most 256 of these servers. A daemon
-/// without access to keepalived's and Pacemaker's files reports nothing about VIPs, because these programs may manage
-/// them.
+/// most 256 services, and servers of `direct` behind a router and GRE tunnels whose packets are dropped, if there are
+/// at most 256 of these servers. A daemon without access to keepalived's and Pacemaker's files reports nothing about
+/// VIPs, because these programs may manage them. The arguments are those of [`host_findings`].
 pub async fn host_warnings(
     desired: &Desired,
     added: &BTreeSet<(String, IpAddr)>,
+    attached: &AttachedInterfaces,
     file: &str,
 ) -> Vec<Finding> {
-    let mut found = addresses_and_routes(desired, added, file, LOOKUPS_MAX).await;
+    let mut found = addresses_and_routes(desired, added, attached, file, LOOKUPS_MAX).await;
     if !knows_floating_ips() {
         found.retain(|finding| finding.code.is_some());
     }
@@ -62,6 +60,7 @@ pub async fn host_warnings(
 async fn addresses_and_routes(
     desired: &Desired,
     added: &BTreeSet<(String, IpAddr)>,
+    attached: &AttachedInterfaces,
     file: &str,
     lookups_max: usize,
 ) -> Vec<Finding> {
@@ -72,11 +71,17 @@ async fn addresses_and_routes(
     let routed = routed_servers(desired, lookups_max)
         .await
         .unwrap_or_default();
+    let checksums = gre_checksums(desired, attached, lookups_max)
+        .await
+        .unwrap_or_default();
     let absent = absent
         .iter()
         .map(|vip| Finding::from_absent_vip(vip, desired.file_name(vip.source, file)));
     let routed = routed
         .iter()
         .map(|it| Finding::from_routed_server(it, desired.file_name(it.source, file)));
-    absent.chain(routed).collect()
+    let checksums = checksums
+        .iter()
+        .map(|it| Finding::from_gre_checksum(it, desired.file_name(it.source, file)));
+    absent.chain(routed).chain(checksums).collect()
 }

@@ -13,6 +13,7 @@ mod host;
 mod include;
 mod keepalived;
 mod listed_server;
+mod published_file;
 mod routed_server;
 mod secret;
 mod vip;
@@ -39,10 +40,15 @@ pub use certificate::{
 pub use failover::{FailoverFinding, failover_findings, floating_ips};
 pub(crate) use finding::locations;
 pub use finding::{Finding, FurtherPosition, Location};
-pub use gre_checksum::GreChecksum;
+pub(crate) use gre_checksum::needs_attached_interfaces;
+pub use gre_checksum::{AttachedInterfaces, GreChecksum};
 pub(crate) use group::{own_desired, own_part};
 pub use host::{host_findings, host_warnings};
 pub use listed_server::with_listed_servers;
+pub(crate) use published_file::{
+    differing_files, own_files_fingerprint, read_published_files, remove_unused_files,
+    with_published_files,
+};
 pub use routed_server::RoutedServer;
 pub use secret::RememberedSecrets;
 pub use vip::{AbsentVip, absent_vips};

@@ -9,6 +9,7 @@ mod node;
 mod plan;
 mod probation;
 mod server;
+mod staging;
 mod stop;
 mod upgrade;
 
@@ -25,7 +26,7 @@ use super::admin::Admin;
 use super::file_watch::FileWatch;
 use super::flow_sync;
 use super::group::Group;
-use super::host_warning::{self, host_warnings};
+use super::host_warning::{self, attached_interfaces, host_warnings};
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
@@ -40,10 +41,11 @@ use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{KeeperState, Link};
 use crate::plan::plan;
 use crate::plane::{Plane, WantedConfiguration};
-use crate::status::{Report, Sync, announce, vrrp};
+use crate::status::{Report, Sync, announce};
 use crate::traffic::needs_engine;
 use weir_discovery::{Lists, Membership};
-use weir_engine_host::FlowSynchronizer;
+use weir_engine_host::{FlowSynchronizer, ProxiedListeners};
+use weir_netlink::Event;
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
@@ -179,9 +181,10 @@ impl<P: Plane> Director<P> {
     }
 
     /// Makes the keeper start the VRRP processes and the announcer if the active configuration needs them, and stop
-    /// them otherwise.
+    /// them otherwise. VRRP processes that are not needed are stopped when a reload is no longer on probation.
     fn configure_processes(&mut self) {
-        self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
+        self.keeper
+            .configure_vrrp(!self.running_routers().is_empty());
         self.keeper
             .configure_announcer(self.configured.announce.is_some());
         self.announce();
@@ -303,6 +306,15 @@ impl<P: Plane> Director<P> {
         let config = self.configured.sync.as_ref();
         let is_sync_local = !self.plane.synchronizes();
         self.sync.configure(config.filter(|_| is_sync_local));
+        if is_sync_local {
+            self.sync
+                .set_listeners(ProxiedListeners::new(&self.configured));
+        }
+    }
+
+    /// Passes a change to the network to flow synchronization in this process.
+    pub(super) fn pass_event_to_sync(&mut self, event: &Event) {
+        self.sync.network_event(event);
     }
 
     /// Exchanges flows with other directors. Returns the pause until the next call.
@@ -374,7 +386,7 @@ impl<P: Plane> Director<P> {
             last_death,
             draining: self.runtime_dir.draining(),
             sources: self.membership.sources(&self.configured),
-            vrrp: vrrp::report(self.runtime_dir.path(), &self.configured),
+            vrrp: self.router_status(),
             drained: self.node.is_draining(),
             pins_are_temporary: self.pins_are_temporary && needs_engine(&self.desired),
             announce_error: match (&self.configured.announce, &announced) {
@@ -399,10 +411,11 @@ impl<P: Plane> Director<P> {
     /// Reports the state of tracked objects, and whether this director is drained, to the VRRP agent. Does not wait for
     /// the agent.
     pub(crate) fn report_tracked(&self) {
-        if self.configured.vrrp.is_empty() {
+        let routers = self.running_routers();
+        if routers.is_empty() {
             return;
         }
-        let tracked = || self.configured.vrrp.iter().flat_map(|router| &router.track);
+        let tracked = || routers.iter().flat_map(|router| &router.track);
         let is_server =
             |track: &Track| matches!(track.object, TrackObject::Service(_) | TrackObject::Pool(_));
         let with_servers = tracked().any(is_server);
@@ -465,6 +478,7 @@ impl<P: Plane> Director<P> {
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), ApiError> {
         let group = request.group.as_ref().or_else(|| self.group.active());
         let group = group.map(AsRef::as_ref);
+        let directory = self.runtime_dir.path();
         if let Some(text) = &request.text {
             if !caller.is_owner() {
                 let own_text = configuration::own_part(&self.text, group);
@@ -472,6 +486,7 @@ impl<P: Plane> Director<P> {
             }
             let name = Path::new(configuration::TEXT);
             let loaded = configuration::load_text_in_group(text, request.color, group)
+                .and_then(|loaded| configuration::with_published_files(loaded, group, directory))
                 .and_then(|loaded| configuration::with_usable_files(loaded, name));
             return Ok((self.file.clone(), loaded.map_err(to_api_error)?));
         }
@@ -489,6 +504,7 @@ impl<P: Plane> Director<P> {
         }
         let read = configuration::Secrets::Read;
         let loaded = configuration::load_in_group(path, request.color, read, group)
+            .and_then(|loaded| configuration::with_published_files(loaded, group, directory))
             .and_then(|loaded| configuration::with_usable_files(loaded, path));
         let loaded = if caller.is_owner() {
             loaded.map_err(to_api_error)?
@@ -510,6 +526,20 @@ impl<P: Plane> Director<P> {
         request: &FileRequest,
         caller: &Caller,
     ) -> Result<ReloadResponse, ApiError> {
+        let result = self.reload_unconfirmed(request, caller).await;
+        if result.is_ok() {
+            // A new reload confirms the reload on probation.
+            self.end_probation();
+        }
+        result
+    }
+
+    /// Applies a configuration without recording it. If this fails, nothing changes.
+    async fn reload_unconfirmed(
+        &mut self,
+        request: &FileRequest,
+        caller: &Caller,
+    ) -> Result<ReloadResponse, ApiError> {
         let result = self.try_reload(request, caller).await;
         self.reloads.add(&result, SystemTime::now());
         match &result {
@@ -520,8 +550,6 @@ impl<P: Plane> Director<P> {
                     changes = reloaded.changes.len(),
                     "reloaded"
                 );
-                // A new reload confirms the reload on probation.
-                self.end_probation();
             }
             Err(error) => tracing::error!(error = %error, "reload failed"),
         }
@@ -579,7 +607,10 @@ impl<P: Plane> Director<P> {
 
     async fn apply_changed_lists(&mut self) -> Result<(), String> {
         let remembered = RememberedSecrets::of(&self.configured);
-        let loaded = configuration::reload_lists(&self.text, &remembered);
+        let group = self.group.active().map(AsRef::as_ref);
+        let loaded = configuration::reload_lists(&self.text, &remembered).and_then(|loaded| {
+            configuration::with_published_files(loaded, group, self.runtime_dir.path())
+        });
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
         let desired = lists.added_to(&loaded.desired);
@@ -602,6 +633,7 @@ impl<P: Plane> Director<P> {
 
     /// Loads certificates and lists if their files have changed.
     pub(crate) async fn watch_files(&mut self) {
+        self.group.compare_files();
         self.watch_certificates().await;
         self.watch_lists().await;
     }
@@ -662,7 +694,8 @@ impl<P: Plane> Director<P> {
         let no_flows = |_: &str, _: Option<&str>| 0;
         let added = self.plane.added_vips();
         let planned = plan(&self.desired, &desired, &no_flows, &added);
-        let warnings = host_warnings(&desired, &added, request, &path).await;
+        let attached = attached_interfaces(&self.plane, &self.desired, &desired);
+        let warnings = host_warnings(&desired, &added, &attached, request, &path).await;
         let access = SocketAccess::from_node(&loaded.desired.node).map_err(ApiError::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(ApiError::new)?;

@@ -29,6 +29,7 @@ use weir_model::{Cluster, Desired};
 use weir_state::HealthEvent;
 
 use crate::api::{ApiError, PublishResponse, ReloadResponse, Reply};
+use crate::configuration;
 use crate::group_configuration::GroupConfiguration;
 use crate::status::Group as GroupStatus;
 
@@ -74,6 +75,8 @@ struct Inbox {
 pub(super) struct Group {
     store: Store,
     record: Record,
+    /// Whether an earlier process used this runtime directory, so that the data plane has its tables.
+    has_tables: bool,
     config: Option<Cluster>,
     driver: Option<Driver>,
     /// Why the driver was not started.
@@ -98,7 +101,11 @@ pub(super) struct Group {
     record_built_at: Option<Instant>,
     /// Whether the directors have secrets in common that are not compared.
     has_uncompared_secrets: bool,
-    replies: BTreeMap<u64, Reply<PublishResponse>>,
+    /// This director's certificate files that differ from those of the active configuration, with its version and the
+    /// fingerprint of the files when they were compared.
+    differing_files: (u64, u64, Vec<String>),
+    /// The replies to publications, and the findings about the published configuration.
+    replies: BTreeMap<u64, (Reply<PublishResponse>, String)>,
     last_request_id: u64,
 }
 
@@ -107,6 +114,7 @@ impl Group {
         let record = Record::read(runtime_dir);
         Self {
             store: Store::new(runtime_dir),
+            has_tables: Record::exists(runtime_dir),
             active: record.configuration.clone().map(Arc::new),
             kept_vips: record.held_vips.clone(),
             record,
@@ -123,6 +131,7 @@ impl Group {
             inapplicable_changes: BTreeMap::new(),
             record_built_at: None,
             has_uncompared_secrets: false,
+            differing_files: (0, 0, Vec::new()),
             replies: BTreeMap::new(),
             last_request_id: 0,
         }
@@ -135,6 +144,8 @@ impl Group {
 
     pub(super) fn set_active(&mut self, active: Option<Arc<GroupConfiguration>>) {
         self.active = active;
+        // The record depends on the configuration.
+        self.record_built_at = None;
     }
 
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
@@ -166,7 +177,7 @@ impl Group {
         }
         match self.start(config) {
             Ok((driver, commands)) => {
-                driver.send(Input::LocalState(self.local_state.clone()));
+                driver.send(Input::LocalState(Box::new(self.local_state.clone())));
                 self.driver = Some(driver);
                 self.inbox.get_mut().commands = Some(commands);
             }
@@ -193,7 +204,7 @@ impl Group {
         let settings = connection::settings(config, record.identity)?;
         let applied = configuration.map(|configuration| AppliedConfiguration {
             version: configuration.version,
-            text: configuration.text.clone(),
+            text: configuration.to_publication(),
             guard_ms: configuration.guard_ms,
         });
         Driver::start(weir_etcd::Settings {
@@ -201,6 +212,7 @@ impl Group {
                 applied,
                 shared: record.shared.clone(),
                 held_vips: self.kept_vips.clone(),
+                has_tables: std::mem::replace(&mut self.has_tables, true),
             },
             ..settings
         })
@@ -212,7 +224,7 @@ impl Group {
             driver.leave();
         }
         *self.inbox.get_mut() = Inbox::default();
-        for (_, reply) in std::mem::take(&mut self.replies) {
+        for (reply, _) in std::mem::take(&mut self.replies).into_values() {
             let _ = reply.send(Err(ApiError::new(reason)));
         }
     }
@@ -291,23 +303,29 @@ impl Group {
         }
     }
 
-    /// Starts applying a configuration. Returns the configuration and the sender for its result.
+    /// Starts applying a configuration in its published form. Returns the configuration and the sender for its result.
+    ///
+    /// # Errors
+    /// Fails if the published form is malformed; the configuration is then not being applied.
     pub(super) fn apply(
         &mut self,
         version: u64,
-        text: String,
+        publication: &str,
         guard_ms: u64,
-    ) -> (Arc<GroupConfiguration>, Reply<ReloadResponse>) {
+    ) -> Result<(Arc<GroupConfiguration>, Reply<ReloadResponse>), ApiError> {
+        let (text, files) =
+            GroupConfiguration::read_publication(publication).map_err(ApiError::new)?;
         let candidate = Arc::new(GroupConfiguration {
             group: self.record.group.clone(),
             version,
             text,
             guard_ms,
+            files,
         });
         self.candidate = Some(Arc::clone(&candidate));
         let (reply, result) = oneshot::channel();
         self.inbox.get_mut().applying = Some(result);
-        (candidate, reply)
+        Ok((candidate, reply))
     }
 
     /// Returns whether the report of success may be delayed further.
@@ -340,9 +358,15 @@ impl Group {
         self.send(Input::Applied(result));
     }
 
-    /// Publishes a configuration for an operator. `guard_ms` is the duration of the reload's probation in milliseconds;
-    /// 0 = no probation.
-    pub(super) fn publish(&mut self, text: String, guard_ms: u64, reply: Reply<PublishResponse>) {
+    /// Publishes a configuration in its published form for an operator. `guard_ms` is the duration of the reload's
+    /// probation in milliseconds; 0 = no probation. `findings` are added to the reply.
+    pub(super) fn publish(
+        &mut self,
+        text: String,
+        guard_ms: u64,
+        findings: String,
+        reply: Reply<PublishResponse>,
+    ) {
         if self.driver.is_none() {
             let reason = self.error.clone();
             let reason = reason.unwrap_or_else(|| "[cluster] is not configured".to_owned());
@@ -351,7 +375,7 @@ impl Group {
         }
         self.last_request_id += 1;
         let request = self.last_request_id;
-        self.replies.insert(request, reply);
+        self.replies.insert(request, (reply, findings));
         self.send(Input::Publish {
             request,
             text,
@@ -361,8 +385,8 @@ impl Group {
 
     /// Replies to the operator who requested the publication.
     pub(super) fn finish_publish(&mut self, request: u64, result: Result<u64, String>) {
-        if let Some(reply) = self.replies.remove(&request) {
-            let result = result.map(|version| PublishResponse { version });
+        if let Some((reply, findings)) = self.replies.remove(&request) {
+            let result = result.map(|version| PublishResponse { version, findings });
             let _ = reply.send(result.map_err(ApiError::new));
         }
     }
@@ -379,6 +403,11 @@ impl Group {
             server: server.to_owned(),
         };
         self.send(Input::Changed { key, value });
+    }
+
+    /// Reports that this director has staged a version, or cannot stage it.
+    pub(super) fn finish_staging(&self, version: u64) {
+        self.send(Input::Staged(version));
     }
 
     /// Starts waiting until all flows that server changes up to `revision` moved have been sent to the peers.
@@ -533,8 +562,15 @@ impl Group {
             self.record_built_at = Some(Instant::now());
             self.has_uncompared_secrets = local_state::has_uncompared_secrets(config, desired);
         }
-        let local_state =
-            local_state::local_state(record, &self.health_states, vips, desired.sync.is_none());
+        // Like the record, this visits every service and pool.
+        let has_second_hop = match is_due {
+            true => desired.uses_second_hop(),
+            false => self.local_state.has_second_hop,
+        };
+        let local_state = weir_cluster::LocalState {
+            has_second_hop,
+            ..local_state::local_state(record, &self.health_states, vips, desired.sync.is_none())
+        };
         if local_state == self.local_state {
             return;
         }
@@ -547,7 +583,21 @@ impl Group {
         self.kept_vips
             .retain(|vip| local_state.vips.get(vip) == Some(&false));
         self.local_state = local_state.clone();
-        self.send(Input::LocalState(local_state));
+        self.send(Input::LocalState(Box::new(local_state)));
+    }
+
+    /// Compares this director's certificate files with those of the active configuration if either has changed.
+    pub(super) fn compare_files(&mut self) {
+        let Some(active) = &self.active else {
+            self.differing_files = (0, 0, Vec::new());
+            return;
+        };
+        let fingerprint = configuration::own_files_fingerprint(&active.files);
+        let (version, compared, _) = self.differing_files;
+        if (active.version, fingerprint) != (version, compared) {
+            let differing = configuration::differing_files(&active.files);
+            self.differing_files = (active.version, fingerprint, differing);
+        }
     }
 
     /// Returns the group's status for the status document; `None` = `[cluster]` is not configured.
@@ -560,6 +610,7 @@ impl Group {
         Some(GroupStatus {
             record_error: self.store.error(),
             secrets_not_compared: self.has_uncompared_secrets,
+            differing_files: self.differing_files.2.clone(),
             ..status
         })
     }

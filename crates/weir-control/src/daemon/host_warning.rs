@@ -6,7 +6,8 @@ use std::path::Path;
 use weir_model::Desired;
 
 use crate::api::{Caller, FileRequest};
-use crate::configuration::{self, Finding};
+use crate::configuration::{self, AttachedInterfaces, Finding};
+use crate::plane::Plane;
 
 /// Returns the file name for findings.
 pub(super) fn displayed_path<'a>(request: &FileRequest, path: &'a Path) -> &'a Path {
@@ -17,16 +18,41 @@ pub(super) fn displayed_path<'a>(request: &FileRequest, path: &'a Path) -> &'a P
 }
 
 /// Returns the warnings about this machine for a configuration that is not active yet, with the servers of its lists.
-/// `added` contains the VIPs that Weir has added, with their interfaces.
+/// `added` contains the VIPs that Weir has added, with their interfaces; `attached` is the result of
+/// [`attached_interfaces`].
 pub(super) async fn host_warnings(
     desired: &Desired,
     added: &[(String, IpAddr)],
+    attached: &AttachedInterfaces,
     request: &FileRequest,
     path: &Path,
 ) -> Vec<Finding> {
     let added = added.iter().cloned().collect();
     let name = displayed_path(request, path).display().to_string();
-    configuration::host_warnings(desired, &added, &name).await
+    configuration::host_warnings(desired, &added, attached, &name).await
+}
+
+/// Returns the plane's interfaces for the warnings about `desired`. Returns none if they are not needed, because a
+/// snapshot is expensive. `active` is the active configuration.
+pub(super) fn attached_interfaces<P: Plane>(
+    plane: &P,
+    active: &Desired,
+    desired: &Desired,
+) -> AttachedInterfaces {
+    if !configuration::needs_attached_interfaces(desired) {
+        return AttachedInterfaces::default();
+    }
+    match plane.snapshot() {
+        Ok(snapshot) => {
+            let interfaces = snapshot.interfaces.iter();
+            let modes = interfaces.map(|interface| (interface.name.as_str(), interface.mode));
+            AttachedInterfaces::new(active.node.attach, modes)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "failed to read the modes of the interfaces");
+            AttachedInterfaces::default()
+        }
+    }
 }
 
 /// Returns the findings as text: only their positions if the caller may not read the file.

@@ -129,6 +129,8 @@ pub async fn run<P: Plane>(
     } else {
         RuntimeDir::acquire(&options.runtime_dir)?
     };
+    let group = group.as_ref();
+    let loaded = configuration::with_published_files(loaded, group, runtime_dir.path())?;
     runtime_dir.set_access(SocketAccess::from_node(&loaded.desired.node)?)?;
     if let Err(error) = runtime_dir.record_namespace() {
         tracing::warn!(%error, "failed to record the network namespace: `weir clean` will not check it");
@@ -176,7 +178,8 @@ pub async fn run<P: Plane>(
     );
     keeper_state.report_ready();
     notify(&notifier, Notification::Ready);
-    startup_warning::warn_in_background(desired, engine.added_vips(), file.clone());
+    let attached = host_warning::attached_interfaces(&engine, &desired, &desired);
+    startup_warning::warn_in_background(desired, engine.added_vips(), attached, file.clone());
     let mut director = Director::new(
         engine,
         loaded,
@@ -337,6 +340,7 @@ async fn serve<P: Plane>(
             event = director.wait_for_group() => director.handle_group(event).await,
             event = network.next() => match event {
                 Ok(event) => {
+                    director.pass_event_to_sync(&event);
                     if let Err(error) = director.plane().network_event(&event).await {
                         tracing::warn!(%error, "failed to handle a netlink event");
                     }

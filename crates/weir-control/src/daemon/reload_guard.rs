@@ -185,6 +185,11 @@ impl Guard {
         &self.servers
     }
 
+    /// Returns the time until the probation is over.
+    pub(super) fn remaining(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
     /// Returns whether the probation is over.
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.until

@@ -1,17 +1,22 @@
-//! Warns at daemon startup if no interface has a VIP, if a server of `direct` is behind a router, or if another machine
-//! replies to ARP or NDP requests for one of this machine's VIPs.
+//! Warns at daemon startup if no interface has a VIP, if a server of `direct` is behind a router, if packets for a GRE
+//! tunnel will be dropped, or if another machine replies to ARP or NDP requests for one of this machine's VIPs.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_model::Desired;
 
-use crate::configuration::{self, Location};
+use crate::configuration::{self, AttachedInterfaces, Location};
 
 /// Queries the kernel and the network segments on a separate thread, because waiting for replies must not delay
 /// startup. Reports no other machines if the process lacks the capability to send frames. `added` contains the VIPs
-/// that Weir has added, with their interfaces.
-pub(super) fn warn_in_background(desired: Desired, added: Vec<(String, IpAddr)>, file: PathBuf) {
+/// that Weir has added, with their interfaces; `attached` contains the interfaces of the packet path.
+pub(super) fn warn_in_background(
+    desired: Desired,
+    added: Vec<(String, IpAddr)>,
+    attached: AttachedInterfaces,
+    file: PathBuf,
+) {
     // The thread has its own runtime, so that a stopping daemon need not wait for the thread.
     let spawned = std::thread::Builder::new()
         .name("startup-warnings".to_owned())
@@ -19,7 +24,7 @@ pub(super) fn warn_in_background(desired: Desired, added: Vec<(String, IpAddr)>,
             let mut builder = tokio::runtime::Builder::new_current_thread();
             match builder.enable_all().build() {
                 Ok(runtime) => runtime.block_on(async {
-                    warn_about_host(&desired, added, &file.display().to_string()).await;
+                    warn_about_host(&desired, added, &attached, &file.display().to_string()).await;
                     warn_about_other_machines(&desired).await;
                 }),
                 Err(error) => tracing::debug!(%error, "failed to create a runtime"),
@@ -30,10 +35,15 @@ pub(super) fn warn_in_background(desired: Desired, added: Vec<(String, IpAddr)>,
     }
 }
 
-/// Warns about VIPs that are on no interface, and about servers of `direct` behind a router.
-async fn warn_about_host(desired: &Desired, added: Vec<(String, IpAddr)>, file: &str) {
+/// Warns about VIPs that are on no interface, servers of `direct` behind a router, and GRE tunnels.
+async fn warn_about_host(
+    desired: &Desired,
+    added: Vec<(String, IpAddr)>,
+    attached: &AttachedInterfaces,
+    file: &str,
+) {
     let added = added.into_iter().collect();
-    for finding in configuration::host_warnings(desired, &added, file).await {
+    for finding in configuration::host_warnings(desired, &added, attached, file).await {
         let Location { file, line, .. } = &finding.location;
         let at = format!("{file}:{}", line.unwrap_or_default());
         let help = finding.fix.as_deref().unwrap_or_default();

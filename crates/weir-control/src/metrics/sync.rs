@@ -12,7 +12,7 @@ type Value = (
     fn(&SyncPeerStatus) -> u64,
 );
 
-const VALUES: [Value; 8] = [
+const VALUES: [Value; 9] = [
     (
         "weir_sync_peer_up",
         "gauge",
@@ -57,6 +57,12 @@ const VALUES: [Value; 8] = [
         "counter",
         "Number of times all flows were sent.",
         |peer| peer.transfers,
+    ),
+    (
+        "weir_sync_peer_proxied_connections",
+        "gauge",
+        "Connections of the peer's proxy that this director ends quickly when it takes over their VIP.",
+        |peer| peer.proxied_connections,
     ),
 ];
 
@@ -103,5 +109,26 @@ pub(super) fn write_peers(text: &mut Text, report: &Report) {
         "counter",
         "Changes that were overwritten before they were read, and found by iterating over the table.",
         sync.overwritten,
+    );
+    let name = "weir_sync_proxied_connections";
+    text.write_single(
+        name,
+        "gauge",
+        "Connections of this director's proxy that were sent to the peers.",
+        sync.proxied_connections,
+    );
+    let name = "weir_sync_excess_connections";
+    text.write_single(
+        name,
+        "gauge",
+        "Proxied connections that are not sent because there are too many.",
+        sync.excess_connections,
+    );
+    let name = "weir_sync_reset_prompts_total";
+    text.write_single(
+        name,
+        "counter",
+        "Segments sent after takeovers so that clients of the other director's proxy get a reset.",
+        sync.reset_prompts,
     );
 }

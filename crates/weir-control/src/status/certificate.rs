@@ -8,6 +8,7 @@ use weir_proxy::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 
 use super::time::rfc3339;
 use crate::count::format_count;
+use crate::group_configuration::PUBLISHED_FILES;
 
 /// Maximum number of certificate warnings per service in the text form.
 const WARNED_MAX: usize = 5;
@@ -45,6 +46,12 @@ impl Certificate {
     /// Returns whether the certificate should have been renewed.
     pub(super) const fn needs_attention(&self) -> bool {
         self.days_left < EXPIRY_WARNING_DAYS
+    }
+
+    /// Returns whether the group of directors has published the certificate.
+    pub(super) fn is_published(&self) -> bool {
+        let parent = std::path::Path::new(&self.file).parent();
+        parent.is_some_and(|parent| parent.ends_with(PUBLISHED_FILES))
     }
 
     /// Returns the state as a sentence: `certificate /etc/weir/a.pem: expires in 9 days`.

@@ -191,6 +191,7 @@ impl From<&crate::snapshot::Warning> for Warning {
         Self {
             reason: warning.reason.clone(),
             since: rfc3339(warning.since),
+            last_seen_seconds: warning.last_seen_seconds,
         }
     }
 }

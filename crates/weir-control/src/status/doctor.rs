@@ -2,20 +2,19 @@
 
 mod gre_checksum;
 mod pool;
+mod router;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weir_cluster::{COMMUNITIES_DIFFER, MTU_DIFFERS};
 use weir_doctor::{
     ActivePeer, DaemonReport, Diagnosis, Disconnected, Handshakes, Latency, ServerReport,
-    ServiceReport,
+    ServerWarning, ServiceReport,
 };
 use weir_engine_host::SyncPeerStatus;
-use weir_model::{Desired, VirtualRouter};
-use weir_vrrp_agent::RouterStatus;
+use weir_model::Desired;
 
-use super::{Report, Server, VirtualRouterStatus};
+use super::{Report, Server};
 
 impl Report {
     /// Returns the status in the form that `weir doctor` examines, without servers in pools that no request can reach.
@@ -42,9 +41,11 @@ impl Report {
                 advertises_other_addresses: router.address_mismatches > 0,
             })
         });
+        let waiting = self.vrrp.iter().filter(|it| it.pending.is_some());
         DaemonReport {
             services: services.collect(),
             active_peers: active_peers.collect(),
+            waiting_vips: waiting.flat_map(|it| it.addresses.clone()).collect(),
         }
     }
 
@@ -100,6 +101,13 @@ impl Report {
             );
             let effect = "directors have different configurations";
             let fix = "correct the configuration and run `weir cluster publish` again";
+            findings.push(Diagnosis::new(&problem, effect).fix(fix));
+        }
+        for path in &group.differing_files {
+            let problem = format!("[cluster]: {path} differs from the published file");
+            let effect = "this director uses the published file";
+            let fix =
+                "if the file here is newer, run `weir cluster publish`; otherwise remove it here";
             findings.push(Diagnosis::new(&problem, effect).fix(fix));
         }
         for member in &group.members {
@@ -168,7 +176,10 @@ impl Report {
         let certificates = self.certificates().map(|(_, certificate)| certificate);
         for certificate in certificates.filter(|certificate| certificate.needs_attention()) {
             let effect = "clients reject an expired certificate";
-            let fix = "renew it; Weir loads changed certificate files automatically";
+            let fix = match certificate.is_published() {
+                true => "renew it, and run `weir cluster publish`",
+                false => "renew it; Weir loads changed certificate files automatically",
+            };
             findings.push(Diagnosis::new(certificate.to_sentence(), effect).fix(fix));
         }
         for (files, error, correct) in [
@@ -190,169 +201,6 @@ impl Report {
     }
 }
 
-/// Reasons for ignoring advertisements that show that the directors' configurations differ, and the keys to compare.
-/// Advertisements of other virtual routers on the segment are also ignored, but are not a problem.
-const MISMATCHES: [(&str, &str); 6] = [
-    ("authentication", "`password` or `hmac`"),
-    ("version", "`version`"),
-    ("interval", "`advert_interval`"),
-    ("checksum", "`version` and `checksum`"),
-    ("addresses", "`addresses`"),
-    ("peer", "`unicast_peers`"),
-];
-
-/// How long an ignored advertisement is a problem. Longer than most advertisement intervals.
-const MISMATCH_SECONDS: u64 = 60;
-
-impl Report {
-    /// Returns problems with virtual routers, except faults that `disconnected` interfaces cause.
-    fn router_findings(&self, desired: &Desired, disconnected: &Disconnected) -> Vec<Diagnosis> {
-        let mut without_link = BTreeSet::new();
-        let mut findings = Vec::new();
-        for VirtualRouterStatus { router, .. } in &self.vrrp {
-            let configured = desired.vrrp.iter().find(|it| it.name == router.name);
-            if has_failed_with_link(router, configured, disconnected) {
-                without_link.insert(router.name.as_str());
-            }
-        }
-        for VirtualRouterStatus { router, .. } in &self.vrrp {
-            let configured = desired.vrrp.iter().find(|it| it.name == router.name);
-            let leader = router.reason.split_once(" of the same group ");
-            let leader = leader.map_or(router.name.as_str(), |(leader, _)| leader);
-            // Draining releases all virtual routers. To resume one would end this only for its addresses.
-            let is_drained = self.drained && is_released(router);
-            if !without_link.contains(leader) && !is_drained {
-                findings.extend(state_finding(router));
-            }
-            findings.extend(id_conflict(router));
-            findings.extend(configured.and_then(|configured| equal_priority(router, configured)));
-            findings.extend(mismatches(router));
-            findings.extend(address_difference(router));
-        }
-        findings
-    }
-}
-
-/// Returns whether a virtual router is in fault because its interface, or one that it tracks, has no link.
-fn has_failed_with_link(
-    router: &RouterStatus,
-    configured: Option<&VirtualRouter>,
-    disconnected: &Disconnected,
-) -> bool {
-    let own = configured.and_then(|configured| configured.interface.as_ref());
-    let is_own = router.interface.is_none() && own.is_some_and(|name| disconnected.contains(name));
-    let tracked = router.reason.strip_prefix("interface ");
-    let tracked = tracked.and_then(|reason| reason.strip_suffix(" has failed"));
-    router.state == "fault"
-        && !is_released(router)
-        && (is_own || tracked.is_some_and(|name| disconnected.contains(name)))
-}
-
-/// Returns whether an operator has released a virtual router, or another one of its group.
-fn is_released(router: &RouterStatus) -> bool {
-    router.reason.contains("operator")
-}
-
-/// Reports a virtual router that cannot become active.
-fn state_finding(router: &RouterStatus) -> Option<Diagnosis> {
-    let name = &router.name;
-    // If the agent cannot be reached, its routers are also reported in state `init`.
-    if !matches!(router.state.as_str(), "fault" | "init") {
-        return None;
-    }
-    let problem = format!(
-        "the virtual router {name} is in state {}: {}",
-        router.state, router.reason
-    );
-    let effect = "this director does not take over its addresses";
-    let finding = Diagnosis::new(problem, effect);
-    Some(match is_released(router) {
-        true => finding.fix(format!("weir vrrp {name} resume")),
-        false => finding.fix(format!(
-            "remove the cause, which `weir vrrp` shows with the tracked items of {name}"
-        )),
-    })
-}
-
-/// Reports another director that advertises the addresses with a different virtual router ID.
-fn id_conflict(router: &RouterStatus) -> Option<Diagnosis> {
-    let conflict = router.id_conflict.as_ref()?;
-    let (name, own, other) = (&router.name, router.router_id, conflict.router_id);
-    let peer = conflict.peer;
-    let problem = format!(
-        "{peer} advertises an address of the virtual router {name} with the virtual router ID {other}; this director \
-         uses {own}"
-    );
-    let effect =
-        "VRRP treats them as two virtual routers: both directors are active and have the address";
-    let fix = format!(
-        "use the same `virtual_router_id` in {} on all directors: {own}, as here, or {other}, as on {peer}; then \
-         reload",
-        weir_config::header(&["vrrp", name])
-    );
-    Some(Diagnosis::new(problem, effect).fix(fix))
-}
-
-/// Reports that the active director has the same priority. Does not report this if preemption is off, because
-/// priorities matter less then, or while tracked objects reduce this director's priority.
-fn equal_priority(router: &RouterStatus, configured: &VirtualRouter) -> Option<Diagnosis> {
-    let priority = router.active_peer_priority?;
-    let peer = router.active_peer?;
-    let is_reduced = router.priority < configured.priority;
-    if priority != router.priority || is_reduced || !configured.preempt {
-        return None;
-    }
-    let name = &router.name;
-    let problem = format!(
-        "the virtual router {name} has priority {priority} on this director and on the active one, {peer}"
-    );
-    let effect = "neither director is preferred: after a failure, the addresses stay where they are, and if both \
-                  directors start at the same time, the one with the higher address becomes active";
-    let fix = format!(
-        "set a different `priority` in {} on each director; here it is {}; or set `preempt = false`, if the addresses \
-         should stay",
-        weir_config::header(&["vrrp", name]),
-        configured.priority
-    );
-    Some(Diagnosis::new(problem, effect).fix(fix))
-}
-
-/// Reports ignored advertisements that show that the directors' configurations differ. Skips reasons for which no
-/// advertisement was ignored in the last minute: the difference has been corrected, or the director has gone.
-fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
-    let name = &router.name;
-    let mut findings = Vec::new();
-    for (reason, keys) in MISMATCHES {
-        let count = router.ignored.get(reason).copied().unwrap_or(0);
-        let seconds = router.last_ignored_seconds.get(reason).copied();
-        if let Some(seconds) = seconds.filter(|it| *it < MISMATCH_SECONDS) {
-            let problem = format!(
-                "{count} advertisements for the virtual router {name} were ignored since Weir started, the last one \
-                 {seconds} s ago: {reason}"
-            );
-            let effect = "two directors may have the addresses at the same time";
-            let fix = format!("use the same {keys} in [vrrp.{name}] on all directors");
-            findings.push(Diagnosis::new(problem, effect).fix(fix));
-        }
-    }
-    findings
-}
-
-/// Reports that the active router has other addresses than this director is configured with.
-fn address_difference(router: &RouterStatus) -> Option<Diagnosis> {
-    let peer = router
-        .active_peer
-        .filter(|_| router.peer_addresses_differ)?;
-    let name = &router.name;
-    let problem = format!(
-        "the active director {peer} has other addresses for the virtual router {name} than this director"
-    );
-    let effect =
-        "addresses that only one of them has are on no machine while the other one is active";
-    let fix = format!("use the same `addresses` in [vrrp.{name}] on all directors");
-    Some(Diagnosis::new(problem, effect).fix(fix))
-}
-
 fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
     let problem = format!("the [sync] peer {} does not respond", peer.address);
     let effect = "connections through this director are lost when that peer takes over the VIP";
@@ -366,22 +214,32 @@ fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
     Diagnosis::new(&problem, effect).fix(&fix)
 }
 
+/// Returns whether a server is down, but the last probe of each check that is down passed.
+fn is_recovering(server: &Server) -> bool {
+    let down = || server.checks.iter().filter(|check| check.state == "down");
+    server.state == "down"
+        && down().next().is_some()
+        && down().all(|check| check.results.ends_with('+'))
+}
+
 fn doctor_server(server: &Server) -> ServerReport {
     ServerReport {
         address: server.address.clone(),
         forward: server.forward.clone(),
         state: server.state.clone(),
         reason: server.reason.clone(),
+        is_recovering: is_recovering(server),
         effective_weight: server.effective_weight,
         removed: server.removed,
         ejected: server
             .ejected
             .as_ref()
             .map(|ejected| ejected.reason.clone()),
-        warning: server
-            .warning
-            .as_ref()
-            .map(|warning| warning.reason.clone()),
+        warning: server.warning.as_ref().map(|warning| ServerWarning {
+            reason: warning.reason.clone(),
+            last_seen_seconds: warning.last_seen_seconds,
+        }),
+        packets_out: server.totals.packets_out,
         handshakes: server.handshakes.map(|handshakes| Handshakes {
             syns: handshakes.syns,
             completed: handshakes.finished,
@@ -397,10 +255,11 @@ fn doctor_server(server: &Server) -> ServerReport {
 mod tests {
     use std::collections::BTreeMap;
 
-    use weir_vrrp_agent::IdConflictStatus;
+    use weir_vrrp_agent::{IdConflictStatus, RouterStatus};
 
+    use super::router::MISMATCH_SECONDS;
     use super::*;
-    use crate::status::{Group, GroupMember};
+    use crate::status::{Check, Group, GroupMember, VirtualRouterStatus};
 
     fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> VirtualRouterStatus {
         let ignored = ignored
@@ -430,8 +289,33 @@ mod tests {
         };
         VirtualRouterStatus {
             since: "2026-11-26T10:00:00Z".to_owned(),
+            addresses: Vec::new(),
+            pending: None,
             router,
         }
+    }
+
+    #[test]
+    fn server_recovers_if_the_last_probe_of_each_failed_check_passed() {
+        let is_recovering = |state: &str, checks: &[(&str, &str)]| {
+            let mut report = Report::from(&crate::status::tests::director());
+            let server = &mut report.services[0].servers[0];
+            state.clone_into(&mut server.state);
+            let template = server.checks[0].clone();
+            let checks = checks.iter().map(|(state, results)| Check {
+                state: (*state).to_owned(),
+                results: (*results).to_owned(),
+                ..template.clone()
+            });
+            server.checks = checks.collect();
+            doctor_server(server).is_recovering
+        };
+        assert!(is_recovering("down", &[("down", "+--+")]));
+        assert!(is_recovering("down", &[("up", "---"), ("down", "+--+")]));
+        assert!(!is_recovering("down", &[("down", "+--+"), ("down", "---")]));
+        assert!(!is_recovering("down", &[("down", "")]));
+        assert!(!is_recovering("down", &[]));
+        assert!(!is_recovering("up", &[("down", "+--+")]));
     }
 
     #[test]
@@ -538,6 +422,14 @@ mod tests {
                 },
                 "[cluster]: failed to save the group's state: the disk is full",
                 "free space",
+            ),
+            (
+                Group {
+                    differing_files: vec!["/etc/weir/a.pem".to_owned()],
+                    ..group.clone()
+                },
+                "[cluster]: /etc/weir/a.pem differs from the published file",
+                "weir cluster publish",
             ),
             (
                 Group {
@@ -651,6 +543,28 @@ mod tests {
         };
         let findings = report.director_findings(&desired(more), &Disconnected::default());
         findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn router_that_waits_for_the_guard_is_only_a_note() {
+        let pending = "starts when the guard of the reload ends, in 23 s";
+        let mut waiting = router("init", pending, &[]);
+        waiting.pending = Some(pending.to_owned());
+        waiting.addresses = vec!["10.0.0.10".parse().expect("address is valid")];
+        let report = Report {
+            vrrp: vec![waiting],
+            ..Report::default()
+        };
+        let findings = report.director_findings(&desired(""), &Disconnected::default());
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].is_note, "{findings:?}");
+        let expected = format!("the virtual router web {pending}");
+        assert_eq!(findings[0].observation, expected);
+        let waiting_vips = report.doctor_report(&Desired::default()).waiting_vips;
+        assert_eq!(
+            waiting_vips,
+            report.vrrp[0].addresses.iter().copied().collect()
+        );
     }
 
     #[test]

@@ -54,6 +54,10 @@ pub struct Group {
     /// they are compared, or if there are none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secrets_not_compared: bool,
+    /// Paths of this director's certificate files that differ from the published ones, which the director uses. Absent
+    /// if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differing_files: Vec<String>,
     /// Servers that the group considers down: `POOL/ADDRESS: REASON`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub down: Vec<String>,
@@ -139,6 +143,7 @@ impl Group {
             pending: status.pending,
             members: members.collect(),
             secrets_not_compared: false,
+            differing_files: Vec::new(),
             down: down
                 .map(|(server, reason)| format!("{server}: {reason}"))
                 .collect(),
@@ -216,8 +221,20 @@ impl Group {
                 let _ = writeln!(text, "  differs: {difference}");
             }
         }
+        self.write_notes(&mut text);
+        text
+    }
+
+    /// Writes the lines below the table.
+    fn write_notes(&self, text: &mut String) {
         if self.secrets_not_compared {
             text.push_str("secrets are not compared: set `group_key` in [cluster]\n");
+        }
+        for path in &self.differing_files {
+            let _ = writeln!(
+                text,
+                "{path} differs from the published file, which is used"
+            );
         }
         for server in &self.down {
             let _ = writeln!(text, "down: {server}");
@@ -228,6 +245,5 @@ impl Group {
                 "{vip} stays announced: no other director announces it"
             );
         }
-        text
     }
 }

@@ -225,6 +225,9 @@ pub struct Warning {
     pub reason: String,
     /// When the problem was first observed, in RFC 3339 format.
     pub since: String,
+    /// Number of seconds since the problem was last observed.
+    #[serde(default)]
+    pub last_seen_seconds: u64,
 }
 
 #[expect(
@@ -357,7 +360,8 @@ pub struct Service {
     pub origin: String,
     /// Listeners, such as `tcp/192.0.2.10:80`.
     pub listen: Vec<String>,
-    /// The state of the VIP: `local`, `added` or `absent`.
+    /// The state of the first VIP: `local`, `added` or `absent`. `vrrp` shows which director has the addresses of
+    /// virtual routers.
     pub vip: String,
     /// Forwarding method; `mixed` if the servers differ.
     pub forward: String,

@@ -177,7 +177,7 @@ fn service(
     let pool = configured.map_or(UNKNOWN, |service| service.pool.as_str());
     let mut totals = Counters::from(&slot.retired);
     let mut servers = Vec::new();
-    for dest in &slot.dests {
+    for dest in slot.dests.iter().filter(|dest| !dest.staged) {
         let server = server(maps, dest, (pool, name), states)?;
         totals.add(&server.totals);
         servers.push(server);

@@ -26,6 +26,16 @@ pub struct Sync {
     pub unknown_senders: u64,
     /// Number of changes that were overwritten before they were read. The flows are sent some seconds later.
     pub overwritten: u64,
+    /// Number of connections of this director's proxy that were sent to the peers.
+    #[serde(default)]
+    pub proxied_connections: u64,
+    /// Number of proxied connections that are not sent because there are more than 65,536.
+    #[serde(default)]
+    pub excess_connections: u64,
+    /// Number of segments sent after takeovers so that clients of the other director's proxy get a reset. Each client
+    /// gets three.
+    #[serde(default)]
+    pub reset_prompts: u64,
 }
 
 impl From<SyncStatus> for Sync {
@@ -39,6 +49,9 @@ impl From<SyncStatus> for Sync {
             records: status.records,
             unknown_senders: status.unknown_senders,
             overwritten: status.overwritten,
+            proxied_connections: status.proxied_connections,
+            excess_connections: status.excess_connections,
+            reset_prompts: status.reset_prompts,
         }
     }
 }

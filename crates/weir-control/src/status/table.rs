@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use weir_model::Forward;
 
-use super::{Report, Server, Service};
+use super::vrrp::vip_text;
+use super::{Report, Server, Service, VirtualRouterStatus};
 use crate::count::format_count;
 use layout::{columns, truncate, wrap};
 use row::{Columns, narrow, needs_attention, wide};
@@ -39,7 +40,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
             let previous = report.services.iter().find(is_same)?;
             Some((previous, elapsed))
         });
-        write_service(&mut out, service, previous, view);
+        write_service(&mut out, (service, &report.vrrp), previous, view);
     }
     if report.services.is_empty() {
         out.push_str(if view.down {
@@ -255,12 +256,15 @@ fn needs_vip(service: &Service) -> bool {
 
 fn write_service(
     out: &mut String,
-    service: &Service,
+    (service, routers): (&Service, &[VirtualRouterStatus]),
     previous: Option<(&Service, Duration)>,
     view: &View<'_>,
 ) {
     let vip = match needs_vip(service) {
-        true => format!("  vip {}", service.vip),
+        true => {
+            let text = vip_text(&service.vip, &service.listen, routers);
+            format!("  vip {text}")
+        }
         false => String::new(),
     };
     let _ = writeln!(
@@ -303,7 +307,11 @@ fn write_service(
     }
     for server in &service.servers {
         if let Some(warning) = &server.warning {
-            let _ = writeln!(out, "  warning: {}: {}", server.address, warning.reason);
+            let _ = writeln!(
+                out,
+                "  warning: {}: {} (last seen {} s ago)",
+                server.address, warning.reason, warning.last_seen_seconds
+            );
         }
     }
 }

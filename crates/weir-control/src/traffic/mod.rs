@@ -280,10 +280,11 @@ impl Traffic {
         }
     }
 
-    /// Returns whether the engine's process must add the addresses of proxy services, because no other privileged
-    /// process can.
+    /// Returns whether the engine's process must add the addresses of proxy services, or synchronize their connections,
+    /// because no other privileged process can.
     fn needs_engine_for_addresses(&self, desired: &Desired) -> bool {
         self.is_service && desired.node.vip_interface.is_some()
+            || self.host.is_some() && desired.sync.is_some()
     }
 
     /// Returns an error if root's processes would reject the `[vrrp]` or `[announce]` section.

@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weir_defense::View;
+use weir_sys::FrameSocket;
+
 use super::Engine;
 use crate::error::Result;
 use crate::vip;
@@ -162,6 +165,39 @@ impl Engine {
             idle.remove(&flow.cold.dst.to_ip());
         }
         Ok(idle)
+    }
+
+    /// Schedules announcements of the VIPs on `[node] vip_interface` for which another machine replies or has stopped
+    /// replying. Without the capability to send frames, does nothing.
+    pub(super) fn defend_vips(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let Some(name) = self.desired.node.vip_interface.clone() else {
+            return Ok(());
+        };
+        if !self.defense.is_due(now) || !vip::can_announce()? {
+            return Ok(());
+        }
+        let network = &self.network;
+        let mut view = View::default();
+        if let Some(ifindex) = network.index_of(&name) {
+            let vips = self.desired.addresses();
+            let is_owned = |vip: &IpAddr| {
+                !self.desired.is_vrrp_address(*vip) && network.device_with(*vip) == Some(ifindex)
+            };
+            let owned = vips.filter(is_owned).map(|vip| (ifindex, vip));
+            view.addresses.extend(owned);
+            network.describe_segment(ifindex, &mut view);
+        }
+        let open = |ifindex, ethertype| {
+            let netlink = network.netlink();
+            let open = || FrameSocket::open_listener(ifindex, ethertype);
+            Ok::<_, weir_netlink::Error>(netlink.run_in_namespace(open)??)
+        };
+        for event in self.defense.tick(&view, open, now) {
+            event.log(&name);
+            self.announcements.add_for(&event);
+        }
+        Ok(())
     }
 
     /// Sends one announcement for each due address.

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weir_dataplane::{Dataplane, Direction, Mode, XdpChoice};
+use weir_dataplane::{Dataplane, Direction, Mode};
 use weir_sys::ethtool::{self, Features};
 
 use super::Engine;
+use super::attach_path::{KernelHooks, attach_path};
 use crate::error::Result;
-use crate::network::Plan;
 
 /// Maximum time that startup waits for neighbour resolution: longer than an ARP exchange, but too short for an operator
 /// to notice.
@@ -100,20 +100,12 @@ impl Engine {
 
     /// Attaches the packet path to a device, in the mode that the configuration and the device allow.
     pub(super) fn attach_path(&self, ifindex: u32) -> Result<Mode> {
-        let mode = match self.network.plan_for(ifindex, self.desired.node.attach) {
-            Plan::Tc => self.plane.attach_at_tc(ifindex)?,
-            Plan::Xdp => self.plane.attach(ifindex, XdpChoice::Best)?,
-            Plan::NativeOrTc => match self.plane.attach(ifindex, XdpChoice::Native) {
-                // Generic XDP remains from an earlier configuration or version.
-                Ok(Mode::Generic) => self.plane.attach_at_tc(ifindex)?,
-                Err(error) if !matches!(error, weir_dataplane::Error::Busy { .. }) => {
-                    tracing::debug!(ifindex, %error, "attaching to tc instead of XDP");
-                    self.plane.attach_at_tc(ifindex)?
-                }
-                attached => attached?,
-            },
+        let plan = self.network.plan_for(ifindex, self.desired.node.attach);
+        let mut hooks = KernelHooks {
+            plane: &self.plane,
+            ifindex,
         };
-        Ok(mode)
+        Ok(attach_path(plan, &mut hooks)?)
     }
 
     /// Warns about a limitation of generic XDP if the operator selected XDP.

@@ -91,6 +91,7 @@ impl Engine {
         self.update_marks().await?;
         self.check_memory_pressure()?;
         self.withdraw_vips_if_due().await?;
+        self.defend_vips()?;
         self.announce()?;
         self.writer.repair_shared_counts(
             self.plane.maps(),

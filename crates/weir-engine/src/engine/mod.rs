@@ -6,6 +6,7 @@
 
 mod address;
 mod attach;
+mod attach_path;
 mod commit;
 mod destroy_socket;
 mod drift;
@@ -42,6 +43,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_dataplane::Dataplane;
+use weir_defense::Defense;
 use weir_model::{Indexed, Timeouts};
 use weir_planner::row_set::{Changes, RowSet};
 
@@ -102,6 +104,8 @@ pub struct Engine {
     /// Differences in shared counters that the last tick found.
     count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
+    /// Finds other machines that reply for this director's VIPs.
+    defense: Defense,
     /// Time of the last search for added addresses that are no longer needed.
     last_withdrawal: Instant,
     rate_estimates: RateEstimates,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use weir_abi::{KIND_FORWARD, State};
 use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, Silence};
-use weir_model::{Indexed, Service};
+use weir_model::{Indexed, NO_REPLY_LIFETIME, Service};
 use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
 use weir_sys::SteadyClock;
@@ -72,6 +72,12 @@ impl Engine {
                     service = watched.service,
                     server = watched.server,
                     "a server's replies pass through the director again"
+                ),
+                Finding::Expired => tracing::info!(
+                    service = watched.service,
+                    server = watched.server,
+                    minutes = NO_REPLY_LIFETIME.as_secs() / 60,
+                    "the warning about missing replies has ended: no client has tried again"
                 ),
                 Finding::Unchanged => {}
             }
@@ -165,16 +171,29 @@ impl Engine {
         self.reply_monitor.servers.silence(key)
     }
 
-    /// Returns the warning about a server that still receives clients.
-    pub(super) fn warning(&self, dest: &DestSlot) -> Option<Warning> {
-        let found = self
-            .reply_monitor
-            .servers
-            .warning(key(dest.id, dest.generation))?;
-        Some(Warning {
+    /// Returns the warning about a server that still receives clients. Reads the server's counters: a reply ends the
+    /// warning at once, not only when the counters are read for passive checks.
+    ///
+    /// # Errors
+    /// Fails if a map cannot be read.
+    pub(super) fn warning(&self, dest: &DestSlot) -> Result<Option<Warning>> {
+        let (key, servers) = (key(dest.id, dest.generation), &self.reply_monitor.servers);
+        if dest.removed.is_some() || servers.warning(key).is_none() {
+            return Ok(None);
+        }
+        let live = self.plane.maps().live(dest.id)?;
+        let counters = ReplyCounters {
+            syns: live.syns,
+            answered: live.answered,
+            replies: Some(self.plane.maps().traffic(dest.id)?.packets_out),
+            detection_time: Duration::MAX,
+        };
+        let now = SteadyClock::of_process().now();
+        Ok(servers.warning_at(key, counters).map(|found| Warning {
             reason: reason(found),
             since: UNIX_EPOCH + found.since,
-        })
+            last_seen_seconds: now.saturating_sub(found.last_syn).as_secs(),
+        }))
     }
 }
 
@@ -193,9 +212,10 @@ fn is_up(states: &ServerStates, service: &Service, dest: &DestSlot) -> bool {
 }
 
 fn reason(found: &NoReplyWarning) -> String {
+    // Clients whose flows were removed before the search of the flow table are not known.
     let clients = match found.clients {
-        1 => "1 client".to_owned(),
-        many => format!("{many} clients"),
+        1 => "at least 1 client".to_owned(),
+        many => format!("at least {many} clients"),
     };
     let other_path = "the server's replies take another path (with `nat` but without `snat`, the director must be its \
                       default gateway), or the server drops clients' SYNs";
@@ -233,8 +253,13 @@ mod tests {
                 neighbours,
                 neighbour,
                 since: Duration::ZERO,
+                last_syn: Duration::ZERO,
             };
             let reason = reason(&warning);
+            assert!(
+                reason.starts_with("10 SYNs of at least 4 clients "),
+                "{reason}"
+            );
             let found = (
                 reason.contains("default gateway"),
                 reason.contains("10.0.0.100"),

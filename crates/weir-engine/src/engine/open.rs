@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use weir_abi::SETTINGS_SYNC;
 use weir_dataplane::{Dataplane, OpenOptions, OpenOutcome, PinDir, Sizes, pinned_sizes};
+use weir_defense::Defense;
 use weir_model::{Desired, Indexed, Node};
 use weir_planner::allocation::Allocation;
 use weir_planner::row_set::{Changes, RowSet, rows};
@@ -243,7 +245,9 @@ impl<'a> Opening<'a> {
         let activated = async {
             let desired = saved.reconcile(&plane, opened, configured, states).await?;
             let writer = Writer::adopt_maps(plane.maps())?;
-            let (rows, pending) = saved.plan(&desired, plane.sizes().dests, states)?;
+            let (mut rows, pending) = saved.plan(&desired, plane.sizes().dests, states)?;
+            // During an upgrade, the previous process sends changed flows until the handover.
+            rows.settings.flags |= plane.maps().settings()?.flags & SETTINGS_SYNC;
             // The state file contains these addresses now.
             remove_record(&paths.runtime_dir)?;
             let mut engine = Engine {
@@ -264,6 +268,7 @@ impl<'a> Opening<'a> {
                 refresh_duration: Duration::ZERO,
                 count_differences: BTreeMap::new(),
                 announcements: Announcements::default(),
+                defense: Defense::default(),
                 last_withdrawal: Instant::now(),
                 rate_estimates: RateEstimates::new(),
                 reply_monitor: ReplyMonitor::default(),
@@ -304,7 +309,13 @@ impl Engine {
     /// Returns whether the pinned maps and the state file still belong to this engine. If not, another program has
     /// begun to take over, and the engine must be reopened.
     pub fn is_current(&self) -> bool {
-        self.file.is_own() && self.plane.is_current().unwrap_or(false)
+        self.file.is_own() && self.has_current_plane()
+    }
+
+    /// Returns whether no other program has replaced the pinned maps and programs. Unlike [`Self::is_current`], this
+    /// remains true if the other program has adopted them.
+    pub fn has_current_plane(&self) -> bool {
+        self.plane.is_current().unwrap_or(false)
     }
 
     /// Transfers counters to a program that has replaced this engine's maps and could not copy the counters.

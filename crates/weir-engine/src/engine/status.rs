@@ -107,15 +107,15 @@ impl Engine {
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
         let attach = self.desired.node.attach;
-        let status = |(ifindex, mode): (&u32, &Mode)| InterfaceStatus {
-            name: self
-                .network
-                .name_of(*ifindex)
-                .map_or_else(|| ifindex.to_string(), str::to_owned),
-            mode: mode.as_str(),
-            reason: self.network.mode_reason(*ifindex, *mode, attach),
+        // An interface that was removed has no name.
+        let status = |(ifindex, mode): (&u32, &Mode)| {
+            Some(InterfaceStatus {
+                name: self.network.name_of(*ifindex)?.to_owned(),
+                mode: mode.as_str(),
+                reason: self.network.mode_reason(*ifindex, *mode, attach),
+            })
         };
-        self.network.attached.iter().map(status).collect()
+        self.network.attached.iter().filter_map(status).collect()
     }
 
     fn service_status(
@@ -126,7 +126,8 @@ impl Engine {
         states: &ServerStates,
     ) -> Result<ServiceStatus> {
         let mut servers = Vec::new();
-        let mut order: Vec<&DestSlot> = slot.dests.iter().collect();
+        let present = slot.dests.iter().filter(|dest| !dest.staged);
+        let mut order: Vec<&DestSlot> = present.collect();
         let pool = self.desired.pool(&service.pool);
         let configured = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
         let configured = configured
@@ -244,7 +245,7 @@ impl Engine {
                 .ejection(&service.pool, &dest.name, Some(&service.name))
                 .filter(|_| dest.removed.is_none() && !dest.sorry)
                 .cloned(),
-            warning: self.warning(dest).filter(|_| dest.removed.is_none()),
+            warning: self.warning(dest)?,
             handshakes: (live.syns, live.answered),
             latency: self.latency_of(dest.id, dest.generation),
             check_weight: server_health

@@ -61,6 +61,13 @@ fn is_after(tick: u32, other: u32) -> bool {
     (tick.wrapping_sub(other) as i32) > 0
 }
 
+/// Returns whether peers must be informed that the last packet of a flow is not from tick `sent`, but from tick `seen`,
+/// at least a third of the timeout later. All arguments are in ticks.
+fn needs_refresh(sent: u32, seen: u32, timeout: u32) -> bool {
+    let third = (timeout / 3).max(1);
+    seen.wrapping_sub(sent) >= third && is_after(seen, sent)
+}
+
 fn ticks_to_ms(ticks: u32) -> u32 {
     u32::try_from(ticks_to_duration(ticks).as_millis()).unwrap_or(u32::MAX)
 }
@@ -203,8 +210,7 @@ impl Engine {
             return false;
         }
         let timeout = self.sync.settings.timeouts.get(usize::from(meta.state));
-        let third = (timeout.copied().unwrap_or(0) / 3).max(1);
-        if sent != 0 && meta.seen.wrapping_sub(sent) >= third && is_after(meta.seen, sent) {
+        if sent != 0 && needs_refresh(sent, meta.seen, timeout.copied().unwrap_or(0)) {
             return true;
         }
         let Ok(cold) = self.plane.maps().flows.cold(index) else {
@@ -573,6 +579,20 @@ mod tests {
                 peer_generation: 7,
                 ..FlowCold::ZERO
             },
+        }
+    }
+
+    #[test]
+    fn flow_is_refreshed_every_third_of_its_timeout() {
+        for (timeout, third) in [(900, 300), (9, 3), (8, 2), (3, 1), (2, 1), (0, 1)] {
+            for sent in [1, 1_000, u32::MAX - 1, u32::MAX] {
+                let refreshed = |later: u32| needs_refresh(sent, sent.wrapping_add(later), timeout);
+                let context = format!("timeout {timeout}, sent at {sent}");
+                assert!(!refreshed(third - 1), "{context}");
+                assert!(refreshed(third) && refreshed(third + 1), "{context}");
+                // The entry belongs to a peer that reported a later packet.
+                assert!(!refreshed(u32::MAX), "{context}");
+            }
         }
     }
 

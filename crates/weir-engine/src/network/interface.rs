@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weir_defense::View;
 use weir_model::{Desired, Indexed, Node};
-use weir_netlink::{Change, resolve};
+use weir_netlink::{Change, Link, resolve};
 use weir_wire::MacAddr;
 
 use super::{DEFAULT_ROUTE_PROBES, Network};
@@ -75,6 +76,12 @@ impl Network {
     pub(crate) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
         let mac = self.state.links.get(&ifindex)?.mac?;
         Some(MacAddr::new(mac.octets()))
+    }
+
+    /// Adds the addresses of this machine that queries on a device's segment need.
+    pub(crate) fn describe_segment(&self, ifindex: u32, view: &mut View) {
+        let links: Vec<&Link> = self.state.links.values().collect();
+        view.add_interface(ifindex, &links, &self.state.addresses);
     }
 
     /// Returns a device and the devices that it receives packets from: the ports of a bridge or bond, the lower devices
@@ -188,10 +195,8 @@ impl Network {
 mod tests {
     use std::collections::BTreeMap;
 
-    use weir_dataplane::Mode;
-    use weir_netlink::Link;
-
     use super::*;
+    use weir_dataplane::Mode;
 
     fn link(index: u32, kind: Option<&str>, mtu: u32) -> Link {
         Link {

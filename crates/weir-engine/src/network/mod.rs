@@ -26,6 +26,7 @@ use last_mac::LastMacs;
 pub(crate) use self::hop::{Hops, tick};
 pub(crate) use self::last_mac::NextHopChange;
 pub(crate) use self::mode::Plan;
+pub use self::mode::is_paravirtual;
 
 /// Destinations that are routed through the default gateways: addresses in documentation prefixes, which no network
 /// uses.

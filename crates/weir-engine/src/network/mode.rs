@@ -80,7 +80,7 @@ impl Network {
                     .paravirtual_driver(ifindex)
                     .map(|driver| partial_checksum_text(&driver));
                 let device = driver.map_or_else(String::new, |driver| format!("; {driver}"));
-                format!("the driver has no XDP{device}")
+                format!("the driver rejects native XDP{device}")
             }
             (_, Mode::Native, _) => "the driver has XDP".to_owned(),
             (_, Mode::Generic, _) => "the driver has no XDP".to_owned(),
@@ -129,7 +129,9 @@ fn plan(
     }
 }
 
-fn is_paravirtual(driver: &str) -> bool {
+/// Returns whether a driver's peer may be a network stack on the same machine, as in virtual machines: `attach =
+/// "auto"` selects tc where this driver does not accept native XDP.
+pub fn is_paravirtual(driver: &str) -> bool {
     PARAVIRTUAL_DRIVERS.contains(&driver)
 }
 

@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use weir_defense::{Event, EventKind};
 use weir_netlink::Netlink;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
@@ -27,10 +28,27 @@ pub(crate) struct Announcements {
 impl Announcements {
     /// Schedules announcements of an address on a device.
     pub(crate) fn add(&mut self, ifindex: u32, address: IpAddr) {
+        self.push(ifindex, address, ANNOUNCEMENTS);
+    }
+
+    /// Schedules the announcement of an address that a conflict with another machine requires: once while the conflict
+    /// lasts.
+    pub(crate) fn add_for(&mut self, event: &Event) {
+        let (ifindex, address) = event.address;
+        match event.kind {
+            EventKind::Ended => self.add(ifindex, address),
+            EventKind::Started { .. } | EventKind::Continues if event.must_announce() => {
+                self.push(ifindex, address, 1);
+            }
+            EventKind::Started { .. } | EventKind::Continues => {}
+        }
+    }
+
+    fn push(&mut self, ifindex: u32, address: IpAddr, remaining: u32) {
         self.due.push(Announcement {
             ifindex,
             address,
-            remaining: ANNOUNCEMENTS,
+            remaining,
         });
     }
 

@@ -15,9 +15,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use weir_defense::{Defense, View};
 use weir_model::Desired;
 use weir_netlink::{Address, Change, Link, Netlink, TcpState, tcp_sockets};
-use weir_sys::{Capabilities, Capability};
+use weir_sys::{Capabilities, Capability, FrameSocket};
 use weir_wire::MacAddr;
 
 pub(crate) use self::announce::Announcements;
@@ -34,6 +35,8 @@ pub struct Vips {
     /// Added addresses, with their interfaces.
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
+    /// Finds other machines that reply for these VIPs.
+    defense: Defense,
     /// Whether addresses that are already present have been announced and deprecated. Neighbours may have learned a
     /// different MAC address while no daemon was running.
     has_adopted_present: bool,
@@ -50,6 +53,7 @@ impl Vips {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
+            defense: Defense::default(),
             has_adopted_present: false,
             last_withdrawal: Instant::now(),
             is_stale: false,
@@ -85,8 +89,8 @@ impl Vips {
             .send(&netlink, |index| mac(&links, index))?)
     }
 
-    /// Repeats announcements, adds addresses that other programs removed, and removes unneeded addresses without
-    /// connections. The caller runs it once per second.
+    /// Finds other machines that reply for VIPs, repeats announcements, adds addresses that other programs removed, and
+    /// removes unneeded addresses without connections. The caller runs it once per second.
     ///
     /// # Errors
     /// See [`Self::apply`].
@@ -101,14 +105,55 @@ impl Vips {
             }
             return self.apply(desired).await;
         }
-        if self.announcements.is_empty() {
+        let must_defend =
+            desired.node.vip_interface.is_some() && self.defense.is_due(Instant::now());
+        if self.announcements.is_empty() && !must_defend {
             return Ok(());
         }
         let netlink = Netlink::open()?;
         let links = netlink.links().await?;
+        if must_defend && can_announce()? {
+            self.defend(desired, &netlink, &links).await?;
+        }
         Ok(self
             .announcements
             .send(&netlink, |index| mac(&links, index))?)
+    }
+
+    /// Schedules announcements of the VIPs on `[node] vip_interface` for which another machine replies or has stopped
+    /// replying.
+    async fn defend(
+        &mut self,
+        desired: &Desired,
+        netlink: &Netlink,
+        links: &[Link],
+    ) -> Result<(), Error> {
+        let name = desired.node.vip_interface.as_ref();
+        let link = links.iter().find(|link| Some(&link.name) == name);
+        let mut view = View::default();
+        if let Some(link) = link {
+            let addresses = netlink.addresses().await?;
+            let wanted: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
+            let is_owned = |it: &&Address| {
+                it.ifindex == link.index
+                    && wanted.contains(&it.ip)
+                    && !desired.is_vrrp_address(it.ip)
+            };
+            let owned = addresses.iter().filter(is_owned);
+            view.addresses
+                .extend(owned.map(|address| (link.index, address.ip)));
+            let links: Vec<&Link> = links.iter().collect();
+            view.add_interface(link.index, &links, &addresses);
+        }
+        let open = |ifindex, ethertype| {
+            let open = || FrameSocket::open_listener(ifindex, ethertype);
+            Ok::<_, weir_netlink::Error>(netlink.run_in_namespace(open)??)
+        };
+        for event in self.defense.tick(&view, open, Instant::now()) {
+            event.log(name.map_or("", String::as_str));
+            self.announcements.add_for(&event);
+        }
+        Ok(())
     }
 
     async fn add(

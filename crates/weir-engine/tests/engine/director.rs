@@ -24,6 +24,10 @@ impl Director {
         Ok(Self { engine, states })
     }
 
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
     pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<ApplyOutcome> {
         self.engine.apply(desired, &self.states).await
     }

@@ -1,6 +1,6 @@
 //! Creates namespaces around a bridge, and runs the programs in them.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -304,6 +304,14 @@ impl Topology {
         let stream = stream.unwrap_or_else(|error| panic!("connect to {destination}: {error}"));
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Connection(stream)
+    }
+
+    /// Sends the first packet of a connection to servers that have no service on this port.
+    pub(crate) fn connect_without_service(&self, address: &str, port: u16) {
+        let destination = SocketAddr::new(address.parse().unwrap(), port);
+        let connect = || TcpStream::connect_timeout(&destination, TIMEOUT);
+        let error = self.client.run(connect).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
     }
 
     /// Returns the server that responds to a new connection from this port of the client.

@@ -104,6 +104,8 @@ pub struct RunOptions {
     pub report: PathBuf,
     /// The `weir` program; `None` = the running program, or `weir` next to it.
     pub weir: Option<PathBuf>,
+    /// A second `weir` program, for events with two builds; `None` = a copy of the first one.
+    pub second_weir: Option<PathBuf>,
 }
 
 /// Returns all experiments, in the order of the field reports.

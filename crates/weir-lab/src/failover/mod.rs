@@ -273,6 +273,7 @@ fn description(rows: &[Row]) -> Description<'static> {
         summary: SUMMARY,
         headings: [("FAULT", 14), ("VRRP", 16)],
         columns: "  MEDIAN       P95     WORST  BROKEN FLOWS",
+        second_bars: "",
         full_bar: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
         note: "VRRP version 3, advertisements every 100 ms or 10 ms, priorities 200 and 100. Outage: the longest time \
                without a\nresponse to a UDP client that sends once per millisecond. Flows: open TCP connections, \

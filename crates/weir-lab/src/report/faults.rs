@@ -22,6 +22,10 @@ pub(crate) trait FaultRow: Serialize {
     fn length(&self) -> f64;
     /// Returns the text of the bar; `None` = there is no result.
     fn label(&self) -> Option<String>;
+    /// Returns the length and text of a second bar, which is a share of the longest one; `None` = there is none.
+    fn second_bar(&self) -> Option<(f64, String)> {
+        None
+    }
     /// Returns the columns between the method and the error in the table, aligned with [`Description::columns`].
     fn columns(&self) -> String;
     /// Returns why a run failed; `None` = all runs succeeded.
@@ -39,6 +43,8 @@ pub(crate) struct Description<'a> {
     pub(crate) columns: &'a str,
     /// The length of a full bar.
     pub(crate) full_bar: f64,
+    /// The heading of the second bars.
+    pub(crate) second_bars: &'a str,
     /// An explanation of the figures, below the table.
     pub(crate) note: &'a str,
 }
@@ -106,6 +112,8 @@ fn write<R: FaultRow>(
 
 fn page<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
     let mut body = format!("<p>{}</p>\n", html::escape(description.summary));
+    let second_bars = rows.iter().filter_map(FaultRow::second_bar);
+    let longest = second_bars.map(|it| it.0).fold(0.0, f64::max);
     for group in rows.chunk_by(|a, b| a.fault() == b.fault()) {
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -114,26 +122,45 @@ fn page<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
             html::escape(group[0].fault())
         );
         for row in group {
-            write_bar(&mut body, description, row);
+            write_result(&mut body, description, row);
         }
+        write_second_bars(&mut body, description.second_bars, longest, group);
         body.push_str("</section>\n");
     }
     let _ = writeln!(body, "<p>{}</p>", html::escape(description.note));
     html::document(description.name, &body)
 }
 
-fn write_bar<R: FaultRow>(body: &mut String, description: &Description<'_>, row: &R) {
-    let full_bar = description.full_bar.max(f64::MIN_POSITIVE);
-    let percent = (row.length() / full_bar * 100.0).clamp(0.0, 100.0);
-    let class = if row.is_base() { "bar base" } else { "bar" };
+fn write_result<R: FaultRow>(body: &mut String, description: &Description<'_>, row: &R) {
     let text = row.label();
     let text = text.unwrap_or_else(|| row.error().unwrap_or_default().to_owned());
+    let full_bar = description.full_bar.max(f64::MIN_POSITIVE);
+    write_bar(body, row, row.length() / full_bar, &text);
+}
+
+/// Writes the second bars of a fault's rows, if there are any. `longest` is the length of a full bar.
+fn write_second_bars<R: FaultRow>(body: &mut String, heading: &str, longest: f64, rows: &[R]) {
+    let bars = rows.iter();
+    let bars = bars.filter_map(|row| Some((row, row.second_bar()?)));
+    for (number, (row, (length, text))) in bars.enumerate() {
+        if number == 0 {
+            // Writing to a String cannot fail.
+            let _ = writeln!(body, "<h3>{}</h3>", html::escape(heading));
+        }
+        write_bar(body, row, length / longest.max(f64::MIN_POSITIVE), &text);
+    }
+}
+
+/// Writes a bar. `share` is its length relative to a full bar.
+fn write_bar<R: FaultRow>(body: &mut String, row: &R, share: f64, text: &str) {
+    let percent = (share * 100.0).clamp(0.0, 100.0);
+    let class = if row.is_base() { "bar base" } else { "bar" };
     let _ = writeln!(
         body,
         "<div><span>{}</span><span class=\"track\"><span class=\"{class}\" style=\"width: \
          {percent:.1}%\"></span></span><span>{}</span></div>",
         html::escape(row.method()),
-        html::escape(&text)
+        html::escape(text)
     );
 }
 
@@ -195,6 +222,11 @@ mod tests {
             self.2.map(|it| format!("{it} broken"))
         }
 
+        fn second_bar(&self) -> Option<(f64, String)> {
+            let cost = self.2?;
+            Some((f64::from(cost + 100), format!("cost {cost}")))
+        }
+
         fn columns(&self) -> String {
             self.2
                 .map_or_else(|| format!("{:>6}", "-"), |it| format!("{it:>6}"))
@@ -211,6 +243,7 @@ mod tests {
         headings: [("FAULT", 6), ("METHOD", 7)],
         columns: "BROKEN",
         full_bar: 400.0,
+        second_bars: "Cost & more",
         note: "A note.",
     };
 
@@ -226,7 +259,7 @@ mod tests {
     fn rows_of_a_fault_share_a_section() {
         let page = page(&DESCRIPTION, &rows());
         assert_eq!(page.matches("<section").count(), 2);
-        assert_eq!(page.matches("bar base").count(), 1);
+        assert_eq!(page.matches("bar base").count(), 2);
         assert!(
             page.contains("width: 25.0%") && page.contains("width: 0.0%"),
             "{page}"
@@ -236,6 +269,12 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("what &lt; breaks"), "{page}");
+        // The longest second bar is full. A fault without second bars has no heading for them.
+        assert_eq!(page.matches("<h3>Cost &amp; more</h3>").count(), 1);
+        assert!(
+            page.contains("width: 100.0%") && page.contains("width: 50.0%"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ tabular-nums }
 th:first-child, td:first-child { text-align: left; white-space: nowrap } .bad { color: var(--bad); font-weight: 600 }
 .bars { display: grid; grid-template-columns: fit-content(40%) 1fr max-content; gap: .3em .7em; align-items: center; \
 margin: 1.2em 0;
-  max-width: 60em; font-variant-numeric: tabular-nums } .bars h2 { grid-column: 1 / -1 } .bars div { display: contents }
+  max-width: 60em; font-variant-numeric: tabular-nums } .bars h2, .bars h3 { grid-column: 1 / -1 } \
+.bars div { display: contents }
 .track, .bar { display: block; height: 1em; border-radius: 2px } .track { background: var(--line) } .bar { background: \
 var(--bar) }
 .base { background: var(--base) }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
+use super::cost::{Cost, Meter};
 use super::rig::{Fabric, GROUP, ROUTER, START_TIMEOUT, create_host, etcd_address};
 use super::{Balancer, Method, VIP};
 use crate::error::{LabError, Result};
@@ -17,6 +19,39 @@ use crate::process::{self, Daemon, Launcher};
 
 const SYNC_PORT: u16 = 8482;
 
+/// One of the two programs under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Build {
+    Tested,
+    Second,
+}
+
+impl Build {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tested => "tested",
+            Self::Second => "second",
+        }
+    }
+}
+
+/// The programs under test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Programs<'a> {
+    pub(super) tested: &'a Path,
+    /// The program that some of the directors run in events with two builds.
+    pub(super) second: &'a Path,
+}
+
+impl<'a> Programs<'a> {
+    const fn path(self, build: Build) -> &'a Path {
+        match build {
+            Build::Tested => self.tested,
+            Build::Second => self.second,
+        }
+    }
+}
+
 /// A director in the group.
 pub(super) struct Director {
     name: String,
@@ -24,6 +59,7 @@ pub(super) struct Director {
     namespace: Namespace,
     directory: PathBuf,
     pin_directory: PathBuf,
+    build: Build,
     weir_program: PathBuf,
     balancer: Option<Daemon>,
     bird: Option<Daemon>,
@@ -41,7 +77,7 @@ impl Director {
     /// Starts director `number`. It announces the VIP once its servers are usable.
     pub(super) fn start(
         fabric: &Fabric<'_>,
-        number: u8,
+        (number, build): (u8, Build),
         (method, max_directors): (Method, u8),
         servers: &[Ipv4Addr],
     ) -> Result<Self> {
@@ -53,7 +89,8 @@ impl Director {
             namespace,
             directory: fabric.session.directory(&unique)?,
             pin_directory: fabric.session.pin_directory(&unique),
-            weir_program: fabric.weir.to_owned(),
+            build,
+            weir_program: fabric.programs.path(build).to_owned(),
             name,
             balancer: None,
             bird: None,
@@ -172,11 +209,65 @@ impl Director {
             .run(name, &self.weir_program, &arguments, START_TIMEOUT)
     }
 
-    /// Publishes a group configuration.
-    pub(super) fn publish(&self, text: &str) -> Result<()> {
+    /// Publishes a group configuration with options of `weir cluster publish`.
+    pub(super) fn publish(&self, text: &str, options: &[&str]) -> Result<()> {
         let file = self.write("published.toml", text)?;
-        let args = ["cluster", "publish", &file, "--guard", "0s"];
+        let args = [&["cluster", "publish", &file], options].concat();
         self.run("publish", &args).map(drop)
+    }
+
+    /// Returns the JSON output of a Weir command; null if it fails.
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run("status", args).unwrap_or_default();
+        serde_json::from_str(&output).unwrap_or_default()
+    }
+
+    fn status(&self) -> Value {
+        self.json(&["status", "--json"])
+    }
+
+    /// Returns the number of servers that are up.
+    pub(super) fn server_count(&self) -> usize {
+        let status = self.status();
+        let servers = status["services"][0]["servers"].as_array().into_iter();
+        servers.flatten().filter(|it| it["state"] == "up").count()
+    }
+
+    pub(super) fn group_status(&self) -> Value {
+        self.json(&["cluster", "status", "--json"])
+    }
+
+    /// Replaces the running program by `build`.
+    pub(super) fn upgrade(&mut self, build: Build, programs: Programs<'_>) -> Result<()> {
+        let path = programs.path(build);
+        let argument = path.to_string_lossy();
+        self.run("upgrade", &["upgrade", &argument])?;
+        self.build = build;
+        self.weir_program = path.to_owned();
+        Ok(())
+    }
+
+    /// Returns the number of packets from clients; `None` = the director has no daemon.
+    fn packets(&self) -> Option<u64> {
+        let status = self.status();
+        let services = status["services"].as_array()?.iter();
+        let packets = services.map(|it| it["packets_in"].as_u64().unwrap_or(0));
+        Some(packets.sum())
+    }
+
+    /// Starts to measure the CPU time of the director's programs.
+    pub(super) fn start_meter(&self) -> Meter {
+        match self.balancer {
+            Some(_) => Meter::start(&self.pin_directory, self.packets().unwrap_or(0)),
+            None => Meter::default(),
+        }
+    }
+
+    /// Returns the CPU time per packet since the meter was started; `None` = unknown.
+    pub(super) fn finish_meter(&self, meter: Meter) -> Option<Cost> {
+        self.balancer.as_ref()?;
+        let (packets, time_ns) = meter.finish(&self.pin_directory, self.packets()?);
+        Cost::new(&self.name, self.build.name(), packets, time_ns)
     }
 
     /// Replaces the nftables rules.

@@ -23,10 +23,20 @@ pub(crate) enum Event {
     ServerRemovedDirectorKilled,
     /// A server is removed, and a director whose pool never had that server starts immediately afterwards.
     ServerRemovedDirectorStarted,
+    /// Every second director runs another build, and a director is killed.
+    MixedBuildsDirectorKilled,
+    /// A director is upgraded to another build with `weir upgrade`.
+    DirectorUpgraded,
+    /// A director that still has the old version of the configuration is killed while another one already has the new
+    /// version.
+    RolloutDirectorKilled,
+    /// The only director that has the new version of the configuration is killed. The connections are opened after it
+    /// has applied this version.
+    RolloutFirstDirectorKilled,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::DirectorAdded,
         Self::DirectorDrained,
         Self::DirectorKilled,
@@ -37,6 +47,10 @@ impl Event {
         Self::ServerRemovedDirectorAdded,
         Self::ServerRemovedDirectorKilled,
         Self::ServerRemovedDirectorStarted,
+        Self::MixedBuildsDirectorKilled,
+        Self::DirectorUpgraded,
+        Self::RolloutDirectorKilled,
+        Self::RolloutFirstDirectorKilled,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -51,13 +65,21 @@ impl Event {
             Self::ServerRemovedDirectorAdded => "server-removed-director-added",
             Self::ServerRemovedDirectorKilled => "server-removed-director-killed",
             Self::ServerRemovedDirectorStarted => "server-removed-director-started",
+            Self::MixedBuildsDirectorKilled => "mixed-builds-director-killed",
+            Self::DirectorUpgraded => "director-upgraded",
+            Self::RolloutDirectorKilled => "rollout-director-killed",
+            Self::RolloutFirstDirectorKilled => "rollout-first-director-killed",
         }
     }
 
-    /// Returns whether the event requires a group with etcd.
-    pub(crate) const fn needs_etcd(self) -> bool {
+    /// Returns whether the event requires directors with Weir, in a group with etcd.
+    pub(crate) const fn needs_group(self) -> bool {
         match self {
-            Self::MajorityLost => true,
+            Self::MajorityLost
+            | Self::MixedBuildsDirectorKilled
+            | Self::DirectorUpgraded
+            | Self::RolloutDirectorKilled
+            | Self::RolloutFirstDirectorKilled => true,
             Self::DirectorAdded
             | Self::DirectorDrained
             | Self::DirectorKilled
@@ -68,6 +90,14 @@ impl Event {
             | Self::ServerRemovedDirectorKilled
             | Self::ServerRemovedDirectorStarted => false,
         }
+    }
+
+    /// Returns whether the event requires a second build of the program.
+    pub(crate) const fn needs_second_build(self) -> bool {
+        matches!(
+            self,
+            Self::MixedBuildsDirectorKilled | Self::DirectorUpgraded
+        )
     }
 
     /// Returns whether a director joins within a second of another change. The lab starts this director before it opens
@@ -82,7 +112,11 @@ impl Event {
             | Self::MajorityLost
             | Self::ServerAddedDirectorKilled
             | Self::ServerRemovedDirectorKilled
-            | Self::ServerRemovedDirectorStarted => false,
+            | Self::ServerRemovedDirectorStarted
+            | Self::MixedBuildsDirectorKilled
+            | Self::DirectorUpgraded
+            | Self::RolloutDirectorKilled
+            | Self::RolloutFirstDirectorKilled => false,
         }
     }
 
@@ -97,8 +131,11 @@ impl Event {
             | Self::DirectorKilled
             | Self::DirectorCut
             | Self::ServerAddedDirectorKilled
-            | Self::ServerRemovedDirectorKilled => -1,
-            Self::MajorityLost => 0,
+            | Self::ServerRemovedDirectorKilled
+            | Self::MixedBuildsDirectorKilled
+            | Self::RolloutDirectorKilled
+            | Self::RolloutFirstDirectorKilled => -1,
+            Self::MajorityLost | Self::DirectorUpgraded => 0,
         }
     }
 }

@@ -26,7 +26,9 @@ pub(super) fn max_broken(
         Balancer::Weir { tunnel, has_sync } => (tunnel, has_sync),
     };
     let step = match event {
-        Event::ServerAddedDirectorKilled => Step::ServerAdded,
+        Event::ServerAddedDirectorKilled
+        | Event::RolloutDirectorKilled
+        | Event::RolloutFirstDirectorKilled => Step::ServerAdded,
         // Draining or removing a server changes the table in the same way.
         Event::ServerDrainedDirectorAdded
         | Event::ServerRemovedDirectorAdded
@@ -37,13 +39,16 @@ pub(super) fn max_broken(
         | Event::DirectorDrained
         | Event::DirectorKilled
         | Event::DirectorCut
-        | Event::MajorityLost => return Some(0),
+        | Event::MajorityLost
+        | Event::MixedBuildsDirectorKilled
+        | Event::DirectorUpgraded => return Some(0),
     };
-    if tunnel && event == Event::ServerRemovedDirectorStarted {
-        // A director that has just started lacks the previous table.
-        return None;
-    }
-    if tunnel || has_sync {
+    // A director does not send the flows that its own table selects, and the other directors have a different table.
+    let is_rollout = matches!(
+        event,
+        Event::RolloutDirectorKilled | Event::RolloutFirstDirectorKilled
+    );
+    if tunnel || (has_sync && !is_rollout) {
         return Some(0);
     }
     let after = directors.saturating_add_signed(event.path_change());
@@ -97,11 +102,21 @@ mod tests {
     }
 
     #[test]
+    fn synchronization_does_not_help_during_rollout() {
+        let goal = |event| METHODS.map(|method| max_broken(event, method, 4, 10_000));
+        let [_, direct, sync, gue] = goal(Event::RolloutDirectorKilled);
+        assert_eq!((sync, gue), (direct, Some(0)));
+        assert!(direct > Some(0));
+    }
+
+    #[test]
     fn goal_is_zero_if_only_directors_change() {
         for event in [
             Event::DirectorAdded,
             Event::DirectorCut,
             Event::MajorityLost,
+            Event::MixedBuildsDirectorKilled,
+            Event::DirectorUpgraded,
         ] {
             for method in &METHODS[1..] {
                 assert_eq!(max_broken(event, *method, 4, 400), Some(0));

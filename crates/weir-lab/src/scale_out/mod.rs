@@ -1,8 +1,10 @@
 //! Implements `weir lab run scale-out`, which measures how many connections break, and how long a flow receives no
 //! response, when a group of directors behind a router with equal-cost paths changes. Directors are added, drained,
-//! killed and cut off, servers change, and etcd loses its majority, while connections are open and carry data. The peer
-//! is a set of stateless nftables rules.
+//! killed and cut off, servers change, etcd loses its majority, and directors have different builds or versions of the
+//! configuration, while connections are open and carry data. The peer is a set of stateless nftables rules. Also
+//! measures the CPU time of each director's BPF programs per packet.
 
+mod cost;
 mod director;
 mod event;
 mod goal;
@@ -10,6 +12,7 @@ mod probe;
 mod rig;
 
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -21,6 +24,8 @@ use crate::progress::Progress;
 use crate::report::faults::{self, Description, FaultRow, milliseconds, select};
 use crate::requirement;
 use crate::session::Session;
+use cost::Cost;
+use director::Programs;
 use event::Event;
 use probe::Measurement;
 use rig::Rig;
@@ -35,6 +40,8 @@ const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 const DIRECTORS: u8 = 4;
 /// Number of open connections.
 const CONNECTIONS: u32 = 400;
+/// Number of open files in addition to those of the connections.
+const OTHER_FILES: u64 = 200;
 
 /// How the directors select servers, and what they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +109,10 @@ pub(crate) struct Row {
     worst_route_ms: Option<u64>,
     /// Maximum number of broken connections in a run that the goal permits.
     goal: Option<u64>,
+    /// Mean CPU time of the directors' programs per packet of a client, in nanoseconds; `None` = unknown.
+    ns_per_packet: Option<u64>,
+    /// The same for each director.
+    costs: Vec<Cost>,
     runs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -124,24 +135,29 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     requirement::require_programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
     let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
-    allow_many_sockets();
     let session = Session::open()?;
+    let second = second_program(options, &events, &weir, &session)?;
+    let programs = Programs {
+        tested: &weir,
+        second: &second,
+    };
     let progress = Progress::new();
     let directors = options.directors.unwrap_or(DIRECTORS);
     let connections = options.concurrency.unwrap_or(CONNECTIONS);
+    allow_many_sockets(connections)?;
     let note = note(directors, connections);
     let description = description(&note);
     let mut rows = Vec::new();
     for event in events {
         for method in &methods {
-            if event.needs_etcd() && method.balancer == Balancer::Rules {
+            if event.needs_group() && method.balancer == Balancer::Rules {
                 continue;
             }
             let (mut runs, mut error) = (Vec::new(), None);
             for _ in 0..options.repeat.max(1) {
-                let rig = Rig::build(&session, &weir, *method, directors);
+                let rig = Rig::build(&session, programs, (event, *method), directors);
                 let count = usize::try_from(connections).unwrap_or(usize::MAX);
-                match rig.and_then(|mut rig| rig.measure(event, count)) {
+                match rig.and_then(|mut rig| rig.measure(count)) {
                     Ok(measured) => runs.push(measured),
                     Err(LabError::Interrupted) => return Err(LabError::Interrupted),
                     Err(failure) => error = Some(failure.to_string()),
@@ -155,17 +171,53 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     faults::finish(&description, &rows, &options.report, json, &progress)
 }
 
+/// Returns the program of the second build, if one of the events needs it: the specified one, or a copy of the program
+/// under test, because `weir upgrade` to the same file replaces fewer processes.
+fn second_program(
+    options: &RunOptions,
+    events: &[Event],
+    weir: &Path,
+    session: &Session,
+) -> Result<PathBuf> {
+    if let Some(path) = &options.second_weir {
+        return std::fs::canonicalize(path).map_err(LabError::file(path));
+    }
+    if !events.iter().any(|it| it.needs_second_build()) {
+        return Ok(weir.to_owned());
+    }
+    let path = session.directory("second")?.join("weir");
+    std::fs::copy(weir, &path).map_err(LabError::file(&path))?;
+    Ok(path)
+}
+
 /// Raises the open-file limit. The client and the servers are in this process, so each connection needs two sockets.
-fn allow_many_sockets() {
+fn allow_many_sockets(connections: u32) -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
+    let needed = 2 * u64::from(connections) + OTHER_FILES;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let set = |limit: Option<u64>| {
+        let limit = Rlimit {
+            current: limit,
+            maximum: limit,
+        };
+        setrlimit(Resource::Nofile, limit).is_ok()
     };
-    // A run with few connections succeeds without the higher limit. Other runs report that a socket could not be
-    // opened.
-    let _ = setrlimit(Resource::Nofile, raised);
+    if set(maximum.map(|it| it.max(needed))) {
+        return Ok(());
+    }
+    // Raising the soft limit to the maximum requires no privilege.
+    let _ = set(maximum);
+    let maximum = maximum.unwrap_or(u64::MAX);
+    if needed <= maximum {
+        return Ok(());
+    }
+    Err(LabError::Usage {
+        option: "--concurrency",
+        reason: format!(
+            "{connections} connections need {needed} open files, but the limit is {maximum} (see `ulimit -Hn` and \
+             /proc/sys/fs/nr_open)"
+        ),
+    })
 }
 
 fn row(
@@ -180,6 +232,7 @@ fn row(
     let mut outages: Vec<u64> = outages.collect();
     let routes = runs.iter().filter_map(|run| run.route);
     let mut routes: Vec<u64> = routes.map(in_milliseconds).collect();
+    let costs = cost::sums(runs.iter().flat_map(|run| &run.costs));
     broken.sort_unstable();
     outages.sort_unstable();
     routes.sort_unstable();
@@ -195,6 +248,8 @@ fn row(
         route_ms: routes.get(routes.len() / 2).copied(),
         worst_route_ms: routes.last().copied(),
         goal: goal::max_broken(event, method, directors, connections),
+        ns_per_packet: cost::mean_ns(&costs),
+        costs,
         runs: runs.len(),
         error,
     }
@@ -229,11 +284,18 @@ impl FaultRow for Row {
         ))
     }
 
+    fn second_bar(&self) -> Option<(f64, String)> {
+        let mean = self.ns_per_packet?;
+        let directors: Vec<String> = self.costs.iter().map(Cost::text).collect();
+        let text = format!("{mean} ns ({})", directors.join(", "));
+        Some((mean as f64, text))
+    }
+
     fn columns(&self) -> String {
         let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| it.to_string());
         let broken = |value: Option<usize>| count(value.map(|it| it as u64));
         format!(
-            "{:>7} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}",
+            "{:>7} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}",
             broken(self.broken),
             broken(self.worst_broken),
             count(self.goal),
@@ -241,6 +303,7 @@ impl FaultRow for Row {
             milliseconds(self.worst_outage_ms),
             milliseconds(self.route_ms),
             milliseconds(self.worst_route_ms),
+            count(self.ns_per_packet),
         )
     }
 
@@ -255,8 +318,9 @@ const fn description(note: &str) -> Description<'_> {
         name: NAME,
         summary: SUMMARY,
         headings: [("EVENT", 30), ("METHOD", 12)],
-        columns: " BROKEN   WORST    GOAL    OUTAGE     WORST     ROUTE     WORST",
+        columns: " BROKEN   WORST    GOAL    OUTAGE     WORST     ROUTE     WORST  NS/PKT",
         full_bar: 1.0,
+        second_bars: "CPU time of the BPF programs per packet of a client: mean, and each director",
         note,
     }
 }
@@ -266,8 +330,9 @@ fn note(directors: u8, connections: u32) -> String {
         "{directors} directors, {connections} connections and 32 UDP flows. BROKEN is the number of connections that \
          do not continue.\nOUTAGE is the longest time without a response on a UDP flow. ROUTE is the time until the \
          router has exactly the\nexpected paths, with BFD at 300 ms x 3. GOAL is the maximum number of broken \
-         connections; for tables: changed\nslots x moved flows x 1.1. nftables: jhash modulo the number of servers, \
-         no state."
+         connections; for tables: changed\nslots x moved flows x 1.1. NS/PKT is the CPU time of the directors' BPF \
+         programs per packet of a client,\nfrom the kernel's run-time statistics; it excludes the driver, the socket \
+         buffer and sending. nftables: jhash\nmodulo the number of servers, no state."
     )
 }
 
@@ -281,6 +346,9 @@ mod tests {
             outage: Duration::from_millis(outage),
             route: Some(Duration::from_millis(outage / 10)),
             broken,
+            costs: Cost::new("d1", "tested", 100, outage * 1000)
+                .into_iter()
+                .collect(),
         };
         let runs = [run(30, 0), run(900, 7), run(40, 1)];
         let event_and_method = (Event::DirectorCut, METHODS[1]);
@@ -292,7 +360,7 @@ mod tests {
         assert_eq!(
             faults::line(&description(""), &row),
             "director-cut                   direct             1       7       0     40 ms    900 ms      4 ms     \
-             90 ms"
+             90 ms    3233"
         );
         assert_eq!(
             row.label().as_deref(),
@@ -301,5 +369,10 @@ mod tests {
             )
         );
         assert!((row.length() - 1.0 / 400.0).abs() < 1e-9);
+        let second_bar = row.second_bar();
+        assert_eq!(
+            second_bar.map(|it| it.1).as_deref(),
+            Some("3233 ns (d1 3233)")
+        );
     }
 }

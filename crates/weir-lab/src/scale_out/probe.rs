@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use super::VIP;
+use super::cost::Cost;
 use crate::error::{LabError, Result};
 use crate::interrupt;
 use crate::namespace::Namespace;
@@ -33,7 +34,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_BYTE: u8 = b'z';
 
 /// The result of one run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Measurement {
     /// The longest time without a response on one of the UDP flows.
     pub(crate) outage: Duration,
@@ -41,6 +42,8 @@ pub(crate) struct Measurement {
     pub(crate) broken: usize,
     /// Time until the router had the expected paths; `None` = the paths did not change.
     pub(crate) route: Option<Duration>,
+    /// The CPU time of each director's programs; empty = unknown.
+    pub(crate) costs: Vec<Cost>,
 }
 
 fn socket_error(source: std::io::Error) -> LabError {
@@ -263,6 +266,7 @@ impl Client {
             outage,
             broken: self.broken(),
             route,
+            costs: Vec::new(),
         })
     }
 

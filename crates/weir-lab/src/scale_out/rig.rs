@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::director::{self, Director, PATH_REMOVAL_TIMEOUT};
+use super::cost::{self, Meter};
+use super::director::{self, Build, Director, PATH_REMOVAL_TIMEOUT, Programs};
 use super::event::Event;
 use super::probe::{Client, Measurement, Server};
 use super::{Balancer, Method, VIP};
@@ -36,6 +37,10 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(super) const SERVERS: u8 = 4;
 /// How long etcd has no majority.
 const MAJORITY_LOSS_TIME: Duration = Duration::from_secs(5);
+/// Options of a publication that all directors apply immediately.
+const IMMEDIATELY: &[&str] = &["--guard", "0s"];
+/// Options of a publication that only one director applies during the run.
+const SLOWLY: &[&str] = &["--guard", "2m", "--no-wait"];
 
 /// BGP options with short timers, so that new directors establish their sessions immediately.
 pub(super) const SESSION: &str = "  bfd on;\n  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error \
@@ -46,12 +51,13 @@ pub(super) const BFD: &str = "protocol bfd {\n  interface \"eth0\" { min rx inte
 /// The switch that all hosts are connected to, and the settings of the run.
 pub(super) struct Fabric<'a> {
     pub(super) session: &'a Session,
-    pub(super) weir: &'a Path,
+    pub(super) programs: Programs<'a>,
     wire: Namespace,
 }
 
 /// The hosts of a trial with a group of directors.
 pub(super) struct Rig<'a> {
+    event: Event,
     method: Method,
     /// Number of directors that initially announce the VIP.
     count: u8,
@@ -118,8 +124,8 @@ pub(super) fn create_host(fabric: &Fabric<'_>, name: &str, address: Ipv4Addr) ->
 impl<'a> Rig<'a> {
     pub(super) fn build(
         session: &'a Session,
-        weir: &'a Path,
-        method: Method,
+        programs: Programs<'a>,
+        (event, method): (Event, Method),
         count: u8,
     ) -> Result<Self> {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
@@ -127,7 +133,7 @@ impl<'a> Rig<'a> {
         run_ip(&wire, "link set br0 up")?;
         let fabric = Fabric {
             session,
-            weir,
+            programs,
             wire,
         };
         let (router, client) = create_router(&fabric)?;
@@ -139,6 +145,7 @@ impl<'a> Rig<'a> {
             Balancer::Weir { .. } => start_etcd(&fabric)?,
         };
         let mut rig = Self {
+            event,
             method,
             count,
             directors: Vec::new(),
@@ -155,7 +162,7 @@ impl<'a> Rig<'a> {
         }
         if let Balancer::Weir { .. } = method.balancer {
             rig.wait_for_members()?;
-            rig.directors[0].publish(&rig.published_config(SERVERS))?;
+            rig.directors[0].publish(&rig.published_config(SERVERS), IMMEDIATELY)?;
         }
         rig.wait_for_paths(usize::from(count), START_TIMEOUT)?;
         rig.wait_for_servers()?;
@@ -169,8 +176,31 @@ impl<'a> Rig<'a> {
     }
 
     /// Opens connections and triggers the event under load.
-    pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measurement> {
-        if event.needs_spare_director() {
+    pub(super) fn measure(&mut self, connections: usize) -> Result<Measurement> {
+        self.prepare()?;
+        let client = Client::open(&self.client, connections)?;
+        if matches!(self.method.balancer, Balancer::Weir { has_sync: true, .. }) {
+            // Younger connections are not synchronized yet.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let statistics = cost::enable_statistics()?;
+        let meters: Vec<Meter> = self.directors.iter().map(Director::start_meter).collect();
+        let mut measurement = client.measure(|| self.trigger())?;
+        // A director that joined was measured from its start on.
+        let meters = meters
+            .into_iter()
+            .chain(std::iter::repeat_with(Meter::default));
+        let measured = self.directors.iter().zip(meters);
+        measurement.costs = measured
+            .filter_map(|(it, meter)| it.finish_meter(meter))
+            .collect();
+        drop(statistics);
+        Ok(measurement)
+    }
+
+    /// Does what precedes the event and needs no load.
+    fn prepare(&mut self) -> Result<()> {
+        if self.event.needs_spare_director() {
             self.add_director(SERVERS)?;
             let added = usize::from(self.count);
             if let Balancer::Weir { .. } = self.method.balancer {
@@ -180,26 +210,37 @@ impl<'a> Rig<'a> {
             self.directors[added].drain(self.method)?;
             self.wait_for_paths(added, PATH_REMOVAL_TIMEOUT)?;
         }
-        if matches!(event, Event::DirectorCut) {
-            self.wait_for_bfd()?;
+        match self.event {
+            Event::DirectorCut => self.wait_for_bfd(),
+            Event::RolloutFirstDirectorKilled => self.begin_rollout().map(drop),
+            _ => Ok(()),
         }
-        let client = Client::open(&self.client, connections)?;
-        if matches!(self.method.balancer, Balancer::Weir { has_sync: true, .. }) {
-            // Younger connections are not synchronized yet.
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        client.measure(|| self.trigger(event))
     }
 
-    /// Triggers an event. Returns the time until the router had the new paths; `None` = the paths do not change.
-    fn trigger(&mut self, event: Event) -> Result<Option<Duration>> {
-        let begin = Instant::now();
+    /// Triggers the event. Returns the time until the router had the new paths; `None` = the paths do not change.
+    fn trigger(&mut self) -> Result<Option<Duration>> {
+        let (event, mut begin) = (self.event, Instant::now());
         let paths = usize::from(self.count.saturating_add_signed(event.path_change()));
         let last = self.directors.len() - 1;
         match event {
             Event::DirectorAdded => self.add_director(SERVERS)?,
             Event::DirectorDrained => self.directors[last].drain(self.method)?,
-            Event::DirectorKilled => self.directors[last].kill(),
+            Event::DirectorKilled | Event::MixedBuildsDirectorKilled => self.directors[last].kill(),
+            Event::DirectorUpgraded => {
+                let programs = self.fabric.programs;
+                self.directors[last].upgrade(Build::Second, programs)?;
+            }
+            Event::RolloutDirectorKilled => {
+                let first = self.begin_rollout()?;
+                let waiting = if first == last { 0 } else { last };
+                begin = Instant::now();
+                self.directors[waiting].kill();
+            }
+            Event::RolloutFirstDirectorKilled => {
+                let first = self.wait_for_first_director()?;
+                begin = Instant::now();
+                self.directors[first].kill();
+            }
             Event::DirectorCut => {
                 let port = director::name(self.count);
                 drop_frames(&self.fabric.wire, &port, &["ingress", "egress"], ALL_FRAMES)?;
@@ -248,7 +289,13 @@ impl<'a> Rig<'a> {
         let number = u8::try_from(self.directors.len()).unwrap_or(u8::MAX) + 1;
         let method_and_max = (self.method, self.count + 1);
         let servers = self.addresses(servers);
-        let director = Director::start(&self.fabric, number, method_and_max, &servers)?;
+        let is_mixed = self.event == Event::MixedBuildsDirectorKilled;
+        let build = if is_mixed && number.is_multiple_of(2) {
+            Build::Second
+        } else {
+            Build::Tested
+        };
+        let director = Director::start(&self.fabric, (number, build), method_and_max, &servers)?;
         self.directors.push(director);
         Ok(())
     }
@@ -275,8 +322,27 @@ impl<'a> Rig<'a> {
                 let mut directors = self.directors.iter();
                 directors.try_for_each(|it| it.load_rules(&servers))
             }
-            Balancer::Weir { .. } => self.directors[0].publish(&self.published_config(count)),
+            Balancer::Weir { .. } => {
+                self.directors[0].publish(&self.published_config(count), IMMEDIATELY)
+            }
         }
+    }
+
+    /// Publishes another server, and waits until one director uses it. The others keep the old version during the
+    /// guard. Returns the index of the first director.
+    fn begin_rollout(&self) -> Result<usize> {
+        self.directors[0].publish(&self.published_config(SERVERS + 1), SLOWLY)?;
+        self.wait_for_first_director()
+    }
+
+    fn wait_for_first_director(&self) -> Result<usize> {
+        let uses_new_server = |it: &Director| it.server_count() == usize::from(SERVERS + 1);
+        wait_for(
+            "the first director of the rollout",
+            START_TIMEOUT,
+            || Ok(self.directors.iter().position(uses_new_server)),
+            || self.directors.iter().map(Director::log_tail).collect(),
+        )
     }
 
     fn addresses(&self, count: u8) -> Vec<Ipv4Addr> {
@@ -306,9 +372,7 @@ impl<'a> Rig<'a> {
     fn wait_for_members(&self) -> Result<()> {
         let count = self.directors.len();
         let has_all = |director: &Director| -> bool {
-            let status = director.run("status", &["cluster", "status", "--json"]);
-            let status = serde_json::from_str(&status.unwrap_or_default());
-            let status: serde_json::Value = status.unwrap_or_default();
+            let status = director.group_status();
             let members = status["members"].as_array().into_iter().flatten();
             status["etcd"] == "connected"
                 && members.filter(|it| it["state"] == "present").count() == count
@@ -326,14 +390,7 @@ impl<'a> Rig<'a> {
         if self.method.balancer == Balancer::Rules {
             return Ok(());
         }
-        let has_all = |director: &Director| -> bool {
-            let status = director.run("status", &["status", "--json"]);
-            let status = serde_json::from_str(&status.unwrap_or_default());
-            let status: serde_json::Value = status.unwrap_or_default();
-            let servers = status["services"][0]["servers"].as_array().into_iter();
-            let up = servers.flatten().filter(|it| it["state"] == "up").count();
-            up == usize::from(SERVERS)
-        };
+        let has_all = |it: &Director| it.server_count() == usize::from(SERVERS);
         wait_for(
             "the servers to be up",
             START_TIMEOUT,
@@ -480,7 +537,8 @@ fn create_real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result
         directory: &directory,
         cgroup: None,
     };
-    launcher.run("real-server", fabric.weir, &arguments, START_TIMEOUT)?;
+    let program = fabric.programs.tested;
+    launcher.run("real-server", program, &arguments, START_TIMEOUT)?;
     Ok(RealServer {
         address,
         _server: Server::start(&namespace, VIP)?,

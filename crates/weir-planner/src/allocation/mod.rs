@@ -201,7 +201,12 @@ impl Allocation {
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
             slot.reconcile((name, pool), allocation_input, ids, generation)?;
-            slot.record_group_servers(crate::rows::has_second_hop(desired, service));
+            if desired.has_second_hop(service, pool) {
+                let other = slot.add_other_version((name, pool), allocation_input, ids, generation);
+                slot.record_group_servers(other);
+            } else {
+                slot.agreed = GroupServerVersions::default();
+            }
         }
         Ok(())
     }
@@ -381,6 +386,17 @@ impl Allocation {
             self.index = Index::build(&self.services, self.shared.values().copied());
         }
     }
+}
+
+/// Returns the server of a slot that only another version of the group's configuration has.
+pub(crate) fn staged_server<'a>(
+    desired: &'a Indexed,
+    service: &Service,
+    dest: &DestSlot,
+) -> Option<&'a Server> {
+    let other = desired.pool(&service.pool)?.other_version.as_ref()?;
+    let mut servers = other.servers.iter();
+    servers.find(|server| dest.staged && dest.matches(server, false))
 }
 
 /// Returns the configured server of a slot; `None` = the server was removed from the configuration.

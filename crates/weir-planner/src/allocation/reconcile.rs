@@ -6,7 +6,7 @@ use weir_model::{Pool, SchedulerKind, Server};
 use weir_sched::{Member, table};
 
 use super::slot::{Key, StoredStart};
-use super::{AllocationInput, DestSlot, PoolWeights, Removal, ServiceSlot};
+use super::{AllocationInput, DestSlot, GroupServer, PoolWeights, Removal, ServiceSlot};
 use crate::number::NumberAllocator;
 use crate::{Error, Result};
 
@@ -67,6 +67,7 @@ impl ServiceSlot {
                         DestSlot {
                             removed: None,
                             shared: None,
+                            staged: false,
                             ..dest
                         },
                         desired,
@@ -89,6 +90,57 @@ impl ServiceSlot {
             }
         }
         Ok(())
+    }
+
+    /// Adds rows for the servers that the pool has in another version of the group's configuration, and returns the
+    /// sorted servers in its table; `None` = it does not become the table of the second hop. If no rows are free, the
+    /// table entries of the remaining servers have no second hop.
+    pub(super) fn add_other_version(
+        &mut self,
+        (service, pool): (&str, &Pool),
+        allocation_input: &AllocationInput<'_>,
+        ids: &mut NumberAllocator,
+        generation: &mut u32,
+    ) -> Option<Vec<GroupServer>> {
+        let is_unknown = self.agreed.former.is_empty();
+        let other = pool.other_version.as_ref();
+        let other = other.filter(|other| other.replaces || is_unknown)?;
+        // Overrides apply to both versions.
+        let other_pool = Pool {
+            servers: other.servers.clone(),
+            other_version: None,
+            sorry: None,
+            ..pool.clone()
+        };
+        let servers = desired_servers(
+            &other_pool,
+            &(allocation_input.weights)(service, &other_pool),
+        );
+        let mut known: HashSet<Key> = self.dests.iter().map(DestSlot::key).collect();
+        let mut table = Vec::new();
+        for desired in servers.iter().filter(|desired| desired.base > 0) {
+            table.push(GroupServer {
+                address: desired.server.address,
+                port: desired.server.port,
+                weight: desired.base,
+            });
+            if known.insert(desired.key())
+                && let Some(id) = ids.allocate(allocation_input.dest_rows)
+            {
+                *generation = generation.wrapping_add(1).max(1);
+                self.last_seq += 1;
+                self.dests.push(DestSlot {
+                    seq: self.last_seq,
+                    effective: 0,
+                    base: 0,
+                    removed: Some(Removal::Keep),
+                    staged: true,
+                    ..DestSlot::new(id, *generation, desired, allocation_input.now_ms)
+                });
+            }
+        }
+        table.sort_unstable();
+        Some(table)
     }
 
     /// Returns the index of each server in `dests`.
@@ -218,6 +270,7 @@ impl DestSlot {
             shared: None,
             removed: None,
             failed: desired.failed,
+            staged: false,
             since_ms: now_ms,
         }
     }

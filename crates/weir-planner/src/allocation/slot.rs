@@ -131,6 +131,10 @@ pub struct DestSlot {
     /// it.
     #[serde(default)]
     pub failed: Option<Removal>,
+    /// Whether only another version of the group's configuration has the server, so that it is used only as the second
+    /// hop. If so, `removed` is set.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub staged: bool,
     /// Start of its current state, as Unix time in milliseconds.
     pub since_ms: u64,
 }
@@ -170,12 +174,12 @@ pub struct GroupServer {
     pub weight: u32,
 }
 
-/// The servers in the last two tables of a service that uses a second hop.
+/// The servers in the two tables of a service that uses a second hop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupServerVersions {
     /// The current servers, sorted.
     pub present: Vec<GroupServer>,
-    /// The servers before the last change, sorted.
+    /// The servers before the last change, sorted. While the next version of the configuration is staged, its servers.
     pub former: Vec<GroupServer>,
 }
 
@@ -232,13 +236,9 @@ impl ServiceSlot {
         }
     }
 
-    /// Records the servers in the tables of all directors, and the previous servers if they changed. `has_second_hop`:
-    /// whether servers forward packets for unknown connections.
-    pub(super) fn record_group_servers(&mut self, has_second_hop: bool) {
-        if !has_second_hop {
-            self.agreed = GroupServerVersions::default();
-            return;
-        }
+    /// Records the servers in the tables of all directors, and the previous servers if they changed. `other`: the
+    /// sorted servers in another version's table, if it becomes the table of the second hop.
+    pub(super) fn record_group_servers(&mut self, other: Option<Vec<GroupServer>>) {
         let servers = self.dests.iter().filter(|dest| dest.is_in_group_table());
         let mut servers: Vec<GroupServer> = servers
             .map(|dest| GroupServer {
@@ -250,6 +250,9 @@ impl ServiceSlot {
         servers.sort_unstable();
         if servers != self.agreed.present {
             self.agreed.former = std::mem::replace(&mut self.agreed.present, servers);
+        }
+        if let Some(other) = other.filter(|other| *other != self.agreed.present) {
+            self.agreed.former = other;
         }
     }
 

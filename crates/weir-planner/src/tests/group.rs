@@ -164,6 +164,102 @@ fn second_hop_has_the_table_before_the_last_change() {
     assert_eq!(allocation.release(&ended).dests.len(), 0);
 }
 
+/// Returns the configuration with the servers of another version.
+fn with_other(desired: &Desired, servers: &[(&str, u32)], replaces: bool) -> Desired {
+    let mut desired = desired.clone();
+    assert!(desired.set_other_version(&with_gue(servers), replaces));
+    desired
+}
+
+fn addresses(table: Vec<IpAddr>) -> Vec<Option<IpAddr>> {
+    table.into_iter().map(Some).collect()
+}
+
+/// While another director uses the next version, a director that waits sends packets of unknown connections to the
+/// server of the next version.
+#[test]
+fn second_hop_has_the_table_of_the_staged_version() {
+    let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
+    let (mut allocation, _) = plan_all(&three);
+    let (present, _) = plan_all(&four);
+    let next = addresses(table(&present, &four));
+    let before = addresses(table(&allocation, &three));
+    let staged = with_other(&three, &SERVERS, true);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    assert_eq!(former(&allocation, &staged), next);
+    assert_eq!(addresses(table(&allocation, &staged)), before);
+    let rows = rows_of(&staged, &allocation, &NetworkState::default());
+    assert_eq!(rows.dests[&4].tunnel, rows.dests[&1].tunnel);
+    assert_eq!(rows.dests[&4].flags & DEST_USABLE, 0);
+    assert_eq!(rows.removed_flags, [].into());
+    let ended = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&ended), FreedRows::default());
+    // Check results and overrides change nothing.
+    set_down(&mut allocation, &staged, &["10.0.0.1"]);
+    set_down(&mut allocation, &staged, &[]);
+    assert_eq!(former(&allocation, &staged), next);
+
+    // The row of the new server stays the same when this director activates the version.
+    reconcile(&mut allocation, &four, Cursor::default());
+    assert_eq!(former(&allocation, &four), before);
+    assert_eq!(addresses(table(&allocation, &four)), next);
+    let rows = rows_of(&four, &allocation, &NetworkState::default());
+    assert_eq!(rows.dests[&4].flags & DEST_USABLE, DEST_USABLE);
+    assert!(
+        !allocation.services["one"]
+            .dests
+            .iter()
+            .any(|dest| dest.staged)
+    );
+}
+
+#[test]
+fn table_of_a_stopped_version_remains_until_the_next_version() {
+    let three = with_gue(&SERVERS[..3]);
+    let (mut allocation, _) = plan_all(&three);
+    let staged = with_other(&three, &SERVERS, true);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    let next = former(&allocation, &staged);
+    reconcile(&mut allocation, &three, Cursor::default());
+    let ended = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&ended), FreedRows::default());
+    assert_eq!(former(&allocation, &three), next);
+
+    let staged = with_other(&three, &SERVERS[..2], true);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    assert_eq!(allocation.release(&ended).dests, [4]);
+    assert!(former(&allocation, &staged).iter().all(Option::is_some));
+}
+
+/// A director that has just started does not know the table before the last change.
+#[test]
+fn previous_version_is_used_if_the_table_before_the_last_change_is_unknown() {
+    let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
+    let (known, _) = plan_all(&three);
+    let before = addresses(table(&known, &three));
+    let (mut allocation, _) = plan_all(&four);
+    assert_eq!(former(&allocation, &four), []);
+    let staged = with_other(&four, &SERVERS[..3], false);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    assert_eq!(former(&allocation, &staged), before);
+
+    let staged = with_other(&four, &SERVERS[..2], false);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    assert_eq!(former(&allocation, &staged), before);
+}
+
+#[test]
+fn staged_servers_without_free_rows_have_no_second_hop() {
+    let three = with_gue(&SERVERS[..3]);
+    let (mut allocation, _) = plan_all(&three);
+    let many: Vec<String> = (0..DEST_ROWS).map(|n| format!("10.0.1.{n}")).collect();
+    let many: Vec<(&str, u32)> = many.iter().map(|name| (name.as_str(), 1)).collect();
+    let staged = with_other(&three, &many, true);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    let found = former(&allocation, &staged);
+    assert!(found.iter().any(Option::is_some) && found.contains(&None));
+}
+
 #[test]
 fn header_refers_to_the_former_table() {
     let (mut allocation, _) = plan_all(&with_gue(&SERVERS[..3]));

@@ -70,7 +70,7 @@ pub enum CertificateError {
 
 impl CertificateError {
     /// Returns advice for the operator.
-    pub(crate) fn fix(&self) -> &'static str {
+    pub fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => "create it, or specify a different file or directory",
@@ -106,10 +106,10 @@ pub(crate) struct Certificate {
 
 /// The files of one certificate.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Files {
-    chain: PathBuf,
-    key: PathBuf,
-    ocsp: PathBuf,
+pub(super) struct Files {
+    pub(super) chain: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) ocsp: PathBuf,
 }
 
 impl Files {
@@ -148,7 +148,7 @@ impl Files {
 
 /// Returns the files for an entry of `certificates`: the files of one certificate, or of all certificates in a
 /// directory, in name order.
-fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
+pub(super) fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
         path: path.to_owned(),
         source,

@@ -6,6 +6,7 @@
 mod certificate;
 mod channel;
 mod client;
+mod content;
 mod error_text;
 mod expiry;
 mod files;
@@ -27,6 +28,7 @@ use weir_model::TlsVersion;
 pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake, TlsDetails};
 pub(crate) use client::TlsConnector;
+pub use content::{TlsFile, read_certificate_files, read_tls_file};
 pub use error_text::{Peer, describe_error, describe_io_error};
 pub use expiry::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 pub use files::{certificate_fingerprint, file_fingerprint};

@@ -218,7 +218,7 @@ fn broken_path_removes_weight_in_its_service_and_is_persisted() {
     let pool = pool();
     let mut first = server_health(State::Up);
     let mut broken = server_health(State::Down);
-    broken.reason = "VIP 192.0.2.11 not on lo".to_owned();
+    broken.reason = "no reply from the VIP 192.0.2.11".to_owned();
     first.paths = BTreeMap::from([
         ("a".to_owned(), server_health(State::Up)),
         ("b".to_owned(), broken.clone()),

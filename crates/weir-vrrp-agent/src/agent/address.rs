@@ -18,7 +18,7 @@ use crate::announce;
 use crate::link::Network;
 
 /// Index and MAC address of an interface.
-type Sender = (u32, MacAddr);
+pub(super) type Sender = (u32, MacAddr);
 
 /// The addresses of an active virtual router.
 #[derive(Debug, Default)]
@@ -192,6 +192,23 @@ impl Agent {
         let restored = addresses.handle_reply(failure, missing);
         self.announce(index, &restored);
         Ok(())
+    }
+
+    /// Returns the present addresses of an active virtual router, with the interfaces that announce them.
+    pub(super) fn present_addresses(&self, index: usize) -> Vec<(Sender, IpAddr)> {
+        let (settings, port) = (&self.settings[index], &self.ports[index]);
+        if !port.addresses.has_reply {
+            return Vec::new();
+        }
+        let missing: HashSet<IpAddr> = port.addresses.missing.iter().copied().collect();
+        let senders = senders(&self.network, settings, port).into_iter();
+        let present = senders.flat_map(|(interface, sender)| {
+            let addresses = settings.managed_on(interface).map(|it| it.address);
+            addresses.map(move |address| (sender, address))
+        });
+        present
+            .filter(|(_, address)| !missing.contains(address))
+            .collect()
     }
 
     /// Announces all present addresses of a virtual router if such an announcement is due, and `restored` otherwise.

@@ -6,6 +6,7 @@
 //! requested faults. Building never fails: values that do not fit into a field are truncated, as documented for each
 //! step.
 
+pub(crate) mod address_query;
 pub(crate) mod announcement;
 pub(crate) mod fragment;
 pub(crate) mod ipv4;

@@ -1,12 +1,12 @@
 //! Implements `weir check`.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use weir_control::client::{self, Client};
-use weir_control::configuration::{self, Finding, Loaded, Problem, Secrets};
+use weir_control::configuration::{self, AttachedInterfaces, Finding, Loaded, Problem, Secrets};
 use weir_control::daemon;
+use weir_control::status::Report;
 use weir_engine::added_vips;
 
 use super::{Outcome, STATUS_TIMEOUT, block_on};
@@ -29,13 +29,20 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
         }
     };
     let mut problems = configuration::certificate_problems(&loaded.desired);
-    problems.extend(occupied_listeners(global, &loaded)?);
+    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
+    let reply = block_on(client.status())?;
+    let active = reply
+        .as_ref()
+        .ok()
+        .and_then(|_| active_configuration(global));
+    problems.extend(occupied_listeners(global, &loaded, &reply, active.as_ref()));
     let has_fatal_problem = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
     let problems = configuration::findings(&loaded.desired, &problems, file);
     let host_findings = block_on(configuration::host_findings(
         &configuration::with_listed_servers(&loaded.desired, &global.runtime_dir),
         &added,
+        &attached_interfaces(&reply, active.as_ref()),
         problems,
         &file.display().to_string(),
     ))?;
@@ -73,18 +80,22 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
 }
 
 /// Returns warnings about addresses on which another program listens. They are not errors, because that program may
-/// exit before Weir uses the file. While a daemon runs whose listeners are unknown, returns none.
-fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
-    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
-    let reply = block_on(client.status())?;
+/// exit before Weir uses the file. While a daemon runs whose listeners are unknown, returns none. `reply` is its
+/// status, `active` its configuration.
+fn occupied_listeners(
+    global: &GlobalOptions,
+    loaded: &Loaded,
+    reply: &Result<Report, client::Error>,
+    active: Option<&Loaded>,
+) -> Vec<Problem> {
     let (own_listeners, command) = if matches!(reply, Err(client::Error::NoDaemon { .. })) {
         (BTreeSet::new(), "run")
     } else {
         note_other_file(global);
-        let Some(active) = active_listeners(global).filter(|_| reply.is_ok()) else {
-            return Ok(Vec::new());
+        let Some(active) = active else {
+            return Vec::new();
         };
-        (active, "reload")
+        (configuration::own_listeners(&active.desired), "reload")
     };
     let file = global.config();
     let mut problems = configuration::occupied_listeners(&loaded.desired, &own_listeners);
@@ -92,15 +103,26 @@ fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Pro
         problem.fatal = false;
         problem.cause = format!("`weir {command}` would reject {} now", file.display());
     }
-    Ok(problems)
+    problems
 }
 
-/// Returns the addresses on which the running daemon listens; `None` = unknown, because this user cannot read the
-/// active configuration.
-fn active_listeners(global: &GlobalOptions) -> Option<BTreeSet<SocketAddr>> {
+/// Returns the interfaces of the running daemon, with their modes.
+fn attached_interfaces(
+    reply: &Result<Report, client::Error>,
+    active: Option<&Loaded>,
+) -> AttachedInterfaces {
+    let (Ok(report), Some(active)) = (reply, active) else {
+        return AttachedInterfaces::default();
+    };
+    let interfaces = report.xdp.iter();
+    let modes = interfaces.map(|it| (it.interface.as_str(), it.mode.as_str()));
+    AttachedInterfaces::new(active.desired.node.attach, modes)
+}
+
+/// Returns the running daemon's configuration; `None` = there is none, or this user cannot read it.
+fn active_configuration(global: &GlobalOptions) -> Option<Loaded> {
     let text = daemon::active_config_file(&global.runtime_dir)?;
-    let active = configuration::load_with(&text, false, Secrets::Unread).ok()?;
-    Some(configuration::own_listeners(&active.desired))
+    configuration::load_with(&text, false, Secrets::Unread).ok()
 }
 
 /// Prints a note if the running daemon uses a file other than the one being checked.

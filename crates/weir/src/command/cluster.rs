@@ -24,10 +24,11 @@ pub(super) fn cluster(global: &GlobalOptions, command: &Cluster) -> Outcome {
         Cluster::Publish {
             file,
             guard,
+            local_files,
             no_wait,
             json,
         } => {
-            let published = publish(global, file, *guard)?;
+            let published = publish(global, file, *guard, *local_files)?;
             match no_wait {
                 true => report(
                     published,
@@ -51,7 +52,12 @@ fn status(global: &GlobalOptions, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, Failure> {
+fn publish(
+    global: &GlobalOptions,
+    file: &Path,
+    guard: Duration,
+    local_files: bool,
+) -> Result<u64, Failure> {
     let with_file_name = |error: io::Error| Failure::Failed {
         message: format!("{}: {error}", file.display()),
     };
@@ -64,11 +70,13 @@ fn publish(global: &GlobalOptions, file: &Path, guard: Duration) -> Result<u64, 
     let request = PublishRequest {
         text: text.map_err(with_file_name)?,
         guard_ms: u64::try_from(guard.as_millis()).unwrap_or(u64::MAX),
+        local_files,
         color: terminal::color(),
     };
     let client = Client::new(&global.runtime_dir);
-    let published = with_progress("the publication", client.publish(&request))?;
-    Ok(published?.version)
+    let published = with_progress("the publication", client.publish(&request))??;
+    terminal::eprint(&published.findings);
+    Ok(published.version)
 }
 
 /// Waits until the rollout ends, and shows its steps on stderr.

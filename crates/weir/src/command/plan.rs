@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use weir_control::api::FileRequest;
 use weir_control::client::{self, Client};
-use weir_control::configuration::{self, Finding, ListeningProcess, Secrets};
+use weir_control::configuration::{self, AttachedInterfaces, Finding, ListeningProcess, Secrets};
 use weir_control::plan::{self, Plan};
 use weir_control::{daemon, runtime_dir};
 use weir_engine::Paths;
@@ -82,6 +82,7 @@ fn plan_without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Fa
     let found = block_on(configuration::host_warnings(
         &configuration::with_listed_servers(new, &global.runtime_dir),
         &BTreeSet::new(),
+        &AttachedInterfaces::default(),
         &file_name,
     ))?;
     let found = found.iter().chain(loaded.found_on_host());

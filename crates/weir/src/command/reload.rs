@@ -7,10 +7,15 @@ use weir_control::api::FileRequest;
 use weir_control::client::Client;
 use weir_control::daemon;
 
-use super::{Outcome, with_progress};
+use super::{Outcome, STATUS_TIMEOUT, with_progress};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
+
+/// Interval between attempts to find virtual routers that wait for the guard: a reload normally takes less.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of attempts: the status of a large director is expensive.
+const STATUS_ATTEMPTS: u32 = 5;
 
 pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool) -> Outcome {
     let request = FileRequest {
@@ -21,7 +26,18 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
         group: None,
     };
     let what = guard.map_or("the reload", |_| "the guard time to end");
-    let reloaded = with_progress(what, Client::new(&global.runtime_dir).reload(&request))??;
+    let client = Client::new(&global.runtime_dir);
+    let reload = async {
+        let mut reload = std::pin::pin!(client.reload(&request));
+        if guard.is_some() {
+            tokio::select! {
+                result = &mut reload => return result,
+                waiting = waiting_routers(global) => terminal::eprint(&waiting),
+            }
+        }
+        reload.await
+    };
+    let reloaded = with_progress(what, reload)??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
     } else {
@@ -37,4 +53,29 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the daemon observes the reload, and returns text that names the virtual routers that wait for the end of
+/// the observation. The text is empty if there are none, or the daemon does not report them.
+async fn waiting_routers(global: &GlobalOptions) -> String {
+    for _ in 0..STATUS_ATTEMPTS {
+        tokio::time::sleep(STATUS_INTERVAL).await;
+        let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
+        let Ok(report) = client.status().await else {
+            continue;
+        };
+        let mut text = String::new();
+        for status in &report.vrrp {
+            if let Some(pending) = &status.pending {
+                text += &format!(
+                    "weir: the virtual router {} {pending}\n",
+                    status.router.name
+                );
+            }
+        }
+        if !text.is_empty() {
+            return text;
+        }
+    }
+    String::new()
 }

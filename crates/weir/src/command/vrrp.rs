@@ -29,22 +29,14 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
                 .to_owned(),
         });
     }
-    let routers = match weir_vrrp_agent::send_request(&global.runtime_dir, &request) {
-        Ok(routers) => routers,
-        Err(weir_vrrp_agent::Error::Socket { source, .. })
-            if source.kind() == ErrorKind::PermissionDenied =>
-        {
-            return Err(Failure::Failed {
-                message: "vrrp requires root privileges".to_owned(),
-            });
-        }
-        Err(error @ weir_vrrp_agent::Error::Socket { .. }) => {
-            return Err(no_agent_failure(global, &error));
-        }
-        Err(error) => return Err(Failure::failed(error)),
+    let waiting = match request {
+        ControlRequest::Status => routers_during_guard(global)?,
+        _ => None,
     };
-    let mut routers: Vec<VirtualRouterStatus> =
-        routers.into_iter().map(VirtualRouterStatus::from).collect();
+    let mut routers = match waiting {
+        Some(routers) => routers,
+        None => agent_routers(global, &request)?,
+    };
     if let Some(name) = &arguments.name {
         routers.retain(|it| it.router.name == *name);
     }
@@ -57,6 +49,37 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
         terminal::print(&vrrp_status::table(&routers))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the virtual routers, or the error, from the VRRP agent.
+fn agent_routers(
+    global: &GlobalOptions,
+    request: &ControlRequest,
+) -> Result<Vec<VirtualRouterStatus>, Failure> {
+    match weir_vrrp_agent::send_request(&global.runtime_dir, request) {
+        Ok(routers) => Ok(routers.into_iter().map(VirtualRouterStatus::from).collect()),
+        Err(weir_vrrp_agent::Error::Socket { source, .. })
+            if source.kind() == ErrorKind::PermissionDenied =>
+        {
+            Err(Failure::Failed {
+                message: "vrrp requires root privileges".to_owned(),
+            })
+        }
+        Err(error @ weir_vrrp_agent::Error::Socket { .. }) => Err(no_agent_failure(global, &error)),
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+/// Returns the virtual routers from the daemon if some of them wait for the end of a guarded reload, which the agent
+/// does not know. A daemon that does not respond does not prevent the command.
+fn routers_during_guard(
+    global: &GlobalOptions,
+) -> Result<Option<Vec<VirtualRouterStatus>>, Failure> {
+    let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
+    let status = block_on(async { client.status().await })?;
+    let routers = status.map(|report| report.vrrp).unwrap_or_default();
+    let is_waiting = routers.iter().any(|it| it.pending.is_some());
+    Ok(is_waiting.then_some(routers))
 }
 
 /// Returns whether the daemon reports that this director is drained. A daemon that does not respond does not prevent

@@ -16,8 +16,8 @@ const FAMILIES: [(Family, &str, &str); 2] = [
 const OTHER: u16 = 4;
 const FRR_DIRECTORY: &str = "/usr/lib/frr";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Speaker {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaker {
     Bird,
     ExaBgp,
     GoBgp,
@@ -35,13 +35,13 @@ enum Routes {
     Other,
 }
 
-struct Site {
-    fabric: Fabric,
+pub(super) struct Site {
+    pub(super) fabric: Fabric,
 }
 
 impl Site {
     /// Starts the server, the router and the other director.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut fabric = Fabric {
             world: World::new(1),
         };
@@ -53,7 +53,7 @@ impl Site {
     }
 
     /// Starts the speaker on the director. Returns the keys of `[announce]`.
-    fn start(&mut self, speaker: Speaker) -> String {
+    pub(super) fn start(&mut self, speaker: Speaker) -> String {
         match speaker {
             Speaker::Bird => self.start_bird(),
             Speaker::ExaBgp => self.start_exabgp(),

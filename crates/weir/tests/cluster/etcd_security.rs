@@ -19,7 +19,7 @@ impl Group {
         }
     }
 
-    fn file_path(&self, name: &str) -> String {
+    pub(super) fn file_path(&self, name: &str) -> String {
         let path = self.world.path(name);
         path.to_str().expect("path is valid UTF-8").to_owned()
     }
@@ -47,7 +47,7 @@ impl Group {
         fs::write(self.world.path("password"), PASSWORD).expect("write the file");
     }
 
-    fn openssl(&self, arguments: &str) {
+    pub(super) fn openssl(&self, arguments: &str) {
         let output = Command::new("openssl")
             .current_dir(self.world.path("."))
             .args(arguments.split_whitespace())

@@ -370,20 +370,10 @@ fn connections_survive_new_server_and_director_failure() {
         remapped > 0,
         "no connection maps to a different server in the new table"
     );
-    let mut broken = 0;
-    for (stream, server) in &mut connections {
-        match request_server_name(stream) {
-            Ok(server_name) => assert_eq!(&server_name, server),
-            Err(error) => {
-                eprintln!("a connection to {server} broke: {error}");
-                broken += 1;
-            }
-        }
-    }
+    Group::assert_alive(&mut connections);
     println!(
-        "{remapped} of {FLOWS} connections map to a different server in the new table, {broken} broke"
+        "{remapped} of {FLOWS} connections map to a different server in the new table, none broke"
     );
-    assert_eq!(broken, 0);
     let forwarded: u64 = (0..4).map(|n| group.second_hop_packets(n)).sum();
     assert!(
         forwarded >= remapped as u64,
@@ -398,4 +388,129 @@ fn connections_survive_new_server_and_director_failure() {
         .expect("a flow should select the new server");
     let flow = FLOWS + u16::try_from(flow).expect("number fits in 16 bits");
     assert_eq!(group.responding_server(50_000 + flow, 80), "server3");
+}
+
+impl Group {
+    /// Asserts that all connections still have their servers.
+    fn assert_alive(connections: &mut [(TcpStream, String)]) {
+        let mut broken = 0;
+        for (stream, server) in connections {
+            match request_server_name(stream) {
+                Ok(server_name) => assert_eq!(&server_name, server),
+                Err(error) => {
+                    eprintln!("a connection to {server} broke: {error}");
+                    broken += 1;
+                }
+            }
+        }
+        assert_eq!(broken, 0);
+    }
+
+    /// Removes everything that a director has stored, as on a new machine, and starts it.
+    fn start_without_state(&mut self, n: usize) {
+        self.stop(n);
+        self.run_weir(n, &["clean", "--force"]);
+        let run = self.world.path(&format!("run-{}", DIRECTORS[n]));
+        for directory in [run, self.state_dir(n)] {
+            let _ = fs::remove_dir_all(directory);
+        }
+        self.start(n);
+    }
+
+    /// Returns whether a director has logged a message.
+    fn has_logged(&self, n: usize, message: &str) -> bool {
+        let path = self.world.path(&format!("{}.log", DIRECTORS[n]));
+        let log = fs::read_to_string(path).expect("read the log");
+        log.contains(message)
+    }
+}
+
+const GUE_POOL: [&str; 4] = ["10.71.0.20", "10.71.0.21", "10.71.0.22", "10.71.0.23"];
+
+/// Starts two directors with three servers, and a fourth server that is not published yet.
+fn group_with_gue() -> Group {
+    let group = Group::layer4(1, 2, 4);
+    let arguments = ["--forward", "tunnel", "--tunnel", "gue", "--vip", VIP];
+    group.world.prepare_servers(&arguments);
+    let output = group.publish(0, &gue_config(&GUE_POOL[..3]), "0s");
+    assert!(output.status.success(), "{output:?}");
+    group.wait_for_agreement("the servers", 80, |it| {
+        GUE_POOL[..3]
+            .iter()
+            .all(|server| it.iter().any(|choice| choice == server))
+    });
+    group
+}
+
+/// The first director uses the new server, while the second one still waits. Then the first director fails.
+#[test]
+fn connections_to_a_new_server_survive_director_failure_during_the_guard() {
+    if !privileged() {
+        return;
+    }
+    let group = group_with_gue();
+    let path = group.world.path("next.toml");
+    fs::write(&path, gue_config(&GUE_POOL)).expect("write the file");
+    let mut publish = group.world.weir(DIRECTORS[0]);
+    publish.args(["cluster", "publish"]).arg(&path);
+    let mut publish = publish
+        .args(["--guard", "120s"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("start the command");
+    let has_new_server = |n: usize| group.choices(n, 80).iter().any(|it| it == GUE_POOL[3]);
+    let mut first = 0;
+    wait_for("the first director", TIMEOUT, || {
+        first = usize::from(!has_new_server(0));
+        has_new_server(first)
+    });
+    group.route_to(first);
+    let mut connections = group.open_connections();
+    let to_new_server = connections.iter().filter(|(_, it)| it == "server3").count();
+    assert!(to_new_server > 0, "no connection is on the new server");
+    let second = 1 - first;
+    assert!(!has_new_server(second), "the second director does not wait");
+    group.route_to(second);
+    Group::assert_alive(&mut connections);
+    println!("{to_new_server} of {FLOWS} connections are on the new server, none broke");
+    publish.kill().expect("send a signal to the process");
+    publish.wait().expect("wait for the process");
+}
+
+/// A director without any state replaces the one that the connections used, right after the servers have changed: a new
+/// version has another server, or an operator has drained a server.
+#[test]
+fn connections_survive_on_a_director_that_has_just_started() {
+    if !privileged() {
+        return;
+    }
+    for drains in [false, true] {
+        let mut group = group_with_gue();
+        group.route_to(0);
+        let mut connections = group.open_connections();
+        let message = match drains {
+            true => {
+                group.run_weir(0, &["server", "web/10.71.0.20", "drain"]);
+                "the second hop uses the servers before the last change"
+            }
+            false => {
+                let output = group.publish(0, &gue_config(&GUE_POOL), "0s");
+                assert!(output.status.success(), "{output:?}");
+                "the second hop uses the servers of another version"
+            }
+        };
+        group.start_without_state(1);
+        wait_for("the servers", TIMEOUT, || {
+            let choices = group.choices(1, 80);
+            let contains = |server: &str| choices.iter().any(|it| it == server);
+            !contains("none") && contains(GUE_POOL[0]) != drains && contains(GUE_POOL[3]) != drains
+        });
+        wait_for("the second hop", TIMEOUT, || group.has_logged(1, message));
+        let moved = group.choices(1, 80).into_iter().zip(&connections);
+        let moved = moved.filter(|(choice, (_, server))| server_name(choice) != *server);
+        assert!(moved.count() > 0, "no connection has another server");
+        group.route_to(1);
+        Group::assert_alive(&mut connections);
+    }
 }

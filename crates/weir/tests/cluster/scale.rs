@@ -74,7 +74,8 @@ impl Group {
             (self.cpu_ticks() - before) as f64 - idle * started.elapsed().as_secs_f64();
         times.sort_unstable();
         println!(
-            "{what}: a weight reaches {count} directors: median {:?}, worst {:?}; {:.1} ms of CPU time per director",
+            "{what}: a weight reaches {count} directors: median {:?} (goal: 200 ms), worst {:?}; {:.1} ms of CPU time \
+             per director",
             times[times.len() / 2],
             times[times.len() - 1],
             used_ticks.max(0.0) * 10.0 / f64::from(rounds) / count as f64,
@@ -109,7 +110,8 @@ impl Group {
         });
         let count = self.directors.len() as f64;
         println!(
-            "{what}: in etcd after {stored:?}, on {count} directors after {:?}; {:.0} ms of CPU time per director",
+            "{what}: in etcd after {stored:?} (goal: 3 s), on {count} directors after {:?}; {:.0} ms of CPU time per \
+             director",
             started.elapsed(),
             (self.cpu_ticks() - before) as f64 * 10.0 / count,
         );

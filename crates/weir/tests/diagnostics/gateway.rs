@@ -133,6 +133,18 @@ fn fetch(world: &World, family: Family, times: usize) -> usize {
     statuses.filter(std::process::ExitStatus::success).count()
 }
 
+/// Sends a request. Returns whether there was a response within half a second.
+fn fetch_once(world: &World, family: Family) -> bool {
+    let (client, url) = (
+        clients(family)[0].clone(),
+        format!("http://{}/name", bracketed(family.vip())),
+    );
+    let options = ["-s", "-g", "-o", "/dev/null", "-m", "0.5", "--interface"];
+    let mut curl = world.command("client", "curl");
+    curl.args(options).args([&client, &url]);
+    curl.status().expect("start curl").success()
+}
+
 fn warning(world: &World, family: Family, n: usize) -> Value {
     world.server_status(family.server(n))["warning"].clone()
 }
@@ -194,6 +206,11 @@ fn assert_warned_until_reply(family: Family) {
             doctor.contains(&format!("default via {}", family.director())),
             "{doctor}"
         );
+        for shown in [&text, &doctor] {
+            assert!(shown.contains(" (last seen "), "{shown}");
+        }
+        let end = "ends with the server's next reply to a client, or 5 min after the last SYN";
+        assert!(doctor.contains(end), "{doctor}");
         let log = world.log();
         let logged = log
             .lines()
@@ -201,14 +218,15 @@ fn assert_warned_until_reply(family: Family) {
         assert_eq!(logged.count(), 1, "{log}");
     }
 
-    // Add the route of one server: its warning ends with the first replies. The other server's warning remains.
+    // Add the route of one server: its warning ends with the first reply. The other server's warning remains.
     change_routes(&world, family, 0, "add");
-    wait_for("one warning to be cleared", TIMEOUT, || {
-        fetch(&world, family, 1);
-        warning(&world, family, 0).is_null()
-    });
+    wait_for("a response", TIMEOUT, || fetch_once(&world, family));
+    let ended = warning(&world, family, 0);
+    assert!(ended.is_null(), "{ended}");
     assert!(warning(&world, family, 1)["reason"].is_string());
-    assert!(world.log().contains("pass through the director again"));
+    wait_for("the log", TIMEOUT, || {
+        world.log().contains("pass through the director again")
+    });
 }
 
 #[test]
@@ -219,6 +237,28 @@ fn wrong_gateway_causes_warning_until_server_replies() {
 #[test]
 fn wrong_gateway_causes_warning_until_server_replies_v6() {
     assert_warned_until_reply(Family::V6);
+}
+
+/// The VIP is on the servers' network, so a server replies to a probe from the VIP directly.
+#[test]
+fn path_check_passes_with_wrong_gateway_and_clients_cause_warning() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    add_clients(&world, family);
+    let path = CHECK.to_owned() + "via = \"path\"\n";
+    world.start_daemon(&config(family).replace(CHECK, &path));
+    let are_up =
+        |world: &World| (0..2).all(|n| world.server_status(family.server(n))["state"] == "up");
+    wait_for("both servers", TIMEOUT, || are_up(&world));
+    wait_for("warnings", TIMEOUT, || {
+        fetch(&world, family, 1);
+        (0..2).all(|n| warning(&world, family, n)["reason"].is_string())
+    });
+    assert!(are_up(&world), "{:#}", world.status());
 }
 
 #[test]

@@ -29,10 +29,43 @@ impl Transfer {
 }
 
 impl Transfer {
+    /// Returns the shorter duration of two transfers of the same size, in each direction.
+    pub(crate) fn fastest(self, other: Self) -> Self {
+        assert_eq!(self.bytes, other.bytes, "transfers of different sizes");
+        Self {
+            bytes: self.bytes,
+            up: self.up.min(other.up),
+            down: self.down.min(other.down),
+        }
+    }
+
     /// Returns the throughput relative to another transfer.
-    pub(crate) fn ratio_to(&self, other: &Self) -> String {
+    pub(crate) fn ratio_to(&self, other: &Self) -> Ratio {
         let ((up, down), (other_up, other_down)) = (self.rates(), other.rates());
-        format!("{:.2} × up, {:.2} × down", up / other_up, down / other_down)
+        Ratio {
+            up: up / other_up,
+            down: down / other_down,
+        }
+    }
+}
+
+/// The throughput of a transfer relative to another one, to the server and back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ratio {
+    up: f64,
+    down: f64,
+}
+
+impl Ratio {
+    /// Returns whether the ratio is at least `goal` in both directions.
+    pub(crate) fn reaches(self, goal: f64) -> bool {
+        self.up.min(self.down) >= goal
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} × up, {:.2} × down", self.up, self.down)
     }
 }
 
@@ -228,4 +261,18 @@ impl EchoConnection {
             }
         }
     }
+}
+
+#[test]
+fn ratio_is_the_fastest_transfer_of_both_sides() {
+    let transfer = |up, down| Transfer {
+        bytes: 1_000_000,
+        up: Duration::from_millis(up),
+        down: Duration::from_millis(down),
+    };
+    let baseline = transfer(70, 100).fastest(transfer(100, 70));
+    let slow = transfer(100, 200);
+    assert!(slow.ratio_to(&baseline).reaches(0.35) && !slow.ratio_to(&baseline).reaches(0.36));
+    let fastest = slow.fastest(transfer(300, 100));
+    assert!(fastest.ratio_to(&baseline).reaches(0.7) && !fastest.ratio_to(&baseline).reaches(0.71));
 }

@@ -17,6 +17,9 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+/// Weir's default port of GUE.
+const GUE_PORT: usize = 6080;
 
 /// Numbers of received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +138,21 @@ fn checksums(packet: &[u8]) -> Checksums {
         (&packet[8..40], packet[6], &packet[40..40 + field(4)])
     };
     match protocol {
+        // The outer checksum of a tunnel may be absent, also over IPv6 (RFC 6935 section 5).
+        UDP if usize::from(u16::from_be_bytes([payload[2], payload[3]])) == GUE_PORT => {
+            if payload[6..8] != [0, 0] && !is_complete(addresses, protocol, payload) {
+                return Checksums::Wrong;
+            }
+            let optional_words = usize::from(payload[8] & 31);
+            checksums(&payload[12 + optional_words * 4..])
+        }
+        GRE => {
+            let has_checksum = payload[0] & 0x80 != 0;
+            if has_checksum && sum(&[payload]) != 0xffff {
+                return Checksums::Wrong;
+            }
+            checksums(&payload[if has_checksum { 8 } else { 4 }..])
+        }
         UDP if payload[6..8] == [0, 0] => {
             // IPv6 requires a checksum (RFC 8200 section 8.1).
             if is_ipv4 {
@@ -143,16 +161,16 @@ fn checksums(packet: &[u8]) -> Checksums {
                 Checksums::Wrong
             }
         }
-        TCP | UDP => {
-            let length = (payload.len() as u32).to_be_bytes();
-            match sum(&[addresses, &length, &[0, protocol], payload]) {
-                0xffff => Checksums::Correct,
-                _ => Checksums::Wrong,
-            }
-        }
+        TCP | UDP if !is_complete(addresses, protocol, payload) => Checksums::Wrong,
         IP_IN_IP | IPV6_IN_IP => checksums(payload),
         _ => Checksums::Correct,
     }
+}
+
+/// Returns whether the checksum over the pseudo header and the payload is complete and correct.
+fn is_complete(addresses: &[u8], protocol: u8, payload: &[u8]) -> bool {
+    let length = (payload.len() as u32).to_be_bytes();
+    sum(&[addresses, &length, &[0, protocol], payload]) == 0xffff
 }
 
 #[test]
@@ -200,4 +218,43 @@ fn datagrams_are_verified() {
     ipv6.extend([0; 32]);
     ipv6.extend(header);
     assert_eq!(checksums(&ipv6), Checksums::Wrong, "no checksum over IPv6");
+}
+
+/// Wrong checksums inside a tunnel are found, and a tunnel needs no checksum of its own.
+#[test]
+fn packets_in_tunnels_are_verified() {
+    let inner = |checksum: u16| {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 8, UDP, 64];
+        packet.extend([0; 32]);
+        packet.extend([0, 53, 4, 0, 0, 8]);
+        packet.extend(checksum.to_be_bytes());
+        packet
+    };
+    let outer = |protocol: u8, headers: &[u8], inner: &[u8]| {
+        let length = 20 + headers.len() + inner.len();
+        let mut packet = vec![0x45, 0, 0, length as u8, 0, 0, 0x40, 0, 64, protocol, 0, 0];
+        packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        let sum = !sum(&[&packet]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet.extend(headers);
+        packet.extend(inner);
+        packet
+    };
+    let correct = !sum(&[&[0, 0, 0, 8, 0, UDP], &[0, 53, 4, 0, 0, 8]]);
+    let gue = |checksum: u8| [0xc0, 0, 0x17, 0xc0, 0, 60, 0, checksum, 0, IPV6_IN_IP, 0, 0];
+    let (gre, gre_with_checksum) = ([0, 0, 0x86, 0xdd], [0x80, 0, 0x86, 0xdd, 0, 1, 0, 0]);
+    for (checksum, expected) in [
+        (correct, Checksums::Correct),
+        (correct ^ 1, Checksums::Wrong),
+    ] {
+        let inner = inner(checksum);
+        for (protocol, headers) in [(IPV6_IN_IP, &[][..]), (UDP, &gue(0)), (GRE, &gre)] {
+            let packet = outer(protocol, headers, &inner);
+            assert_eq!(checksums(&packet), expected, "{protocol} {checksum:x}");
+        }
+    }
+    for (protocol, headers) in [(UDP, &gue(1)[..]), (GRE, &gre_with_checksum)] {
+        let packet = outer(protocol, headers, &inner(correct));
+        assert_eq!(checksums(&packet), Checksums::Wrong, "wrong outer checksum");
+    }
 }

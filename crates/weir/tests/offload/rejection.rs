@@ -89,6 +89,11 @@ fn uploads_that_stall_because_of_gre_checksums_are_reported() {
     );
     let text = world.output_of("doctor");
     assert!(!text.contains("drop_gso_tunnel"), "{text}");
+    wait_for("the warning of the daemon", TIMEOUT, || {
+        world
+            .log()
+            .contains("uploads through service bulk may stall")
+    });
 
     let mut connection = EchoConnection::connect(&world, family, PORT);
     connection.send(&[7; 20_000]);

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use super::world::load::{Load, assert_nothing_lost};
 use super::world::{Family, World, privileged};
 use super::{
-    Offloads, PORT, assert_transfer, config, is_soak, set_mtu, set_offloads, size_and_mtus,
-    transfer_without_weir,
+    Offloads, PORT, assert_transfer, config, methods, prepare_servers, set_mtu, set_offloads,
+    size_and_mtus, transfer_without_weir,
 };
 
-fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String {
-    config(family, node, forward).replace("\"eth0\"", &format!("\"{device}\""))
+fn config_on(device: &str, family: Family, node: &str, method: &str) -> String {
+    config(family, node, method).replace("\"eth0\"", &format!("\"{device}\""))
 }
 
 /// Tests bulk transfers in the default mode, in both families, with some forwarding methods, or with all of them in
@@ -21,12 +21,8 @@ fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
     if !privileged() {
         return;
     }
-    let (bytes, mtus) = size_and_mtus();
-    let method_count = if is_soak() { 4 } else { 2 };
-    for forward in ["nat", "direct", "tunnel", "l3dsr"]
-        .iter()
-        .take(method_count)
-    {
+    let (_, mtus) = size_and_mtus();
+    for method in methods() {
         for (family, mtu) in [Family::V4, Family::V6]
             .into_iter()
             .flat_map(|family| mtus.iter().map(move |mtu| (family, *mtu)))
@@ -35,12 +31,10 @@ fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
             set_offloads(&world, 1, Offloads::Defaults);
             set_mtu(&world, 1, mtu);
             move_director(&world);
-            let baseline = transfer_without_weir(&world, family, "client", bytes);
-            if *forward != "nat" {
-                world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
-            }
-            world.start_daemon(&config_on(device, family, "", forward));
-            assert_transfer(&world, family, forward, "client", baseline);
+            let baseline = transfer_without_weir(&world, family, "client", family.client());
+            prepare_servers(&world, family, method);
+            world.start_daemon(&config_on(device, family, "", method));
+            assert_transfer(&world, family, method, "client", baseline);
             let status = world.status();
             assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
             let reason = format!("{kind}: packets may carry partial checksums");

@@ -63,8 +63,19 @@ fn different_router_ids_are_reported_with_both_values() {
     };
     finding("director", "10.0.0.4", 51, 52);
     finding("second", "10.0.0.3", 52, 51);
+    // The client may have learned the MAC address of either director.
+    pair.wait_for("the conflict to be logged", || {
+        pair.log("director")
+            .contains("another machine replies for a VIP of this director")
+    });
+    let mac = pair.mac("second");
+    let entry = format!("neigh replace {VIP} lladdr {mac} dev eth0 nud reachable");
+    pair.ip("client", &entry);
     pair.reload("second", &config(100, ""));
     pair.wait_for_holder("director");
+    pair.wait_for("the announcement", || {
+        pair.resolves_vip_to("client", "director")
+    });
     pair.wait_for("no finding", || {
         !doctor(&pair, "director").contains("virtual router ID")
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -98,6 +98,16 @@ impl Pair {
         );
     }
 
+    /// Starts a reload with a guard of one minute. Another reload ends it. The errors are written to `guarded.err`.
+    pub(crate) fn start_guarded_reload(&self, host: &str, config: &str) -> Child {
+        let path = self.write(host, config);
+        let mut command = self.world.weir(host);
+        command.args(["reload", "--guard", "60s", "-c"]).arg(path);
+        let errors = fs::File::create(self.path("guarded.err")).expect("create the file");
+        command.stdout(Stdio::null()).stderr(errors);
+        command.spawn().expect("start the reload")
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         self.world
             .path(name)
@@ -159,15 +169,23 @@ impl Pair {
 
     /// Returns whether a host's neighbour entry for an address has this director's MAC address.
     pub(crate) fn resolves_to(&self, host: &str, address: &str, director: &str) -> bool {
-        let run = |host: &str, command: &str| {
-            let output = self.world.output(host, command);
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        };
-        let neighbour = run(host, &format!("ip neigh show {address}"));
-        let link = run(director, "ip -o link show dev eth0");
+        let output = self.world.output(host, &format!("ip neigh show {address}"));
+        let neighbour = String::from_utf8_lossy(&output.stdout);
+        neighbour.contains(&self.mac(director))
+    }
+
+    /// Returns the MAC address of a host.
+    pub(crate) fn mac(&self, host: &str) -> String {
+        let output = self.world.output(host, "ip -o link show dev eth0");
+        let link = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut words = link.split_whitespace();
         words.find(|word| *word == "link/ether");
-        words.next().is_some_and(|mac| neighbour.contains(mac))
+        words.next().expect("eth0 has a MAC address").to_owned()
+    }
+
+    /// Returns a director's log.
+    pub(crate) fn log(&self, host: &str) -> String {
+        fs::read_to_string(self.path(&format!("{host}.log"))).unwrap_or_default()
     }
 
     pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {

@@ -1,7 +1,5 @@
 //! Executes commands from the group of directors, and publishes configurations for operators.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use weir_cluster::{Kind, Output, SharedKey};
 use weir_model::{Secret, SecretSource};
@@ -12,9 +10,9 @@ use crate::api::{
     ApiError, Caller, FileRequest, PublishRequest, PublishResponse, ReloadResponse, Reply,
     ServerUpdate,
 };
-use crate::configuration;
+use crate::configuration::{self, Finding};
 use crate::daemon::group::{GroupEvent, PendingReply};
-use crate::group_configuration::GroupConfiguration;
+use crate::group_configuration::{GroupConfiguration, PublishedFiles};
 use crate::plane::Plane;
 
 impl<P: Plane> Director<P> {
@@ -41,16 +39,14 @@ impl<P: Plane> Director<P> {
                 text,
                 guard_ms,
                 ..
-            } => {
-                tracing::info!(version, "applying the group configuration");
-                let (candidate, reply) = self.group.apply(version, text, guard_ms);
-                let request = FileRequest {
-                    group: Some(candidate),
-                    guard_ms: (guard_ms > 0).then_some(guard_ms),
-                    ..FileRequest::default()
-                };
-                self.guarded_reload(&request, &Caller::this_process(), reply)
-                    .await;
+            } => self.apply_publication(version, &text, guard_ms).await,
+            Output::Stage {
+                version,
+                text,
+                replaces,
+            } => self.stage(version, &text, replaces).await,
+            Output::LastChanges { changes, replaces } => {
+                self.stage_tables_before(&changes, replaces).await;
             }
             Output::Shared { key, value } => {
                 let applied = self.apply_shared(&key, value.clone()).await;
@@ -89,6 +85,22 @@ impl<P: Plane> Director<P> {
         }
     }
 
+    /// Starts applying a configuration in its published form.
+    async fn apply_publication(&mut self, version: u64, publication: &str, guard_ms: u64) {
+        tracing::info!(version, "applying the group configuration");
+        let (candidate, reply) = match self.group.apply(version, publication, guard_ms) {
+            Ok(started) => started,
+            Err(error) => return self.finish(Err(error)),
+        };
+        let request = FileRequest {
+            group: Some(candidate),
+            guard_ms: (guard_ms > 0).then_some(guard_ms),
+            ..FileRequest::default()
+        };
+        self.guarded_reload(&request, &Caller::this_process(), reply)
+            .await;
+    }
+
     /// Applies the states of servers whose verdicts have changed.
     fn apply_changed_verdicts(&mut self, events: Vec<HealthEvent>) {
         if let Err(error) = self.plane.apply_health(events) {
@@ -112,6 +124,8 @@ impl<P: Plane> Director<P> {
             self.group.delay_result(result);
         } else {
             self.group.finish_apply(result);
+            let active = self.group.active().map(AsRef::as_ref);
+            configuration::remove_unused_files(active, self.runtime_dir.path());
         }
     }
 
@@ -167,36 +181,56 @@ impl<P: Plane> Director<P> {
         Ok(())
     }
 
-    /// Validates a configuration on this director and publishes it.
+    /// Validates a configuration on this director and publishes it, with the certificate files that it names if they
+    /// can be encrypted.
     pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<PublishResponse>) {
-        match self.check_publishable(&request) {
-            Ok(()) => self.group.publish(request.text, request.guard_ms, reply),
+        match self.publishable(&request) {
+            Ok((configuration, findings)) => {
+                let (publication, guard_ms) =
+                    (configuration.to_publication(), configuration.guard_ms);
+                self.group.publish(publication, guard_ms, findings, reply);
+            }
             Err(error) => drop(reply.send(Err(error))),
         }
     }
 
-    /// Returns an error if the configuration is invalid on this director, or would put unencrypted secrets into etcd.
-    fn check_publishable(&self, request: &PublishRequest) -> Result<(), ApiError> {
+    /// Returns the configuration to publish, without its version, and warnings about certificates and other files.
+    ///
+    /// # Errors
+    /// Fails if the configuration is invalid on this director, if a certificate file that it names cannot be read, or
+    /// if it would put unencrypted secrets into etcd.
+    fn publishable(
+        &self,
+        request: &PublishRequest,
+    ) -> Result<(GroupConfiguration, String), ApiError> {
         let Some(cluster) = &self.configured.cluster else {
             return Err(ApiError::new("[cluster] is not configured"));
         };
-        let candidate = Arc::new(GroupConfiguration {
+        let mut candidate = GroupConfiguration {
             group: cluster.name.clone(),
-            version: 0,
             text: request.text.clone(),
             guard_ms: request.guard_ms,
-        });
-        let file = FileRequest {
-            group: Some(candidate),
-            color: request.color,
-            ..FileRequest::default()
+            ..GroupConfiguration::default()
         };
-        let (path, loaded) = self.load(&file, &Caller::this_process())?;
+        let (path, directory) = (self.file.as_path(), self.runtime_dir.path());
+        let read = configuration::Secrets::Read;
+        let loaded = configuration::load_in_group(path, request.color, read, Some(&candidate));
+        let mut loaded = loaded.map_err(to_api_error)?;
+        if cluster.group_key.is_some() && !request.local_files {
+            let no_files = PublishedFiles::default();
+            let previous = self.group.active().map_or(&no_files, |it| &it.files);
+            let read = configuration::read_published_files(loaded, previous, path);
+            (loaded, candidate.files) = read.map_err(to_api_error)?;
+        }
+        let loaded = configuration::with_published_files(loaded, Some(&candidate), directory)
+            .and_then(|loaded| configuration::with_usable_files(loaded, path))
+            .map_err(to_api_error)?;
         if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
             return Err(ApiError::new(format!("{}:{conflict}", path.display())));
         }
+        let findings = loaded.found_on_host().map(Finding::render).collect();
         if cluster.group_key.is_some() {
-            return Ok(());
+            return Ok((candidate, findings));
         }
         let own_part = configuration::load_own(&self.file, request.color).map_err(to_api_error)?;
         let is_text = |secret: &&Secret| *secret.source() == SecretSource::Text;
@@ -207,6 +241,6 @@ impl<P: Plane> Director<P> {
                  in etcd",
             ));
         }
-        Ok(())
+        Ok((candidate, findings))
     }
 }

@@ -3,7 +3,7 @@
 use super::{Director, to_api_error};
 use crate::api::{ApiError, Caller, FileRequest};
 use crate::configuration::{self, Finding, ListeningProcess, Rejected};
-use crate::daemon::host_warning::{displayed_path, host_warnings};
+use crate::daemon::host_warning::{attached_interfaces, displayed_path, host_warnings};
 use crate::plan::{Plan, plan};
 use crate::plane::Plane;
 
@@ -33,7 +33,8 @@ impl<P: Plane> Director<P> {
         let added = self.plane.added_vips();
         let mut planned = plan(&self.desired, &desired, &live, &added);
         // The plan already contains warnings about VIPs that will be removed.
-        let warnings = host_warnings(&desired, &[], request, &path).await;
+        let attached = attached_interfaces(&self.plane, &self.desired, &desired);
+        let warnings = host_warnings(&desired, &[], &attached, request, &path).await;
         let found = warnings.iter().chain(loaded.found_on_host());
         planned.warnings.extend(Finding::warning_lines(found));
         Ok(planned)

@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weir_health::{Checkpoint, ServerHealth, State};
-use weir_model::Desired;
+use weir_model::{Desired, VirtualRouter};
 use weir_state::{EjectedServer, HealthEvent};
 
 use super::{ActiveConfiguration, Director};
 use crate::api::{ApiError, Caller, FileRequest, ReloadResponse, Reply};
 use crate::daemon::reload_guard::{Guard, Health, Servers};
 use crate::plane::{Plane, WantedConfiguration};
+use crate::status::VirtualRouterStatus;
+use crate::status::vrrp::{self, Guarded};
 
 /// A reload on probation, and how to revert it.
 #[derive(Debug)]
@@ -22,6 +24,14 @@ pub(super) struct Probation {
     reloaded: ReloadResponse,
     reply: Reply<ReloadResponse>,
     revert: Revert,
+}
+
+impl Probation {
+    /// Sends the reply that the reload has succeeded.
+    fn confirm(self) {
+        tracing::info!(revision = self.reloaded.revision, "confirmed the reload");
+        let _ = self.reply.send(Ok(self.reloaded));
+    }
 }
 
 /// The state before the reload, which a rollback restores.
@@ -59,9 +69,12 @@ impl<P: Plane> Director<P> {
             checkpoint: self.checks.checkpoint(),
             ejected: self.plane.ejected(),
         };
-        match self.reload(request, caller).await {
+        match self.reload_unconfirmed(request, caller).await {
             Ok(reloaded) => {
-                // After a crash, the next daemon uses the previous configuration.
+                // A new reload confirms the reload on probation.
+                let confirmed = self.probation.take();
+                // After a crash, the next daemon uses the previous configuration. The VRRP agent uses it until the
+                // probation ends.
                 self.record_configuration_of(&revert.previous.file, &revert.previous.text);
                 self.probation = Some(Probation {
                     guard: Guard::new(before, servers, limit),
@@ -69,11 +82,33 @@ impl<P: Plane> Director<P> {
                     reply,
                     revert,
                 });
+                self.configure_processes();
+                self.warn_about_temporary_pins();
+                confirmed.into_iter().for_each(Probation::confirm);
             }
             Err(error) => {
                 let _ = reply.send(Err(error));
             }
         }
+    }
+
+    /// Returns the configured virtual routers that the agent runs: until a probation ends, those of the previous
+    /// configuration.
+    pub(super) fn running_routers(&self) -> &[VirtualRouter] {
+        match &self.probation {
+            Some(probation) => &probation.revert.previous.configured.vrrp,
+            None => &self.configured.vrrp,
+        }
+    }
+
+    /// Returns the status of the virtual routers.
+    pub(super) fn router_status(&self) -> Vec<VirtualRouterStatus> {
+        let guarded = self.probation.as_ref().map(|probation| Guarded {
+            previous: self.running_routers(),
+            remaining: probation.guard.remaining(),
+        });
+        let configured = &self.configured.vrrp;
+        vrrp::report(self.runtime_dir.path(), configured, guarded.as_ref())
     }
 
     /// Confirms or rolls back the reload on probation. Called once per second.
@@ -136,14 +171,10 @@ impl<P: Plane> Director<P> {
 
     /// Ends the probation and confirms the active configuration.
     pub(super) fn end_probation(&mut self) {
-        if let Some(probation) = self.probation.take() {
-            tracing::info!(
-                revision = probation.reloaded.revision,
-                "confirmed the reload"
-            );
-            let _ = probation.reply.send(Ok(probation.reloaded));
-        }
+        let confirmed = self.probation.take();
+        // The command reads the record after the reply.
         self.record_configuration();
+        confirmed.into_iter().for_each(Probation::confirm);
     }
 
     pub(super) async fn roll_back(&mut self, regression: &str) {

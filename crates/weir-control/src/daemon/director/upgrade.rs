@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 use weir_sys::Channel;
 
 use super::Director;
@@ -35,6 +36,7 @@ pub(crate) struct DrainingDaemon<P> {
 impl<P: Plane> Director<P> {
     /// Executes an upgrade. Meanwhile, answers those of the `requests` that change nothing, because a start can take
     /// more than a minute, and Pacemaker or keepalived consider a director that does not report its status faulty.
+    /// Flows are synchronized too, because the active director can fail while its successor starts.
     /// Returns the other requests, which a successor executes instead of this daemon if the upgrade succeeds.
     pub(crate) async fn upgrade(
         &mut self,
@@ -46,9 +48,13 @@ impl<P: Plane> Director<P> {
             Ok(result) => result,
             Err(error) => return (Err(error), waiting),
         };
+        let mut sync_at = Instant::now();
         let result = loop {
             tokio::select! {
                 result = &mut result => break result,
+                () = sleep_until(sync_at) => {
+                    sync_at = Instant::now() + self.sync.step_until_replaced(self.plane.engine());
+                }
                 Some(command) = requests.recv(), if waiting.len() < MAX_WAITING => {
                     waiting.extend(self.answer(command));
                 }
@@ -101,6 +107,7 @@ impl<P: Plane> Director<P> {
     async fn resume(&mut self) -> Result<(), ApiError> {
         let restored = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(ApiError::new)?;
+        self.configure_sync();
         self.configure_checks();
         restored.map_err(ApiError::new)
     }

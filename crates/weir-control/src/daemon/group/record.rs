@@ -47,6 +47,11 @@ impl Record {
         Self::read_from(runtime_dir, state_directory(runtime_dir).as_deref())
     }
 
+    /// Returns whether the runtime directory contains a record. It does not after a reboot.
+    pub(super) fn exists(runtime_dir: &Path) -> bool {
+        runtime_dir.join(FILE).exists()
+    }
+
     fn read_from(runtime_dir: &Path, state_dir: Option<&Path>) -> Self {
         let read = |directory: &Path| {
             let text = read_owned_file(&directory.join(FILE)).ok()?;
@@ -321,7 +326,7 @@ mod tests {
                 group: "edge".to_owned(),
                 version,
                 text: "[pool.a]".to_owned(),
-                guard_ms: 0,
+                ..GroupConfiguration::default()
             });
             store.save(&mut record);
         }

@@ -47,6 +47,19 @@ fn lost_access_log_lines_are_reported() {
 }
 
 #[test]
+fn warning_shows_when_it_was_last_seen() {
+    let mut report = Report::from(&director());
+    report.services[0].servers[0].warning = Some(crate::status::Warning {
+        reason: "8 SYNs received no reply".to_owned(),
+        since: "2026-11-20T19:00:00Z".to_owned(),
+        last_seen_seconds: 12,
+    });
+    let text = render(&report, &View::default());
+    let line = "  warning: 10.0.0.5: 8 SYNs received no reply (last seen 12 s ago)\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
 fn vip_is_omitted_for_services_without_one() {
     let report = |listen: &str, forward: &str| {
         let mut report = Report::from(&director());

@@ -1,0 +1,257 @@
+//! Decides which VIPs to query, when a conflict begins and ends, and when a VIP is announced. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Bound;
+use std::time::{Duration, Instant};
+
+use weir_wire::MacAddr;
+
+use crate::event::{Event, EventKind, SegmentAddress};
+
+/// Interval between queries of all VIPs. VIPs with a conflict are queried in every tick.
+const QUERY_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of VIPs without a conflict that are queried in one tick. More VIPs are queried in several ticks.
+const BATCH: usize = 64;
+/// Number of successive queries without a reply after which a conflict has ended: a reply can be lost.
+const SILENT_QUERIES: u32 = 3;
+/// Minimum interval between two announcements that defend a VIP (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
+const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+/// The interval doubles up to this limit. Two machines that both defend an address take packets from each other.
+const DEFEND_INTERVAL_MAX: Duration = Duration::from_secs(160);
+
+/// A VIP for which another machine has replied.
+#[derive(Debug)]
+struct Conflict {
+    machine: MacAddr,
+    /// Successive queries without a reply.
+    silent: u32,
+    /// When the VIP may be announced next, and the interval after that; `None` = the machine has replied only once.
+    /// During a takeover, two machines have the VIP for a moment.
+    defense: Option<(Instant, Duration)>,
+}
+
+/// The conflicts of all VIPs.
+#[derive(Debug, Default)]
+pub(crate) struct Conflicts {
+    known: BTreeMap<SegmentAddress, Conflict>,
+    /// When VIPs were last announced, if that is less than [`DEFEND_INTERVAL`] ago.
+    announced: BTreeMap<SegmentAddress, Instant>,
+    /// When to query VIPs without a conflict; `None` = now.
+    next_queries: Option<Instant>,
+    /// The last VIP that was queried, if not all have been.
+    last_queried: Option<SegmentAddress>,
+}
+
+impl Conflicts {
+    /// Returns whether queries are due.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        !self.known.is_empty() || self.next_queries.is_none_or(|next| now >= next)
+    }
+
+    /// Forgets the VIPs that this machine no longer has.
+    pub(crate) fn retain(&mut self, owned: &BTreeSet<SegmentAddress>) {
+        self.known.retain(|address, _| owned.contains(address));
+        self.announced.retain(|address, _| owned.contains(address));
+    }
+
+    /// Returns the VIPs to query now.
+    pub(crate) fn due_queries(
+        &mut self,
+        owned: &BTreeSet<SegmentAddress>,
+        now: Instant,
+    ) -> BTreeSet<SegmentAddress> {
+        let mut due: BTreeSet<SegmentAddress> = self.known.keys().take(BATCH).copied().collect();
+        if self.next_queries.is_some_and(|next| now < next) {
+            return due;
+        }
+        let first = (0, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let start = self
+            .last_queried
+            .map_or(Bound::Included(first), Bound::Excluded);
+        let batch = owned.range((start, Bound::Unbounded)).take(BATCH);
+        let batch: Vec<SegmentAddress> = batch.copied().collect();
+        if batch.len() < BATCH {
+            self.last_queried = None;
+            self.next_queries = Some(now + QUERY_INTERVAL);
+        } else {
+            self.last_queried = batch.last().copied();
+        }
+        due.extend(batch);
+        due
+    }
+
+    /// Handles the replies to queries for these VIPs. Returns what has changed.
+    pub(crate) fn handle_replies(
+        &mut self,
+        queried: &[SegmentAddress],
+        claims: &BTreeMap<SegmentAddress, MacAddr>,
+        now: Instant,
+    ) -> Vec<Event> {
+        self.announced
+            .retain(|_, last| now.saturating_duration_since(*last) < DEFEND_INTERVAL);
+        let mut events = Vec::new();
+        for address in queried {
+            let found = match claims.get(address) {
+                Some(machine) => self
+                    .handle_claim(*address, *machine, now)
+                    .map(|kind| (*machine, kind)),
+                None => self
+                    .handle_silence(address)
+                    .map(|machine| (machine, EventKind::Ended)),
+            };
+            let Some((machine, kind)) = found else {
+                continue;
+            };
+            let event = Event {
+                address: *address,
+                machine,
+                kind,
+            };
+            if event.must_announce() {
+                self.announced.insert(*address, now);
+            }
+            events.push(event);
+        }
+        events
+    }
+
+    fn handle_claim(
+        &mut self,
+        address: SegmentAddress,
+        machine: MacAddr,
+        now: Instant,
+    ) -> Option<EventKind> {
+        let Some(conflict) = self.known.get_mut(&address) else {
+            let conflict = Conflict {
+                machine,
+                silent: 0,
+                defense: None,
+            };
+            self.known.insert(address, conflict);
+            return None;
+        };
+        (conflict.machine, conflict.silent) = (machine, 0);
+        match conflict.defense {
+            None => {
+                let last = self.announced.get(&address);
+                let next = last.map_or(now, |last| *last) + DEFEND_INTERVAL;
+                conflict.defense = Some((next, DEFEND_INTERVAL));
+                let announce = last.is_none();
+                Some(EventKind::Started { announce })
+            }
+            Some((next, _)) if now < next => None,
+            Some((_, interval)) => {
+                let interval = (interval * 2).min(DEFEND_INTERVAL_MAX);
+                conflict.defense = Some((now + interval, interval));
+                Some(EventKind::Continues)
+            }
+        }
+    }
+
+    /// Returns the other machine if its conflict has ended.
+    fn handle_silence(&mut self, address: &SegmentAddress) -> Option<MacAddr> {
+        let conflict = self.known.get_mut(address)?;
+        conflict.silent += 1;
+        if conflict.defense.is_some() && conflict.silent < SILENT_QUERIES {
+            return None;
+        }
+        let ended = self.known.remove(address)?;
+        ended.defense.map(|_| ended.machine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 9]);
+
+    fn vip(last: u8) -> SegmentAddress {
+        (2, IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// Runs one tick per second. In the ticks in `replying`, another machine replies for the VIP. Returns the events
+    /// with their ticks.
+    fn simulate(ticks: u64, replying: impl Fn(u64) -> bool) -> Vec<(u64, EventKind)> {
+        let (mut conflicts, start, owned) =
+            (Conflicts::default(), Instant::now(), [vip(10)].into());
+        let mut found = Vec::new();
+        for tick in 0..ticks {
+            let now = start + Duration::from_secs(tick);
+            let due: Vec<_> = conflicts.due_queries(&owned, now).into_iter().collect();
+            let claims = replying(tick).then(|| (vip(10), OTHER));
+            let claims = claims.into_iter().collect();
+            let events = conflicts.handle_replies(&due, &claims, now);
+            assert!(events.iter().all(|event| event.machine == OTHER));
+            found.extend(events.iter().map(|event| (tick, event.kind)));
+        }
+        found
+    }
+
+    #[test]
+    fn vip_is_announced_when_a_conflict_starts_and_ends() {
+        let started = EventKind::Started { announce: true };
+        let events = simulate(60, |tick| (13..25).contains(&tick));
+        // Queries are due in ticks 10 and 20, then in each tick.
+        assert_eq!(events, [(21, started), (27, EventKind::Ended)]);
+        assert_eq!(simulate(60, |_| false), []);
+    }
+
+    #[test]
+    fn one_reply_is_not_a_conflict_and_one_lost_reply_does_not_end_it() {
+        assert_eq!(simulate(60, |tick| tick == 20), []);
+        let events = simulate(8, |tick| tick != 4 && tick != 5);
+        assert_eq!(events, [(1, EventKind::Started { announce: true })]);
+    }
+
+    #[test]
+    fn defense_is_limited_and_becomes_less_frequent() {
+        let events = simulate(2000, |_| true);
+        let ticks: Vec<u64> = events.iter().map(|(tick, _)| *tick).collect();
+        assert_eq!(ticks[..7], [1, 11, 31, 71, 151, 311, 471]);
+        // A machine that replies in phases: at most one defense per 10 s.
+        let events = simulate(600, |tick| tick % 6 < 2);
+        let defenses = events.iter().filter(|(_, kind)| {
+            matches!(
+                kind,
+                EventKind::Started { announce: true } | EventKind::Continues
+            )
+        });
+        let ticks: Vec<u64> = defenses.map(|(tick, _)| *tick).collect();
+        assert!(
+            ticks.windows(2).all(|pair| pair[1] - pair[0] >= 10),
+            "{ticks:?}"
+        );
+    }
+
+    #[test]
+    fn conflict_ends_silently_when_the_vip_is_lost() {
+        let mut conflicts = Conflicts::default();
+        let (now, owned) = (Instant::now(), [vip(10), vip(11)].into());
+        let claims = [(vip(10), OTHER)].into();
+        for _ in 0..2 {
+            let due: Vec<_> = conflicts.due_queries(&owned, now).into_iter().collect();
+            conflicts.handle_replies(&due, &claims, now);
+        }
+        assert!(conflicts.is_due(now));
+        conflicts.retain(&[vip(11)].into());
+        assert!(!conflicts.is_due(now));
+        assert!(conflicts.is_due(now + QUERY_INTERVAL));
+    }
+
+    #[test]
+    fn many_vips_are_queried_in_several_ticks() {
+        let owned: BTreeSet<SegmentAddress> = (0..200).map(vip).collect();
+        let (mut conflicts, start) = (Conflicts::default(), Instant::now());
+        let mut queried = Vec::new();
+        let mut sizes = Vec::new();
+        for tick in 0..6 {
+            let due = conflicts.due_queries(&owned, start + Duration::from_secs(tick));
+            sizes.push(due.len());
+            queried.extend(due);
+        }
+        assert_eq!(sizes, [64, 64, 64, 8, 0, 0]);
+        assert_eq!(queried.into_iter().collect::<BTreeSet<_>>(), owned);
+    }
+}

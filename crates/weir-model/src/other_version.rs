@@ -1,0 +1,180 @@
+//! Defines the servers that a pool has in another version of a group's configuration, for the second hop.
+//!
+//! During a rollout, the directors of a group select servers by two versions. A director uses one version for its
+//! choice, and the other one for the second hop: the next version until it activates that version, the previous version
+//! afterwards.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::{Desired, Forward, OtherVersion, Pool, SchedulerKind, Server, Service, TunnelKind};
+
+impl Desired {
+    /// Returns whether a service's servers forward packets of unknown connections to a second hop. They do so in a
+    /// group, with GUE and `maglev`. `pool` is the service's pool.
+    pub fn has_second_hop(&self, service: &Service, pool: &Pool) -> bool {
+        let is_gue = |server: &Server| {
+            server.forward_in(service) == Forward::Tunnel
+                && server.tunnel_in(service).kind == TunnelKind::Gue
+        };
+        self.cluster.is_some()
+            && pool.l4_scheduler().kind == SchedulerKind::Maglev
+            && pool.servers.iter().any(is_gue)
+    }
+
+    /// Returns whether any service has a second hop.
+    pub fn uses_second_hop(&self) -> bool {
+        if self.cluster.is_none() {
+            return false;
+        }
+        let pools = self.pools_by_name();
+        self.services.iter().any(|service| {
+            let pool = pools.get(service.pool.as_str());
+            pool.is_some_and(|pool| self.has_second_hop(service, pool))
+        })
+    }
+
+    /// Sets [`Pool::other_version`] of each pool whose services have a second hop and whose table differs in `other`.
+    /// With `replaces`, replaces the servers of another version. Returns whether a pool has changed.
+    pub fn set_other_version(&mut self, other: &Self, replaces: bool) -> bool {
+        let pools = self.pools_by_name();
+        let other_pools = other.pools_by_name();
+        let other_services: HashMap<&str, &Service> = other
+            .services
+            .iter()
+            .map(|service| (service.name.as_str(), service))
+            .collect();
+        let mut found: HashMap<String, Vec<Server>> = HashMap::new();
+        for service in &self.services {
+            let other_pool = other_services
+                .get(service.name.as_str())
+                .and_then(|service| other_pools.get(service.pool.as_str()));
+            let (Some(pool), Some(other_pool)) = (pools.get(service.pool.as_str()), other_pool)
+            else {
+                continue;
+            };
+            if self.has_second_hop(service, pool) && !found.contains_key(&pool.name) {
+                let differs = table_servers(pool) != table_servers(other_pool);
+                let servers = if differs {
+                    other_pool.servers.clone()
+                } else {
+                    Vec::new()
+                };
+                found.insert(pool.name.clone(), servers);
+            }
+        }
+        let mut has_changed = false;
+        for pool in &mut self.pools {
+            let Some(servers) = found.remove(&pool.name).filter(|it| !it.is_empty()) else {
+                continue;
+            };
+            let wanted = Some(OtherVersion { servers, replaces });
+            if (replaces || pool.other_version.is_none()) && pool.other_version != wanted {
+                pool.other_version = wanted;
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// Sets [`Pool::other_version`] of a pool whose services have a second hop to the servers that it had before the
+    /// last change. With `replaces`, replaces the servers of another version. Returns whether the pool has changed.
+    pub fn set_servers_before(&mut self, pool: &str, servers: Vec<Server>, replaces: bool) -> bool {
+        let Some(index) = self.pools.iter().position(|it| it.name == pool) else {
+            return false;
+        };
+        let pool = &self.pools[index];
+        let mut services = self.services.iter();
+        let is_second_hop =
+            services.any(|service| service.pool == pool.name && self.has_second_hop(service, pool));
+        let wanted = Some(OtherVersion { servers, replaces });
+        let is_permitted = replaces || pool.other_version.is_none();
+        if !is_second_hop || !is_permitted || pool.other_version == wanted {
+            return false;
+        }
+        self.pools[index].other_version = wanted;
+        true
+    }
+
+    fn pools_by_name(&self) -> HashMap<&str, &Pool> {
+        let pools = self.pools.iter();
+        pools.map(|pool| (pool.name.as_str(), pool)).collect()
+    }
+}
+
+/// Returns what the table of a pool's servers depends on.
+fn table_servers(pool: &Pool) -> Vec<(IpAddr, Option<u16>, u32)> {
+    let servers = pool.servers.iter();
+    let mut servers: Vec<_> = servers
+        .map(|server| (server.address, server.port, server.weight))
+        .collect();
+    servers.sort_unstable();
+    servers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cluster, Scheduler};
+
+    fn desired(pool: &str, servers: &[&str]) -> Desired {
+        let server = |name: &&str| Server::new(*name, name.parse().unwrap(), None);
+        let mut service = Service::new("web", Forward::Tunnel, pool);
+        service.tunnel.kind = TunnelKind::Gue;
+        let mut pool = Pool::new(pool);
+        pool.scheduler = Some(Scheduler::new(SchedulerKind::Maglev));
+        pool.servers = servers.iter().map(server).collect();
+        Desired {
+            cluster: Some(Cluster::new("edge")),
+            pools: vec![pool],
+            services: vec![service],
+            ..Desired::default()
+        }
+    }
+
+    #[test]
+    fn only_services_with_gue_in_a_group_have_a_second_hop() {
+        let gue = desired("a", &["10.0.0.1"]);
+        assert!(gue.uses_second_hop());
+        for change in [
+            &(|it: &mut Desired| it.cluster = None) as &dyn Fn(&mut Desired),
+            &|it| it.services[0].tunnel.kind = TunnelKind::Ipip,
+            &|it| it.services[0].forward = Forward::Direct,
+            &|it| it.pools[0].scheduler = Some(Scheduler::new(SchedulerKind::Wrr)),
+            &|it| it.services[0].pool = "absent".to_owned(),
+        ] {
+            let mut other = gue.clone();
+            change(&mut other);
+            assert!(!other.uses_second_hop());
+        }
+    }
+
+    #[test]
+    fn pools_get_the_servers_that_their_services_have_in_the_other_version() {
+        let (two, three) = (
+            ["10.0.0.1", "10.0.0.2"],
+            ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
+        );
+        let mut present = desired("a", &two);
+        assert!(!present.set_other_version(&desired("a", &["10.0.0.2", "10.0.0.1"]), true));
+        assert!(present.set_other_version(&desired("b", &three), true));
+        let other = present.pools[0].other_version.clone().unwrap();
+        assert_eq!((other.servers.len(), other.replaces), (3, true));
+        assert!(!present.set_other_version(&desired("b", &three), true));
+        // Another version's table remains the second hop, unless it is replaced.
+        assert!(!present.set_other_version(&desired("a", &["10.0.0.9"]), false));
+        assert!(!present.set_other_version(&desired("a", &two), true));
+        assert_eq!(present.pools[0].other_version, Some(other));
+        assert!(present.set_other_version(&desired("a", &["10.0.0.9"]), true));
+
+        let before = present.pools[0].servers.clone();
+        assert!(!present.set_servers_before("a", before.clone(), false));
+        assert!(present.set_servers_before("a", before.clone(), true));
+        assert!(!present.set_servers_before("a", before.clone(), true));
+        assert!(!present.set_servers_before("b", before, true));
+
+        let mut plain = desired("a", &two);
+        plain.services[0].forward = Forward::Direct;
+        assert!(!plain.set_other_version(&desired("a", &three), true));
+    }
+}

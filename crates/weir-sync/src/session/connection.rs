@@ -1,0 +1,257 @@
+//! Sends the list of proxied connections, and keeps the peer's list.
+//!
+//! Slots are queued, not their contents, so a record is never out of date when it is sent. Flows are sent first.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Session, Source};
+use crate::connection::{Connection, MAX_CONNECTION_BYTES, PeerConnections};
+use crate::item::{FEATURE_CONNECTIONS, Item};
+use crate::seal::MAX_BODY_BYTES;
+
+/// Maximum number of queued slots; if the queue overflows, all slots are sent.
+const MAX_QUEUED_SLOTS: usize = 1 << 16;
+/// Number of slots that a transfer of all slots queues at once.
+const TRANSFER_SLOTS: u32 = 64;
+
+/// The list of connections to send, and the peer's list.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionLists {
+    queue: VecDeque<u32>,
+    /// The slot at which the transfer of all slots continues; `None` if no transfer is in progress.
+    transfer_slot: Option<u32>,
+    pub(super) peer: PeerConnections,
+}
+
+impl ConnectionLists {
+    /// Starts sending all slots from the beginning.
+    pub(super) fn send_all(&mut self) {
+        self.queue.clear();
+        self.transfer_slot = Some(0);
+    }
+
+    /// Queues the slots of a lost datagram again.
+    pub(super) fn resend(&mut self, slots: Vec<u32>) {
+        self.queue.extend(slots);
+    }
+
+    fn extend_transfer(&mut self, source: &impl Source) {
+        let Some(from) = self.transfer_slot.filter(|_| self.queue.is_empty()) else {
+            return;
+        };
+        let slots = source.connection_slots();
+        let end = slots.min(from.saturating_add(TRANSFER_SLOTS));
+        self.queue.extend(from..end);
+        self.transfer_slot = (end < slots).then_some(end);
+    }
+
+    /// Appends records to `body`. Returns their slots.
+    pub(super) fn fill(&mut self, source: &impl Source, body: &mut Vec<u8>) -> Vec<u32> {
+        let mut slots = Vec::new();
+        loop {
+            self.extend_transfer(source);
+            if MAX_BODY_BYTES.saturating_sub(body.len()) < MAX_CONNECTION_BYTES {
+                break;
+            }
+            let Some(slot) = self.queue.pop_front() else {
+                break;
+            };
+            Item::Connection(slot, source.connection(slot)).encode(body);
+            slots.push(slot);
+        }
+        slots
+    }
+}
+
+impl Session {
+    /// Returns whether the peer responds and handles the list of proxied connections.
+    pub fn accepts_connections(&self, now: Duration) -> bool {
+        let remote = self.remote.as_ref();
+        let features = remote.map_or(0, |remote| remote.features);
+        features & FEATURE_CONNECTIONS != 0 && self.is_alive(now)
+    }
+
+    /// Queues a changed slot of the list of proxied connections for sending.
+    pub fn queue_connection(&mut self, slot: u32, now: Duration) {
+        if !self.accepts_connections(now) {
+            // The peer gets all slots when it returns.
+            return;
+        }
+        if self.connections.queue.len() >= MAX_QUEUED_SLOTS {
+            self.connections.send_all();
+        }
+        // A transfer sends the slots that it has not reached yet.
+        let transfer_slot = self.connections.transfer_slot;
+        if transfer_slot.is_none_or(|transfer_slot| slot < transfer_slot) {
+            self.connections.queue.push_back(slot);
+        }
+    }
+
+    /// Returns the number of proxied connections in the peer's list.
+    pub const fn peer_connections(&self) -> usize {
+        self.connections.peer.len()
+    }
+
+    /// Removes and returns the connections to an address from the peer's list.
+    pub fn take_peer_connections(&mut self, vip: IpAddr) -> Vec<Connection> {
+        self.connections.peer.take(vip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::record::Record;
+    use crate::seal::Key;
+
+    const STEP: Duration = Duration::from_millis(5);
+
+    /// A list of connections without flows.
+    struct List(Vec<Option<Connection>>);
+
+    impl Source for List {
+        fn export(&mut self, _entry: u32, _records: &mut Vec<Record>) {}
+
+        fn prefetch(&mut self, _entry: u32) {}
+
+        fn scan(&mut self, _from: u32, _entries: &mut Vec<u32>) -> Option<u32> {
+            None
+        }
+
+        fn connection_slots(&self) -> u32 {
+            self.0.len() as u32
+        }
+
+        fn connection(&self, slot: u32) -> Option<Connection> {
+            self.0[slot as usize]
+        }
+    }
+
+    fn vip(number: u8) -> IpAddr {
+        IpAddr::from([198, 51, 100, number])
+    }
+
+    fn connection(slot: u16) -> Connection {
+        Connection {
+            client: SocketAddr::from(([192, 0, 2, 1], slot)),
+            vip: SocketAddr::new(vip((slot % 2) as u8), 80),
+        }
+    }
+
+    struct Pair {
+        active: Session,
+        list: List,
+        standby: Session,
+        now: Duration,
+        sent: usize,
+    }
+
+    impl Pair {
+        fn new(connections: u16) -> Self {
+            let key = Key::new(b"one key for both");
+            let now = Duration::from_secs(10);
+            Self {
+                active: Session::new(&key, [1; 32], 0, now),
+                list: List(
+                    (0..connections)
+                        .map(|slot| Some(connection(slot)))
+                        .collect(),
+                ),
+                standby: Session::new(&key, [2; 32], 0, now),
+                now,
+                sent: 0,
+            }
+        }
+
+        /// Exchanges datagrams. Of those from the active director, every `nth` is lost; 0 = none.
+        fn run(&mut self, time: Duration, nth: usize) {
+            let end = self.now + time;
+            while self.now < end {
+                self.now += STEP;
+                while let Some(mut datagram) = self.active.poll(self.now, &mut self.list) {
+                    self.sent += 1;
+                    if nth == 0 || !self.sent.is_multiple_of(nth) {
+                        let _ = self
+                            .standby
+                            .handle(&mut datagram, self.now, &mut Vec::new());
+                    }
+                }
+                while let Some(mut datagram) = self.standby.poll(self.now, &mut List(Vec::new())) {
+                    let _ = self.active.handle(&mut datagram, self.now, &mut Vec::new());
+                }
+            }
+        }
+
+        fn set(&mut self, slot: u32, content: Option<Connection>) {
+            self.list.0[slot as usize] = content;
+            self.active.queue_connection(slot, self.now);
+        }
+    }
+
+    #[test]
+    fn peer_gets_all_connections_then_changes_despite_losses() {
+        let mut pair = Pair::new(5000);
+        pair.run(Duration::from_secs(4), 3);
+        assert_eq!(pair.standby.peer_connections(), 5000);
+        for slot in 0..1000 {
+            pair.set(slot, None);
+        }
+        pair.set(7, Some(connection(9999)));
+        pair.run(Duration::from_secs(4), 3);
+        assert_eq!(pair.standby.peer_connections(), 4001);
+        let taken = pair.standby.take_peer_connections(vip(1));
+        assert_eq!(taken.len(), 2001);
+        assert!(taken.contains(&connection(9999)));
+        assert_eq!(pair.standby.peer_connections(), 2000);
+    }
+
+    #[test]
+    fn list_of_a_silent_peer_remains_and_is_replaced_when_it_restarts() {
+        let mut pair = Pair::new(300);
+        pair.run(Duration::from_secs(2), 0);
+        pair.run(Duration::from_secs(6), 1);
+        assert!(!pair.standby.accepts_connections(pair.now));
+        assert_eq!(pair.standby.peer_connections(), 300);
+        // Changes while the peer is unreachable are in the list that it gets afterwards.
+        pair.set(0, None);
+        pair.run(Duration::from_secs(2), 0);
+        assert_eq!(pair.standby.peer_connections(), 299);
+        let key = Key::new(b"one key for both");
+        (pair.active, pair.list) = (Session::new(&key, [3; 32], 0, pair.now), List(Vec::new()));
+        pair.run(Duration::from_secs(2), 0);
+        assert_eq!(pair.standby.peer_connections(), 0);
+    }
+
+    /// The previous version sends a hello without features, and does not acknowledge these records.
+    #[test]
+    fn previous_version_gets_no_connections() {
+        let mut pair = Pair::new(10);
+        let mut hello = vec![1, 0, 8];
+        hello.extend_from_slice(&7_u64.to_be_bytes());
+        let challenge = pair.active.challenge;
+        let mut datagram = pair.standby.seal(challenge, &hello).unwrap();
+        let handled = pair.active.handle(&mut datagram, pair.now, &mut Vec::new());
+        assert_eq!(handled, Ok(()));
+        assert!(pair.active.is_alive(pair.now) && !pair.active.accepts_connections(pair.now));
+        pair.active.queue_connection(3, pair.now);
+        while pair.active.poll(pair.now, &mut pair.list).is_some() {}
+        let mut in_flight = pair.active.in_flight.values();
+        assert!(in_flight.all(|datagram| datagram.slots.is_empty()));
+        assert!(pair.active.connections.queue.is_empty());
+        // After an upgrade, the peer gets all slots.
+        hello[2] = 9;
+        hello.push(FEATURE_CONNECTIONS);
+        let mut datagram = pair.standby.seal(challenge, &hello).unwrap();
+        let handled = pair.active.handle(&mut datagram, pair.now, &mut Vec::new());
+        assert_eq!(handled, Ok(()));
+        assert!(pair.active.accepts_connections(pair.now));
+        let sent = pair.active.poll(pair.now, &mut pair.list);
+        assert!(sent.is_some());
+        let mut in_flight = pair.active.in_flight.values();
+        assert!(in_flight.any(|datagram| datagram.slots.len() == 10));
+    }
+}
