@@ -22,7 +22,7 @@ pub(crate) struct Context<'a> {
     /// See [`crate::LocalState`].
     pub(crate) applies_with_others: bool,
     /// See [`crate::LocalState`].
-    pub(crate) has_second_hop: bool,
+    pub(crate) stages_versions: bool,
 }
 
 impl Context<'_> {

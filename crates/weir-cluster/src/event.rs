@@ -24,8 +24,9 @@ pub struct LocalState {
     /// connection that moves to another director keeps its server only if that director received the flow before it
     /// changed its table.
     pub applies_with_others: bool,
-    /// Whether a service has a second hop (GUE), so that other versions of the configuration must be staged.
-    pub has_second_hop: bool,
+    /// Whether a service has a second hop (GUE) or synchronized flows, so that other versions of the configuration must
+    /// be staged.
+    pub stages_versions: bool,
 }
 
 /// A configuration of the group that this director has applied.

@@ -546,7 +546,7 @@ impl Machine {
     /// Reports once, after this director has applied a configuration, which servers have changed since its publication.
     fn report_last_changes(&mut self) {
         let current = self.mirror.revision_of(&self.keys.name(&Key::Current));
-        let is_due = self.local_state.has_second_hop && self.rollout.applied.version > 0;
+        let is_due = self.local_state.stages_versions && self.rollout.applied.version > 0;
         if !is_due || current == 0 || std::mem::replace(&mut self.has_reported_changes, true) {
             return;
         }
@@ -717,7 +717,7 @@ impl Machine {
             synced_for: self.connection.synced_for(now).unwrap_or_default(),
             ttl: self.settings.ttl,
             applies_with_others: self.local_state.applies_with_others,
-            has_second_hop: self.local_state.has_second_hop,
+            stages_versions: self.local_state.stages_versions,
         }
     }
 
@@ -732,7 +732,7 @@ impl Machine {
                 .then(|| self.settling.acknowledged_revision()),
             staged: self
                 .local_state
-                .has_second_hop
+                .stages_versions
                 .then(|| self.rollout.staging.staged()),
             ..self.local_state.record.clone()
         };

@@ -70,7 +70,7 @@ impl Staging {
         if next.guard_ms == 0 {
             return None;
         }
-        if context.has_second_hop && self.requested < next.version {
+        if context.stages_versions && self.requested < next.version {
             match read(context, next) {
                 Some(Ok(text)) => {
                     self.requested = next.version;
@@ -95,7 +95,7 @@ impl Staging {
         self.waiting = Some((next.version, since));
         let is_ready = |(name, member): &(String, MemberRecord)| {
             let staged = match name == context.own_name {
-                true => context.has_second_hop.then_some(self.staged),
+                true => context.stages_versions.then_some(self.staged),
                 false => member.staged,
             };
             // Earlier versions of Weir, and directors without a second hop, stage nothing.
@@ -112,7 +112,7 @@ impl Staging {
         context: &Context<'_>,
         applied: &Pointer,
     ) -> Option<Step> {
-        if !context.has_second_hop || self.completed == applied.version {
+        if !context.stages_versions || self.completed == applied.version {
             return None;
         }
         let previous = previous_pointer(context, applied)?;

@@ -232,7 +232,7 @@ impl Simulation {
             },
             // Only the last director synchronizes flows.
             applies_with_others: n + 1 < DIRECTORS,
-            has_second_hop: true,
+            stages_versions: true,
         };
         if let Some(machine) = &mut director.machine {
             machine.handle(Input::LocalState(Box::new(local_state)), self.now);

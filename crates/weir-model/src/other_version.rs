@@ -1,8 +1,9 @@
-//! Defines the servers that a pool has in another version of a group's configuration, for the second hop.
+//! Defines the servers that a pool has in another version of a group's configuration.
 //!
 //! During a rollout, the directors of a group select servers by two versions. A director uses one version for its
-//! choice, and the other one for the second hop: the next version until it activates that version, the previous version
-//! afterwards.
+//! choice, and also knows the other one: the next version until it activates that version, the previous version
+//! afterwards. With GUE, the other version selects the second hop. With `[sync]`, flows for which the versions select
+//! different servers are sent to the other directors, which have rows for the servers of both versions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,19 +23,26 @@ impl Desired {
             && pool.servers.iter().any(is_gue)
     }
 
-    /// Returns whether any service has a second hop.
-    pub fn uses_second_hop(&self) -> bool {
+    /// Returns whether a service uses the servers of another version: for the second hop, or because its flows are
+    /// synchronized with directors that use that version. `pool` is the service's pool.
+    pub fn uses_other_version(&self, service: &Service, pool: &Pool) -> bool {
+        let is_synchronized = self.sync.is_some() && service.forward.handles_packets();
+        self.cluster.is_some() && (is_synchronized || self.has_second_hop(service, pool))
+    }
+
+    /// Returns whether any service uses the servers of another version.
+    pub fn needs_other_version(&self) -> bool {
         if self.cluster.is_none() {
             return false;
         }
         let pools = self.pools_by_name();
         self.services.iter().any(|service| {
             let pool = pools.get(service.pool.as_str());
-            pool.is_some_and(|pool| self.has_second_hop(service, pool))
+            pool.is_some_and(|pool| self.uses_other_version(service, pool))
         })
     }
 
-    /// Sets [`Pool::other_version`] of each pool whose services have a second hop and whose table differs in `other`.
+    /// Sets [`Pool::other_version`] of each pool whose services use another version and whose table differs in `other`.
     /// With `replaces`, replaces the servers of another version. Returns whether a pool has changed.
     pub fn set_other_version(&mut self, other: &Self, replaces: bool) -> bool {
         let pools = self.pools_by_name();
@@ -53,7 +61,7 @@ impl Desired {
             else {
                 continue;
             };
-            if self.has_second_hop(service, pool) && !found.contains_key(&pool.name) {
+            if self.uses_other_version(service, pool) && !found.contains_key(&pool.name) {
                 let differs = table_servers(pool) != table_servers(other_pool);
                 let servers = if differs {
                     other_pool.servers.clone()
@@ -77,7 +85,7 @@ impl Desired {
         has_changed
     }
 
-    /// Sets [`Pool::other_version`] of a pool whose services have a second hop to the servers that it had before the
+    /// Sets [`Pool::other_version`] of a pool whose services use another version to the servers that it had before the
     /// last change. With `replaces`, replaces the servers of another version. Returns whether the pool has changed.
     pub fn set_servers_before(&mut self, pool: &str, servers: Vec<Server>, replaces: bool) -> bool {
         let Some(index) = self.pools.iter().position(|it| it.name == pool) else {
@@ -85,11 +93,11 @@ impl Desired {
         };
         let pool = &self.pools[index];
         let mut services = self.services.iter();
-        let is_second_hop =
-            services.any(|service| service.pool == pool.name && self.has_second_hop(service, pool));
+        let is_used = services
+            .any(|service| service.pool == pool.name && self.uses_other_version(service, pool));
         let wanted = Some(OtherVersion { servers, replaces });
         let is_permitted = replaces || pool.other_version.is_none();
-        if !is_second_hop || !is_permitted || pool.other_version == wanted {
+        if !is_used || !is_permitted || pool.other_version == wanted {
             return false;
         }
         self.pools[index].other_version = wanted;
@@ -115,7 +123,7 @@ fn table_servers(pool: &Pool) -> Vec<(IpAddr, Option<u16>, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cluster, Scheduler};
+    use crate::{Cluster, FlowSync, Scheduler, Secret, SecretSource};
 
     fn desired(pool: &str, servers: &[&str]) -> Desired {
         let server = |name: &&str| Server::new(*name, name.parse().unwrap(), None);
@@ -133,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn only_services_with_gue_in_a_group_have_a_second_hop() {
+    fn services_with_gue_or_synchronization_in_a_group_use_another_version() {
         let gue = desired("a", &["10.0.0.1"]);
-        assert!(gue.uses_second_hop());
+        assert!(gue.needs_other_version());
         for change in [
             &(|it: &mut Desired| it.cluster = None) as &dyn Fn(&mut Desired),
             &|it| it.services[0].tunnel.kind = TunnelKind::Ipip,
@@ -145,8 +153,19 @@ mod tests {
         ] {
             let mut other = gue.clone();
             change(&mut other);
-            assert!(!other.uses_second_hop());
+            assert!(!other.needs_other_version());
         }
+        let mut synchronized = gue.clone();
+        synchronized.services[0].forward = Forward::Direct;
+        synchronized.sync = Some(FlowSync {
+            listen: "10.0.0.1:8482".parse().unwrap(),
+            peers: Vec::new(),
+            key: Secret::new(SecretSource::Text, Vec::new()),
+        });
+        assert!(synchronized.needs_other_version());
+        assert!(!synchronized.has_second_hop(&synchronized.services[0], &synchronized.pools[0]));
+        synchronized.services[0].forward = Forward::Socket;
+        assert!(!synchronized.needs_other_version());
     }
 
     #[test]

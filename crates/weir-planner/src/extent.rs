@@ -32,8 +32,11 @@ pub struct Tables {
     pub list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
-    /// The spread table before the last change, for the second hop.
+    /// The spread table before the last change or of a staged version. For the second hop, and to find flows for which
+    /// other directors select a different server.
     former: Vec<u32>,
+    /// Whether the data plane needs `former`.
+    has_second_hop: bool,
     gcd: u32,
     max_load: u32,
     /// Whether server rows contain their position in the list, which the scheduler needs.
@@ -58,6 +61,8 @@ pub struct Rule {
     /// Whether the director is in a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
     pub in_group: bool,
+    /// Whether the servers forward packets for unknown connections to a second hop.
+    pub has_second_hop: bool,
 }
 
 /// Returns the behaviour of a service if the hash selects a server that accepts no new flows.
@@ -88,7 +93,10 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     };
     let hash = owners(slot, rule).map_err(table_error)?;
     let spread = spread_table(slot, rule).map_err(table_error)?;
-    let former = former_table(slot).map_err(table_error)?;
+    let former = match rule.scheduler.kind {
+        SchedulerKind::Maglev => former_table(slot).map_err(table_error)?,
+        _ => Vec::new(),
+    };
     if rule.scheduler.flags.file_order {
         usable.reverse();
     }
@@ -123,6 +131,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         hash,
         spread,
         former,
+        has_second_hop: rule.has_second_hop,
         gcd,
         max_load: rule.scheduler.max_load_percent.unwrap_or(0),
         tree_width,
@@ -294,7 +303,7 @@ impl Tables {
     }
 
     fn tree_at(&self, first: u32) -> u32 {
-        self.former_at(first) + element_count(&self.former)
+        self.former_at(first) + element_count(self.second_hops())
     }
 
     /// Returns the header of a run that begins at element `first`, and the indices of the first elements of the
@@ -338,12 +347,12 @@ impl Tables {
             },
             tree_width: self.tree_width,
             weight: self.list.iter().map(|row| u64::from(row.weight)).sum(),
-            former_at: if self.former.is_empty() {
+            former_at: if self.second_hops().is_empty() {
                 0
             } else {
                 self.former_at(first)
             },
-            former_len: self.former.len() as u32,
+            former_len: self.second_hops().len() as u32,
         };
         (header, [list_at, hash_at, spread_at])
     }
@@ -367,7 +376,7 @@ impl Tables {
         image.extend(self.list.iter().map(Row::element));
         image.extend(Element::pack(&self.hash));
         image.extend(Element::pack(&self.spread));
-        image.extend(Element::pack(&self.former));
+        image.extend(Element::pack(self.second_hops()));
         image
     }
 
@@ -405,7 +414,16 @@ impl Tables {
         &self.hash
     }
 
-    /// Returns the spread table before the last change, which contains server rows; empty without a second hop.
+    /// Returns the part of [`Self::former`] that the data plane needs.
+    fn second_hops(&self) -> &[u32] {
+        match self.has_second_hop {
+            true => &self.former,
+            false => &[],
+        }
+    }
+
+    /// Returns the spread table before the last change or of a staged version, which contains server rows; empty if the
+    /// service uses no other version.
     #[must_use]
     pub fn former(&self) -> &[u32] {
         &self.former

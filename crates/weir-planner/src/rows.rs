@@ -333,9 +333,8 @@ impl ServiceRows {
 
 /// Returns the inputs for a service's tables, except its servers.
 pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
-    let scheduler = desired
-        .pool(&service.pool)
-        .map(weir_model::Pool::l4_scheduler);
+    let pool = desired.pool(&service.pool);
+    let scheduler = pool.map(weir_model::Pool::l4_scheduler);
     let port = match service.listen.as_slice() {
         [listener] => match listener.ports {
             Ports::One(port) => port,
@@ -350,6 +349,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         dest_rows,
         is_tree_disabled: desired.sharing(&service.pool) == Sharing::Many,
         in_group: desired.cluster.is_some(),
+        has_second_hop: pool.is_some_and(|pool| desired.has_second_hop(service, pool)),
     }
 }
 

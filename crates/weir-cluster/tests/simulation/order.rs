@@ -27,7 +27,7 @@ pub(super) struct Group {
     /// The configuration that each director has applied last or is applying.
     pub(super) applied: Vec<Option<AppliedConfiguration>>,
     /// Whether the directors have services with a second hop.
-    has_second_hop: bool,
+    stages_versions: bool,
     /// The versions that directors had to stage, with the director, the text and whether it replaces the second hop.
     pub(super) staged: Vec<(usize, String, bool)>,
     /// The requests to stage the tables before the last changes, with the director.
@@ -48,7 +48,7 @@ impl Group {
         Self::with_options(&[], true)
     }
 
-    fn with_options(synchronized: &[usize], has_second_hop: bool) -> Self {
+    fn with_options(synchronized: &[usize], stages_versions: bool) -> Self {
         let mut group = Self {
             store: Store {
                 has_majority: true,
@@ -59,7 +59,7 @@ impl Group {
             applying: BTreeSet::new(),
             started: Vec::new(),
             applied: vec![None; DIRECTORS],
-            has_second_hop,
+            stages_versions,
             staged: Vec::new(),
             last_changes: Vec::new(),
             stuck_staging: BTreeSet::new(),
@@ -89,7 +89,7 @@ impl Group {
         let mut machine = Machine::new(settings, saved, self.now);
         let local_state = LocalState {
             applies_with_others,
-            has_second_hop: self.has_second_hop,
+            stages_versions: self.stages_versions,
             ..LocalState::default()
         };
         machine.handle(Input::LocalState(Box::new(local_state)), self.now);

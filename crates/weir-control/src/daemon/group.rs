@@ -563,12 +563,12 @@ impl Group {
             self.has_uncompared_secrets = local_state::has_uncompared_secrets(config, desired);
         }
         // Like the record, this visits every service and pool.
-        let has_second_hop = match is_due {
-            true => desired.uses_second_hop(),
-            false => self.local_state.has_second_hop,
+        let stages_versions = match is_due {
+            true => desired.needs_other_version(),
+            false => self.local_state.stages_versions,
         };
         let local_state = weir_cluster::LocalState {
-            has_second_hop,
+            stages_versions,
             ..local_state::local_state(record, &self.health_states, vips, desired.sync.is_none())
         };
         if local_state == self.local_state {

@@ -396,7 +396,8 @@ impl Engine {
         Some(record)
     }
 
-    /// Returns whether a peer with the same servers computes the same server for this flow.
+    /// Returns whether a peer computes the same server for this flow. In a group, peers can use another version of the
+    /// configuration: both versions must select the same server.
     fn is_computed(&self, flow: &Flow) -> bool {
         let cold = &flow.cold;
         let hash = steer_hash(&Tuple {
@@ -411,13 +412,16 @@ impl Engine {
                 Family::V4
             },
         });
-        let spread = self.rows.services.get(&cold.service).map(|row| &row.tables);
-        let server = spread.and_then(|tables| {
-            let spread = tables.spread();
-            let index = ((hash >> 32) * spread.len() as u64) >> 32;
-            spread.get(index as usize)
-        });
-        server == Some(&flow.dest())
+        let Some(row) = self.rows.services.get(&cold.service) else {
+            return false;
+        };
+        let server_in = |table: &[u32]| {
+            let index = ((hash >> 32) * table.len() as u64) >> 32;
+            table.get(index as usize).copied()
+        };
+        let dest = flow.dest();
+        server_in(row.tables.spread()) == Some(dest)
+            && server_in(row.tables.former()).is_none_or(|server| server == dest)
     }
 }
 

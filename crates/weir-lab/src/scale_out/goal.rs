@@ -43,12 +43,7 @@ pub(super) fn max_broken(
         | Event::MixedBuildsDirectorKilled
         | Event::DirectorUpgraded => return Some(0),
     };
-    // A director does not send the flows that its own table selects, and the other directors have a different table.
-    let is_rollout = matches!(
-        event,
-        Event::RolloutDirectorKilled | Event::RolloutFirstDirectorKilled
-    );
-    if tunnel || (has_sync && !is_rollout) {
+    if tunnel || has_sync {
         return Some(0);
     }
     let after = directors.saturating_add_signed(event.path_change());
@@ -102,10 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn synchronization_does_not_help_during_rollout() {
+    fn goal_is_zero_during_rollout_with_synchronization_or_second_hop() {
         let goal = |event| METHODS.map(|method| max_broken(event, method, 4, 10_000));
         let [_, direct, sync, gue] = goal(Event::RolloutDirectorKilled);
-        assert_eq!((sync, gue), (direct, Some(0)));
+        assert_eq!((sync, gue), (Some(0), Some(0)));
         assert!(direct > Some(0));
     }
 

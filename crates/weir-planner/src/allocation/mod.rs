@@ -201,7 +201,7 @@ impl Allocation {
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
             slot.reconcile((name, pool), allocation_input, ids, generation)?;
-            if desired.has_second_hop(service, pool) {
+            if desired.uses_other_version(service, pool) {
                 let other = slot.add_other_version((name, pool), allocation_input, ids, generation);
                 slot.record_group_servers(other);
             } else {
@@ -341,16 +341,20 @@ impl Allocation {
                 continue;
             };
             let before = slot.dests.len();
-            let second_hops: BTreeSet<u32> = match slot.removed {
+            let other_servers: BTreeSet<u32> = match slot.removed {
                 true => BTreeSet::new(),
                 false => {
-                    let second_hops = slot.dests.iter().filter(|dest| slot.is_second_hop(dest));
-                    second_hops.map(|dest| dest.id).collect()
+                    let is_used = |dest: &&DestSlot| slot.is_in_other_version(dest);
+                    slot.dests
+                        .iter()
+                        .filter(is_used)
+                        .map(|dest| dest.id)
+                        .collect()
                 }
             };
             let retired = &mut slot.retired;
             slot.dests.retain(|dest| {
-                if second_hops.contains(&dest.id) {
+                if other_servers.contains(&dest.id) {
                     return true;
                 }
                 let Some(totals) = dest.removed.and_then(|_| final_totals(dest)) else {

@@ -174,7 +174,7 @@ pub struct GroupServer {
     pub weight: u32,
 }
 
-/// The servers in the two tables of a service that uses a second hop.
+/// The servers in the two tables of a service that uses another version of the group's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupServerVersions {
     /// The current servers, sorted.
@@ -237,7 +237,7 @@ impl ServiceSlot {
     }
 
     /// Records the servers in the tables of all directors, and the previous servers if they changed. `other`: the
-    /// sorted servers in another version's table, if it becomes the table of the second hop.
+    /// sorted servers in another version's table, if it replaces the table before the last change.
     pub(super) fn record_group_servers(&mut self, other: Option<Vec<GroupServer>>) {
         let servers = self.dests.iter().filter(|dest| dest.is_in_group_table());
         let mut servers: Vec<GroupServer> = servers
@@ -256,9 +256,9 @@ impl ServiceSlot {
         }
     }
 
-    /// Returns whether the table before the last change contained the server. If so, a removed server is still used as
-    /// the second hop.
-    pub(super) fn is_second_hop(&self, dest: &DestSlot) -> bool {
+    /// Returns whether the table before the last change, or that of a staged version, contains the server. If so, its row
+    /// is kept although it was removed: as the second hop, or for flows from directors that use that table.
+    pub(super) fn is_in_other_version(&self, dest: &DestSlot) -> bool {
         let mut former = self.agreed.former.iter();
         former.any(|server| (server.address, server.port, false) == dest.key())
     }

@@ -1,6 +1,6 @@
 //! Tests that the tables of a group's directors depend only on values that all of them share.
 
-use weir_model::{Cluster, Desired, TunnelKind};
+use weir_model::{Cluster, Desired, FlowSync, Secret, SecretSource, TunnelKind};
 
 use super::*;
 use crate::allocation::{DestSlot, ServerWeight};
@@ -258,6 +258,37 @@ fn staged_servers_without_free_rows_have_no_second_hop() {
     reconcile(&mut allocation, &staged, Cursor::default());
     let found = former(&allocation, &staged);
     assert!(found.iter().any(Option::is_some) && found.contains(&None));
+}
+
+/// Flows for which two versions select different servers are sent to the other directors, which insert them. The data
+/// plane does not need the other table.
+#[test]
+fn synchronized_service_has_the_rows_and_table_of_the_staged_version() {
+    let with_sync = |servers: &[(&str, u32)]| Desired {
+        sync: Some(FlowSync {
+            listen: "10.0.0.1:8482".parse().unwrap(),
+            peers: Vec::new(),
+            key: Secret::new(SecretSource::Text, Vec::new()),
+        }),
+        ..desired_in_group(servers)
+    };
+    let (three, four) = (with_sync(&SERVERS[..3]), with_sync(&SERVERS));
+    let (mut allocation, _) = plan_all(&three);
+    let (present, _) = plan_all(&four);
+    let next = addresses(table(&present, &four));
+    let mut staged = three.clone();
+    assert!(staged.set_other_version(&four, true));
+    reconcile(&mut allocation, &staged, Cursor::default());
+    assert_eq!(former(&allocation, &staged), next);
+    let rows = rows_of(&staged, &allocation, &NetworkState::default());
+    assert_eq!(rows.dests[&4].addr.to_ip(), ip("10.0.0.4"));
+    assert_eq!(rows.dests[&4].flags & DEST_USABLE, 0);
+    let tables = &rows.services[&1].tables;
+    let (header, _) = tables.header(100);
+    assert_eq!((header.former_at, header.former_len), (0, 0));
+    assert_eq!(tables.image(100).len(), tables.elements() as usize);
+    let ended = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&ended), FreedRows::default());
 }
 
 #[test]

@@ -492,12 +492,12 @@ fn connections_survive_on_a_director_that_has_just_started() {
         let message = match drains {
             true => {
                 group.run_weir(0, &["server", "web/10.71.0.20", "drain"]);
-                "the second hop uses the servers before the last change"
+                "staged the servers before the last change"
             }
             false => {
                 let output = group.publish(0, &gue_config(&GUE_POOL), "0s");
                 assert!(output.status.success(), "{output:?}");
-                "the second hop uses the servers of another version"
+                "staged the servers of another version"
             }
         };
         group.start_without_state(1);

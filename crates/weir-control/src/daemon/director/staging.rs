@@ -1,4 +1,5 @@
-//! Stages another version of the group's configuration: its servers become the second hop.
+//! Stages another version of the group's configuration: its servers become the second hop, and the data plane can
+//! insert flows to them that other directors send.
 
 use std::net::SocketAddr;
 
@@ -19,23 +20,20 @@ impl<P: Plane> Director<P> {
         match self.try_stage(publication, replaces).await {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!(
-                    version,
-                    "the second hop uses the servers of another version"
-                );
+                tracing::info!(version, "staged the servers of another version");
             }
             Err(error) => {
                 tracing::warn!(
                     version,
                     error,
-                    "failed to stage the servers of the group configuration for the second hop"
+                    "failed to stage the servers of the group configuration"
                 );
             }
         }
         self.group.finish_staging(version);
     }
 
-    /// Returns whether the second hop has changed.
+    /// Returns whether the staged servers have changed.
     async fn try_stage(&mut self, publication: &str, replaces: bool) -> Result<bool, String> {
         let Some(cluster) = &self.configured.cluster else {
             return Ok(false);
@@ -77,17 +75,14 @@ impl<P: Plane> Director<P> {
             return;
         }
         match self.apply_staged(desired).await {
-            Ok(()) => tracing::info!("the second hop uses the servers before the last change"),
+            Ok(()) => tracing::info!("staged the servers before the last change"),
             Err(error) => {
-                tracing::warn!(
-                    error,
-                    "failed to stage the servers before the last change for the second hop"
-                );
+                tracing::warn!(error, "failed to stage the servers before the last change");
             }
         }
     }
 
-    /// Applies the active configuration with other servers for the second hop.
+    /// Applies the active configuration with other staged servers.
     async fn apply_staged(&mut self, desired: Desired) -> Result<(), String> {
         let mut configured = self.configured.clone();
         for (pool, staged) in configured.pools.iter_mut().zip(&desired.pools) {

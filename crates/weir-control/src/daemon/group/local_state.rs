@@ -44,7 +44,7 @@ pub(super) fn local_state(
             down: down.collect(),
         },
         applies_with_others: may_apply_concurrently,
-        has_second_hop: false,
+        stages_versions: false,
     }
 }
 
