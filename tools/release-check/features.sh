@@ -105,7 +105,7 @@ status_of() { weir_on "$1" status | grep -q -E "$2"; }
 
 path_is_checked() {
   ip -n server0 addr del 10.0.0.10/32 dev lo
-  within 60 status_of director 'path broken: VIP 10.0.0.10 not on lo'
+  within 60 status_of director 'path broken: no reply from the VIP 10.0.0.10 '
   local found=$?
   ip -n server0 addr add 10.0.0.10/32 dev lo
   within 60 is_up director && return "$found"
