@@ -137,7 +137,7 @@ pub(crate) fn service_without_handshakes(
                  path sees only one direction and drops packets as invalid,{gateway} or no server has the VIP"
             ),
         )
-        .fix("use a check with via = \"both\" to find out which; then allow packets from the VIP upstream"),
+        .fix("run `weir real-server doctor` on each server; if it finds nothing, allow packets from the VIP upstream"),
     )
 }
 

@@ -448,7 +448,7 @@ impl FlowSynchronizer {
         let is_behind = |(_, session): &(SocketAddr, Session)| {
             let status = session.status(now);
             match status.state {
-                PeerState::Connecting | PeerState::Silent => false,
+                PeerState::Connecting | PeerState::Silent | PeerState::Unacknowledged => false,
                 PeerState::Transfer => true,
                 PeerState::Established => status.lag > Duration::ZERO && status.lag >= since_move,
             }
@@ -467,7 +467,9 @@ impl FlowSynchronizer {
             let status = session.status(now);
             match status.state {
                 PeerState::Connecting | PeerState::Silent => now < running.joined_at + JOIN_TIMEOUT,
-                PeerState::Transfer | PeerState::Established => !status.complete,
+                PeerState::Transfer | PeerState::Established | PeerState::Unacknowledged => {
+                    !status.complete
+                }
             }
         };
         let will_restart = running.has_unknown_flows && self.revision != Some(engine.revision());

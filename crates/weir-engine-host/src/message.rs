@@ -280,8 +280,8 @@ pub struct SyncPeerStatus {
     /// The peer's address and port.
     pub address: String,
     /// `connecting`: the session is less than three seconds old, and the peer has not responded yet. `silent`: the peer
-    /// does not respond. `transfer`: this director is sending all flows to the peer. `established`: the peer has all
-    /// flows.
+    /// does not respond. `unacknowledged`: the peer sends datagrams, but has acknowledged none for more than three
+    /// seconds. `transfer`: this director is sending all flows to the peer. `established`: the peer has all flows.
     pub state: String,
     /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
     /// its last datagram.

@@ -20,6 +20,8 @@ const JOIN_INTERVAL: Duration = Duration::from_millis(200);
 const RESPONSE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time without a datagram after which a peer is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
+/// Time without an acknowledgement after which a peer is considered not to receive this director's datagrams.
+const UNACKNOWLEDGED_AFTER: Duration = Duration::from_secs(3);
 /// Time after which an unacknowledged datagram is considered lost.
 const LOST_AFTER: Duration = Duration::from_millis(500);
 /// An unacknowledged datagram is considered lost if its number is this far below the highest acknowledged number.
@@ -96,6 +98,8 @@ pub enum PeerState {
     Connecting,
     /// The peer sends no datagrams.
     Silent,
+    /// The peer sends datagrams, but acknowledges none: it does not receive this director's datagrams.
+    Unacknowledged,
     /// The whole table is being sent to the peer.
     Transfer,
     /// The whole table has been sent; only changes are sent.
@@ -108,6 +112,7 @@ impl PeerState {
         match self {
             Self::Connecting => "connecting",
             Self::Silent => "silent",
+            Self::Unacknowledged => "unacknowledged",
             Self::Transfer => "transfer",
             Self::Established => "established",
         }
@@ -152,6 +157,8 @@ pub struct Status {
 #[derive(Debug)]
 struct InFlight {
     sent_at: Duration,
+    /// When the oldest change in it was queued.
+    queued_at: Duration,
     entries: Vec<u32>,
     /// Slots of the list of proxied connections.
     slots: Vec<u32>,
@@ -195,6 +202,8 @@ pub struct Session {
     ack_pending: bool,
     queue: VecDeque<(u32, Duration)>,
     in_flight: BTreeMap<u64, InFlight>,
+    /// When the peer last acknowledged datagrams, or the session with it began.
+    acknowledged_at: Duration,
     /// The entry at which the transfer of the whole table continues; `None` if no transfer is in progress.
     transfer_entry: Option<u32>,
     announce_complete: bool,
@@ -229,6 +238,7 @@ impl Session {
             ack_pending: false,
             queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
+            acknowledged_at: now,
             transfer_entry: None,
             announce_complete: false,
             connections: ConnectionLists::default(),
@@ -352,6 +362,7 @@ impl Session {
     }
 
     fn adopt(&mut self, remote: Remote) {
+        self.acknowledged_at = remote.received_at;
         if let Some(previous) = self.remote.replace(remote) {
             self.retired.push(previous.id);
         }
@@ -404,6 +415,9 @@ impl Session {
     }
 
     fn handle_ack(&mut self, highest: u64, received: &[u8]) {
+        if let Some(remote) = &self.remote {
+            self.acknowledged_at = remote.received_at;
+        }
         let is_received = |number: u64| {
             let distance = highest.checked_sub(number)?;
             let byte = received.get((distance / 8) as usize)?;
@@ -426,7 +440,7 @@ impl Session {
                 self.announce_complete |= datagram.completes;
                 self.connections.resend(datagram.slots);
                 for entry in datagram.entries {
-                    self.queue.push_back((entry, datagram.sent_at));
+                    self.queue.push_back((entry, datagram.queued_at));
                 }
             }
         }
@@ -525,12 +539,13 @@ impl Session {
             return None;
         }
         let (mut entries, mut records) = (Vec::new(), Vec::new());
+        let mut queued_at = now;
         loop {
             self.extend_transfer(now, source);
             if MAX_BODY_BYTES.saturating_sub(body.len()) < 2 * MAX_RECORD_BYTES {
                 break;
             }
-            let Some((entry, _)) = self.queue.pop_front() else {
+            let Some((entry, since)) = self.queue.pop_front() else {
                 break;
             };
             if let Some((upcoming, _)) = self.queue.get(PREFETCH_DISTANCE) {
@@ -544,6 +559,7 @@ impl Session {
             }
             if !records.is_empty() {
                 entries.push(entry);
+                queued_at = queued_at.min(since);
             }
         }
         let completes =
@@ -558,6 +574,7 @@ impl Session {
         }
         let datagram = InFlight {
             sent_at: now,
+            queued_at,
             entries,
             slots,
             completes,
@@ -591,6 +608,21 @@ impl Session {
         self.cipher.as_ref()?.seal(&header, body)
     }
 
+    /// Returns the age of the oldest unacknowledged change. A change that is sent again is at the end of the queue.
+    fn lag(&self, now: Duration) -> Duration {
+        let queued = self.queue.front().into_iter().chain(self.queue.back());
+        let queued = queued.map(|(_, time)| *time);
+        let sent = self.in_flight.values().map(|datagram| datagram.queued_at);
+        let oldest = queued.chain(sent).min();
+        oldest.map_or(Duration::ZERO, |time| now.saturating_sub(time))
+    }
+
+    fn is_unacknowledged(&self, now: Duration) -> bool {
+        !self.in_flight.is_empty()
+            && self.lag(now) > UNACKNOWLEDGED_AFTER
+            && now.saturating_sub(self.acknowledged_at) > UNACKNOWLEDGED_AFTER
+    }
+
     /// Returns the status for operators.
     pub fn status(&self, now: Duration) -> Status {
         let is_new = self.remote.is_none() && now.saturating_sub(self.created_at) < SILENT_AFTER;
@@ -598,17 +630,16 @@ impl Session {
             PeerState::Connecting
         } else if !self.is_alive(now) {
             PeerState::Silent
+        } else if self.is_unacknowledged(now) {
+            PeerState::Unacknowledged
         } else if self.transfer_entry.is_some() || self.announce_complete {
             PeerState::Transfer
         } else {
             PeerState::Established
         };
-        let queued = self.queue.front().map(|(_, time)| *time);
-        let sent = self.in_flight.values().map(|datagram| datagram.sent_at);
-        let oldest = queued.into_iter().chain(sent).min();
         Status {
             state,
-            lag: oldest.map_or(Duration::ZERO, |time| now.saturating_sub(time)),
+            lag: self.lag(now),
             queued: self.queue.len(),
             silent_for: self
                 .remote

@@ -194,6 +194,30 @@ fn changes_are_not_queued_for_silent_peer() {
     assert_eq!((status.state, status.queued), (PeerState::Silent, 0));
 }
 
+/// A firewall can drop the datagrams in one direction only.
+#[test]
+fn peer_that_receives_nothing_is_unacknowledged() {
+    let (mut a, mut b, mut now) = joined();
+    let since = now;
+    a.table.0.insert(7, 2);
+    a.session.queue_entry(7, now);
+    while now < since + Duration::from_secs(10) {
+        now += Duration::from_millis(5);
+        let _ = a.send(now);
+        for datagram in b.send(now) {
+            let _ = a.receive(datagram, now);
+        }
+    }
+    let status = a.session.status(now);
+    assert_eq!(status.state, PeerState::Unacknowledged);
+    assert!(status.lag >= Duration::from_secs(9), "{:?}", status.lag);
+    let until = now + Duration::from_secs(2);
+    exchange(&mut a, &mut b, &mut now, until);
+    let status = a.session.status(now);
+    assert_eq!((status.state, status.queued), (PeerState::Established, 0));
+    assert_eq!(b.received, a.table.0);
+}
+
 /// The newest changes are dropped, because the whole table is sent instead.
 #[test]
 fn changes_that_exceed_the_queue_are_counted_and_sent_with_the_whole_table() {

@@ -16,8 +16,11 @@ const VALUES: [Value; 9] = [
     (
         "weir_sync_peer_up",
         "gauge",
-        "1 while the peer responds.",
-        |peer| u64::from(!matches!(peer.state.as_str(), "connecting" | "silent")),
+        "1 while the peer responds and acknowledges flows.",
+        |peer| {
+            let state = peer.state.as_str();
+            u64::from(!matches!(state, "connecting" | "silent" | "unacknowledged"))
+        },
     ),
     (
         "weir_sync_peer_lag_milliseconds",

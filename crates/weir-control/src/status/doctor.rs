@@ -68,9 +68,10 @@ impl Report {
             let address = peer.address.parse::<SocketAddr>();
             address.is_ok_and(|address| disconnected.is_cause_for(address.ip()))
         };
-        let silent = sync.peers.iter().filter(|peer| peer.state == "silent");
-        let silent = silent.filter(|peer| !is_unreachable(peer));
-        silent.map(|peer| silent_peer(&sync.listen, peer)).collect()
+        let peers = sync.peers.iter().filter(|peer| !is_unreachable(peer));
+        peers
+            .filter_map(|peer| peer_finding(&sync.listen, peer))
+            .collect()
     }
 }
 
@@ -201,17 +202,28 @@ impl Report {
     }
 }
 
-fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
-    let problem = format!("the [sync] peer {} does not respond", peer.address);
-    let effect = "connections through this director are lost when that peer takes over the VIP";
-    let fix = if peer.ignored.contains_key("forged") {
-        "use the same `key` on both directors".to_owned()
-    } else {
-        format!(
-            "start Weir there with {listen} in `peers`, and allow UDP between both ports in the firewalls"
-        )
+fn peer_finding(listen: &str, peer: &SyncPeerStatus) -> Option<Diagnosis> {
+    let address = &peer.address;
+    let (problem, fix) = match peer.state.as_str() {
+        "silent" => {
+            let start = format!(
+                "start Weir there with {listen} in `peers`, and allow UDP between both ports in the firewalls"
+            );
+            // The datagrams may have been received long ago.
+            let fix = match peer.ignored.contains_key("forged") {
+                true => format!("use the same `key` on both directors; if it is the same, {start}"),
+                false => start,
+            };
+            (format!("the [sync] peer {address} does not respond"), fix)
+        }
+        "unacknowledged" => (
+            format!("the [sync] peer {address} does not receive this director's flows"),
+            format!("allow UDP from {listen} to {address} in the firewalls"),
+        ),
+        _ => return None,
     };
-    Diagnosis::new(&problem, effect).fix(&fix)
+    let effect = "connections through this director are lost when that peer takes over the VIP";
+    Some(Diagnosis::new(&problem, effect).fix(&fix))
 }
 
 /// Returns whether a server is down, but the last probe of each check that is down passed.
