@@ -256,8 +256,8 @@ impl ServiceSlot {
         }
     }
 
-    /// Returns whether the table before the last change, or that of a staged version, contains the server. If so, its row
-    /// is kept although it was removed: as the second hop, or for flows from directors that use that table.
+    /// Returns whether the table before the last change, or that of a staged version, contains the server. If so, its
+    /// row is kept although it was removed: as the second hop, or for flows from directors that use that table.
     pub(super) fn is_in_other_version(&self, dest: &DestSlot) -> bool {
         let mut former = self.agreed.former.iter();
         former.any(|server| (server.address, server.port, false) == dest.key())
