@@ -573,10 +573,10 @@ pub(crate) static ADMIN: Section = Section {
             Kind::DescribedText("a file path"),
             Absent("only `token` in the runtime directory, valid for loopback clients, with role `write`"),
             "Token file. Each line has a name, a role and the SHA-256 of a token. `weir token add NAME --role ROLE` \
-             adds a line and prints the token. Roles: `read`; `operate`, which may also set the state of a server (drain, \
-             maint, ready) and its weight; `write`, which may also plan, reload, add and remove servers, and use \
-             ipvsadm. `#` starts a comment. The file must be owned by root or by the daemon's user and must not be \
-             accessible to others (mode 0600).",
+             adds a line and prints the token. Roles: `read`; `operate`, which may also set the state of a server \
+             (drain, maint, ready) and its weight; `write`, which may also plan, reload, add and remove servers, and \
+             use ipvsadm. `#` starts a comment. The file must be owned by root or by the daemon's user and must not \
+             be accessible to others (mode 0600).",
             "tokens = \"/etc/weir/tokens\"",
         )
         .known_as(&["token_file", "users", "userlist"]),
