@@ -22,6 +22,11 @@ fn connect_through_director(pair: &mut Pair) -> TcpStream {
     pair.world.kill_on_drop(server);
     pair.start("director", &config(150, ""));
     pair.wait_for_holder("director");
+    connect(pair)
+}
+
+/// Opens a client's connection to the proxy, and reads the first byte.
+pub(super) fn connect(pair: &Pair) -> TcpStream {
     let address: SocketAddr = format!("{VIP}:8080").parse().expect("valid address");
     let mut connected = None;
     pair.wait_for("data from the server", || {

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use super::config;
+use super::connections::connect;
 use super::pair::{Pair, VIP};
 use super::world::privileged;
 
@@ -44,25 +45,6 @@ fn start(server: &str, has_sync: bool) -> Pair {
         pair.wait_for_holder("director");
     }
     pair
-}
-
-/// Opens a connection to the proxy and reads the first byte.
-fn connect(pair: &Pair) -> TcpStream {
-    let address: SocketAddr = format!("{VIP}:8080").parse().expect("valid address");
-    let mut connected = None;
-    pair.wait_for("data from the server", || {
-        let connect = move || {
-            let limit = Duration::from_secs(2);
-            let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
-            stream.set_read_timeout(Some(limit)).ok()?;
-            stream.read_exact(&mut [0]).ok()?;
-            Some(stream)
-        };
-        let client = pair.world.spawn_on("client", connect);
-        connected = client.join().expect("thread panicked");
-        connected.is_some()
-    });
-    connected.expect("connect")
 }
 
 /// Cuts the link of the active director, and waits until the other one is active.
