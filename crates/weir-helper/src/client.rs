@@ -4,13 +4,19 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::Poll;
+use std::time::Duration;
 
+use tokio::time::{Instant, sleep};
 use weir_model::VirtualRouter;
 use weir_sys::{Channel, Message};
 
 use crate::Error;
 use crate::message::{Envelope, NumberedReply, Reply, Request};
 
+/// Time limit for the helper's reply to [`add_caller`]. Helpers of earlier versions do not reply.
+const ADD_CALLER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay between two attempts to receive that reply.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum size of a list of virtual routers, in bytes.
 const MAX_POLICY_BYTES: u64 = 4 << 20;
 
@@ -63,6 +69,26 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
+}
+
+/// Makes the helper of the caller at `caller` serve another caller too. Returns the two ends of the other caller's
+/// channel, the helper's end first, or `None` if the helper is of an earlier version or does not reply within a second.
+/// Must be called inside a tokio runtime.
+///
+/// # Errors
+/// Fails if the helper has exited, or the open-file limit is reached.
+pub async fn add_caller(caller: &Channel) -> Result<Option<(Channel, Channel)>, Error> {
+    let (helper_end, caller_end) = Channel::pair()?;
+    let request = Envelope::encode(0, Request::AddCaller);
+    caller.send(&request, &[helper_end.as_fd()])?;
+    let deadline = Instant::now() + ADD_CALLER_TIMEOUT;
+    while Instant::now() < deadline {
+        if let Poll::Ready(reply) = caller_end.poll_receive()? {
+            return Ok(reply.map(|_| (helper_end, caller_end)));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    Ok(None)
 }
 
 fn parse_reply(message: Message) -> Result<ReplyWithRouters, Error> {

@@ -5,13 +5,12 @@
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
 //! The configuration text that an unprivileged daemon sends only selects one of the versions of root's file
 //! ([`RootSection`]). If the host already has an address of a virtual router, the helper removes it while the router is
-//! not active, unless it is the source address of the router's advertisements. When the channel is closed, the
-//! helper removes every address, because the caller no longer advertises them. The keeper holds both ends of the
-//! channel, so the helper and its caller can be replaced separately: a new helper takes over the record of the previous
-//! one.
+//! not active, unless it is the source address of the router's advertisements. When the channel is closed, the helper
+//! removes every address, because the caller no longer advertises them. The keeper holds both ends of the channel, so
+//! the helper and its caller can be replaced separately: a new helper takes over the record of the previous one.
 //!
-//! Addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so the
-//! next helper, `weir run` and `weir clean` can remove them.
+//! Addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so the next
+//! helper, `weir run` and `weir clean` can remove them.
 
 mod address;
 mod client;
@@ -33,7 +32,7 @@ mod state;
 use std::path::PathBuf;
 
 pub use address::revert_recorded;
-pub use client::{Client, ReplyWithRouters};
+pub use client::{Client, ReplyWithRouters, add_caller};
 pub use daemon::{
     DaemonClient, address_digest, is_trusted, read_trusted, section_digest, serve_daemon,
 };

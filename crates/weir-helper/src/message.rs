@@ -70,6 +70,9 @@ pub enum Request {
         /// State of the group.
         state: NotifyState,
     },
+    /// Serve another caller too, whose channel is attached. The reply is sent on that channel; see
+    /// [`crate::add_caller`].
+    AddCaller,
     /// Run a tracked program, or read a tracked file.
     Track {
         /// Name of the virtual router.

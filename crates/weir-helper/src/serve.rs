@@ -1,6 +1,6 @@
 //! Runs the helper's loop, which handles one request at a time. Only tracked programs run concurrently.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use weir_model::{TrackObject, VirtualRouter};
-use weir_sys::{Channel, sealed_file};
+use weir_sys::{Channel, Message, sealed_file};
 
 use crate::Error;
 use crate::fifo::Fifos;
@@ -24,7 +24,11 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Real-time priority of this process; lower than that of the agent, which must send its advertisements first.
 const REAL_TIME_PRIORITY: i32 = 9;
 
-/// Serves the caller at the other end of the channel until the channel is closed, then removes the added objects.
+/// Maximum number of callers: an agent, and the one that replaces it.
+const CALLERS_MAX: usize = 2;
+
+/// Serves the caller at the other end of the channel, and callers that are added later, until all channels are closed.
+/// Then removes the added objects.
 /// `active_files` are files that may contain the active configuration; the first one that exists is used. A file that
 /// an unprivileged daemon has written can only select among the virtual routers of `configuration`, root's file. If
 /// `adopt` is true, the addresses of an earlier helper are kept, for the same caller or its successor. Must be called
@@ -43,14 +47,12 @@ pub async fn serve(
         path: "signals".into(),
         source,
     })?;
-    let channel = Arc::new(channel);
     let mut helper = Helper {
         addresses: Addresses::open(runtime_dir, adopt).await?,
         source: RouterSource::new(runtime_dir, active_files, configuration),
         routers: Vec::new(),
         processes: ProcessFinder::default(),
         fifos: Fifos::default(),
-        channel: Arc::clone(&channel),
     };
     if adopt {
         // Requests to the previous helper may be waiting.
@@ -60,28 +62,32 @@ pub async fn serve(
         }
     }
     run_in_real_time();
-    let (sender, mut requests) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        run_in_real_time();
-        while let Ok(Some(message)) = channel.receive() {
-            if sender.send(message.bytes).is_err() {
-                return;
-            }
-        }
-    });
+    let (mut callers, mut received) = Callers::new(channel);
     let mut end: Option<Instant> = None;
-    loop {
-        let bytes = tokio::select! {
-            bytes = requests.recv() => bytes,
+    while callers.count > 0 {
+        let received = tokio::select! {
+            received = received.recv() => received,
             _ = terminate.recv() => {
                 end.get_or_insert_with(|| Instant::now() + END_TIMEOUT);
                 continue;
             }
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => None,
         };
-        let Some(bytes) = bytes else { break };
-        match Envelope::<Request>::decode(&bytes) {
-            Ok(envelope) => helper.handle(envelope).await,
+        let (channel, message) = match received {
+            None => break,
+            Some(Received::Closed) => {
+                callers.count -= 1;
+                continue;
+            }
+            Some(Received::Message(channel, message)) => (channel, message),
+        };
+        match Envelope::<Request>::decode(&message.bytes) {
+            Ok(Envelope {
+                body: Request::AddCaller,
+                number,
+                ..
+            }) => callers.add(message.files, number),
+            Ok(envelope) => helper.handle(envelope, &channel).await,
             Err(error) => tracing::error!(%error, "rejected a request"),
         }
     }
@@ -95,21 +101,78 @@ fn run_in_real_time() {
     let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }
 
+/// What a reader thread received from its caller.
+enum Received {
+    Message(Arc<Channel>, Message),
+    /// The caller has closed the channel.
+    Closed,
+}
+
+/// The callers, each with a thread that receives its messages.
+struct Callers {
+    /// Number of open channels.
+    count: usize,
+    sender: mpsc::UnboundedSender<Received>,
+}
+
+impl Callers {
+    fn new(channel: Channel) -> (Self, mpsc::UnboundedReceiver<Received>) {
+        let (sender, received) = mpsc::unbounded_channel();
+        let mut callers = Self { count: 0, sender };
+        callers.read(Arc::new(channel));
+        (callers, received)
+    }
+
+    /// Adds a caller, whose channel is the first of the attached files. If there are too many callers, closes the
+    /// channel instead.
+    fn add(&mut self, files: Vec<OwnedFd>, number: u64) {
+        let Some(file) = files.into_iter().next() else {
+            return tracing::error!("rejected a caller: no channel is attached");
+        };
+        if self.count >= CALLERS_MAX {
+            return tracing::error!("rejected a caller: there are already {CALLERS_MAX}");
+        }
+        let channel = Arc::new(Channel::from(file));
+        self.read(Arc::clone(&channel));
+        send(&channel, number, Reply::Done, &[]);
+    }
+
+    fn read(&mut self, channel: Arc<Channel>) {
+        self.count += 1;
+        let sender = self.sender.clone();
+        std::thread::spawn(move || {
+            run_in_real_time();
+            while let Ok(Some(message)) = channel.receive() {
+                if sender
+                    .send(Received::Message(Arc::clone(&channel), message))
+                    .is_err()
+                {
+                    return;
+                }
+            }
+            let _ = sender.send(Received::Closed);
+        });
+    }
+}
+
 struct Helper {
     addresses: Addresses,
     source: RouterSource,
     routers: Vec<VirtualRouter>,
     processes: ProcessFinder,
     fifos: Fifos,
-    channel: Arc<Channel>,
 }
 
 impl Helper {
-    async fn handle(&mut self, envelope: Envelope<Request>) {
+    async fn handle(&mut self, envelope: Envelope<Request>, channel: &Arc<Channel>) {
         let number = envelope.number;
         let result = match envelope.body {
-            Request::Policy => return self.send_policy(number),
-            Request::Track { router, object } => return self.track(number, &router, object),
+            Request::Policy => return self.send_policy(number, channel),
+            Request::Track { router, object } => {
+                return self.track(number, (&router, object), channel);
+            }
+            // Handled by `Callers`.
+            Request::AddCaller => return,
             Request::Add { router } => match self.router(&router) {
                 Ok(router) => self.addresses.add(&router).await,
                 Err(error) => Err(error),
@@ -149,7 +212,7 @@ impl Helper {
                 reason: error.to_string(),
             },
         };
-        send(&self.channel, number, reply, &[]);
+        send(channel, number, reply, &[]);
     }
 
     fn set_active(&mut self, active: ActiveRouters) {
@@ -167,7 +230,7 @@ impl Helper {
 
     /// Sends the configuration's virtual routers. An invalid configuration has no effect. If a file has changed, it is
     /// read at normal priority, because a large file would keep other processes waiting.
-    fn send_policy(&mut self, number: u64) {
+    fn send_policy(&mut self, number: u64, channel: &Channel) {
         let read = self.source.unchanged().map(Ok).unwrap_or_else(|| {
             let _ = weir_sys::run_at_normal_priority();
             let read = self.source.read();
@@ -184,15 +247,15 @@ impl Helper {
             })
         });
         match file {
-            Ok(file) => send(&self.channel, number, Reply::Policy, &[file.as_fd()]),
+            Ok(file) => send(channel, number, Reply::Policy, &[file.as_fd()]),
             Err(error) => {
                 let reason = error.to_string();
-                send(&self.channel, number, Reply::Failed { reason }, &[]);
+                send(channel, number, Reply::Failed { reason }, &[]);
             }
         }
     }
 
-    fn track(&mut self, number: u64, router: &str, object: usize) {
+    fn track(&mut self, number: u64, (router, object): (&str, usize), channel: &Arc<Channel>) {
         let router = self.routers.iter().find(|it| it.name == router);
         let object = router.and_then(|router| router.track.get(object)).cloned();
         let object = object.map(|tracked| tracked.object);
@@ -200,7 +263,7 @@ impl Helper {
             Some(TrackObject::Process(name)) => Some(self.processes.find(name)),
             _ => None,
         };
-        let channel = Arc::clone(&self.channel);
+        let channel = Arc::clone(channel);
         tokio::spawn(async move {
             let outcome = match (process, &object) {
                 (Some(search), _) => search.await.map(|is_running| match is_running {
@@ -221,5 +284,49 @@ impl Helper {
 fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
     if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
         tracing::debug!(%error, "failed to send a reply");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(received: Option<Received>) -> Option<Vec<u8>> {
+        match received? {
+            Received::Message(_, message) => Some(message.bytes),
+            Received::Closed => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn second_caller_is_served_until_both_are_closed() {
+        let (helper_end, agent) = Channel::pair().unwrap();
+        let (mut callers, mut received) = Callers::new(helper_end);
+        let (helper_end, successor) = Channel::pair().unwrap();
+        callers.add(vec![helper_end.into()], 7);
+        let reply = successor.receive().unwrap().unwrap();
+        let reply = Envelope::<Reply>::decode(&reply.bytes).unwrap();
+        assert_eq!((reply.number, reply.body), (7, Reply::Done));
+        for (channel, text) in [(&agent, b"first"), (&successor, b"other")] {
+            channel.send(text, &[]).unwrap();
+            let Some(Received::Message(channel, message)) = received.recv().await else {
+                panic!("no message");
+            };
+            assert_eq!(message.bytes, text);
+            send(&channel, 1, Reply::Done, &[]);
+        }
+        for channel in [&agent, &successor] {
+            assert!(channel.receive().unwrap().is_some());
+        }
+        // A third caller is rejected, and a request without a channel is ignored.
+        let (helper_end, third) = Channel::pair().unwrap();
+        callers.add(vec![helper_end.into()], 8);
+        assert!(third.receive().unwrap().is_none());
+        callers.add(Vec::new(), 9);
+        assert_eq!(callers.count, CALLERS_MAX);
+        drop(agent);
+        assert_eq!(bytes(received.recv().await), None);
+        successor.send(b"after", &[]).unwrap();
+        assert_eq!(bytes(received.recv().await), Some(b"after".to_vec()));
     }
 }

@@ -57,8 +57,8 @@ pub use packet::FrameSocket;
 pub use privilege::{
     account, account_command, close_stdin, create_shared_file, exit_with_parent,
     forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_shared_file,
-    read_stdout_file, replace_stdout_file, run_at_normal_priority, run_in_real_time,
-    set_process_name, write_stdout_file,
+    read_stdout_file, replace_shared_file, replace_stdout_file, run_at_normal_priority,
+    run_in_real_time, set_process_name, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
 pub use segment::SegmentSocket;

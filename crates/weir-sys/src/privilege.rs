@@ -125,10 +125,10 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
     rustix::thread::set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Returns the supplementary groups of the process that connected the other end of a unix socket (SO_PEERGROUPS).
+/// Returns the supplementary groups of the process that connected the other end of a Unix socket (SO_PEERGROUPS).
 ///
 /// # Errors
-/// Fails if the socket is not a unix socket.
+/// Fails if the socket is not a Unix socket.
 pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use std::os::fd::AsRawFd;
     let mut groups = vec![0_u32; MAX_GROUPS];
@@ -233,9 +233,16 @@ pub fn write_stdout_file(offset: u64, part: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Fails if standard output is not such a file.
 pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
-    let stdout = rustix::stdio::stdout();
-    rustix::io::pwrite(stdout, content, 0)?;
-    rustix::fs::ftruncate(stdout, content.len() as u64)?;
+    replace_shared_file(rustix::stdio::stdout(), content)
+}
+
+/// Replaces the content of a shared file ([`create_shared_file`]).
+///
+/// # Errors
+/// Fails if the descriptor is not such a file.
+pub fn replace_shared_file(file: impl AsFd, content: &[u8]) -> io::Result<()> {
+    rustix::io::pwrite(&file, content, 0)?;
+    rustix::fs::ftruncate(&file, content.len() as u64)?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod reply_receiver;
 mod report;
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::CStr;
 use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,8 +35,8 @@ use crate::control::{self, ObservedState, PendingControlRequest};
 use crate::link::{self, Network};
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
-pub use handover::active_interval;
 use handover::{Handover, Recorded};
+pub use handover::{active_interval, stop_routers};
 use policy::PolicyRetry;
 use port::Port;
 use refresh::NetworkRefresh;
@@ -43,6 +44,11 @@ use reply_receiver::ReplyReceiver;
 
 /// Real-time priority, below that of the kernel's threads.
 const REAL_TIME_PRIORITY: i32 = 10;
+/// Name of the process from its start as a standby until it has replaced the running agent. The keeper then stops the
+/// other agent.
+pub const STANDBY_NAME: &CStr = c"weir-standby";
+/// Name of the process afterwards.
+const NAME: &CStr = c"weir";
 /// Maximum number of packets to handle from a socket before checking timers.
 const BATCH_MAX: usize = 256;
 /// Interval between attempts to open sockets that could not be opened.
@@ -92,10 +98,12 @@ struct Agent {
     observed_state: Option<ObservedState>,
     /// Whether virtual routers are being stopped because they are no longer configured.
     is_reconfiguring: bool,
+    /// Whether this agent was a standby and has not replaced the previous agent yet.
+    is_replacing: bool,
 }
 
-/// Waits as a standby process until the running agent has exited (SIGUSR1). Returns false if the process must exit
-/// instead (SIGTERM).
+/// Waits as a standby process until this process must replace the running agent (SIGUSR1), which has exited or is still
+/// advertising. Returns false if the process must exit instead (SIGTERM).
 async fn wait_as_standby() -> Result<bool, Error> {
     let handler = |kind| signal(kind).map_err(Error::Signals);
     let (mut activate, mut terminate) = (
@@ -104,18 +112,16 @@ async fn wait_as_standby() -> Result<bool, Error> {
     );
     // Ignore SIGHUP, which a reload may send while the previous agent exits.
     let _hangup = handler(SignalKind::hangup())?;
-    set_name(c"weir-standby");
-    let is_activated = tokio::select! {
+    set_name(STANDBY_NAME);
+    Ok(tokio::select! {
         biased;
         _ = activate.recv() => true,
         _ = terminate.recv() => false,
-    };
-    set_name(c"weir");
-    Ok(is_activated)
+    })
 }
 
 /// Sets the process name that process lists show.
-fn set_name(name: &std::ffi::CStr) {
+fn set_name(name: &CStr) {
     let _ = weir_sys::set_process_name(name);
 }
 
@@ -166,6 +172,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         released: BTreeSet::new(),
         observed_state: None,
         is_reconfiguring: false,
+        is_replacing: standby,
     };
     agent.request_policy()?;
     let mut retries = interval(RETRY_INTERVAL);
@@ -229,6 +236,10 @@ impl Agent {
         if self.refresh.is_due(now()) {
             self.update_network().await?;
             self.flush()?;
+        }
+        if self.is_replacing && !self.handover.is_first() {
+            self.is_replacing = false;
+            set_name(NAME);
         }
         Ok(has_more)
     }
@@ -459,15 +470,19 @@ impl Agent {
         Ok(())
     }
 
-    /// Applies the configured virtual routers. Then requests what earlier requests may not have achieved, because they
-    /// were lost when the helper was restarted.
+    /// Applies the configured virtual routers. Then repeats earlier requests, which are lost if the helper is restarted.
     async fn handle_policy(
         &mut self,
         reply: Reply,
         routers: Vec<VirtualRouter>,
     ) -> Result<(), Error> {
+        self.read_network().await?;
         if matches!(reply, Reply::Policy) {
             let is_first = self.settings.is_empty() && self.handover.take_is_first();
+            if is_first {
+                // The previous agent may have sent advertisements since this one started.
+                self.handover.read_again();
+            }
             self.apply_policy(routers, is_first)?;
             if is_first {
                 self.continue_active_routers();
@@ -483,7 +498,6 @@ impl Agent {
             }
             self.policy_retry.handle_failure(reason, now());
         }
-        self.read_network().await?;
         self.attach(true);
         self.vacate_inactive()?;
         self.remove_stale_addresses()?;

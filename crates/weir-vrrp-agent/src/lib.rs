@@ -17,7 +17,7 @@ mod track;
 
 use std::path::PathBuf;
 
-pub use agent::{active_interval, run};
+pub use agent::{STANDBY_NAME, active_interval, run, stop_routers};
 pub use control::{ControlRequest, ObservedState, report_observed_state, send_request, status};
 pub use status::{IdConflictStatus, RouterReport, RouterStatus, TrackedStatus};
 

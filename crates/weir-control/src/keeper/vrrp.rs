@@ -29,6 +29,8 @@ use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, w
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay between two checks of a process that is being replaced.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Number of advertisement intervals within which a new agent must send an advertisement if the previous agent had
 /// active virtual routers; the shortest interval counts.
 const FIRST_ADVERTISEMENT_INTERVALS: u32 = 2;
@@ -71,6 +73,7 @@ impl VrrpProcesses {
             requests: receiver,
             program: None,
             confined: false,
+            handover: None,
         };
         Self {
             requests,
@@ -112,6 +115,9 @@ struct Supervisor {
     program: Option<PathBuf>,
     /// See [`VrrpProcesses::confine`].
     confined: bool,
+    /// The state that the next agent continues if both processes have to be started again; see
+    /// [`Self::keep_releases`].
+    handover: Option<OwnedFd>,
 }
 
 /// The processes and the objects that they share. The keeper holds both ends of the channel between them, so that each
@@ -133,7 +139,7 @@ struct Processes {
     helper_end: OwnedFd,
     /// A shared memfd in which the agent stores its state for its successor.
     handover: OwnedFd,
-    /// What a new agent must have done until when, if the previous agent had active virtual routers.
+    /// The advertisement that a new agent must send, if the previous agent had active virtual routers.
     continuation: Option<Continuation>,
 }
 
@@ -147,7 +153,7 @@ struct Continuation {
 }
 
 impl Continuation {
-    /// Returns what is expected of an agent that replaces one with this state; `None` if no virtual router was active.
+    /// Returns the requirement for an agent that replaces one with this state; `None` if no virtual router was active.
     fn new(previous: Vec<u8>, now: Instant) -> Option<Self> {
         let interval = weir_vrrp_agent::active_interval(&previous)?;
         let limit = interval.saturating_mul(FIRST_ADVERTISEMENT_INTERVALS);
@@ -163,6 +169,7 @@ impl Supervisor {
         let mut backoff = Backoff::default();
         loop {
             let Some(program) = self.program.clone() else {
+                self.handover = None;
                 match self.requests.recv().await {
                     Some(Request::Configure(program)) => self.program = program,
                     Some(Request::Confine) => self.confined = true,
@@ -174,6 +181,7 @@ impl Supervisor {
                 Ok(mut processes) => {
                     let is_stopped = self.watch(&mut processes).await;
                     let lifetime = processes.started_at.elapsed();
+                    self.keep_releases(&processes.handover);
                     processes.wait_for_exit().await;
                     if is_stopped {
                         self.remove_addresses().await;
@@ -280,6 +288,21 @@ impl Supervisor {
         }
     }
 
+    /// Keeps the agent's state for the next one, but not the states of virtual routers, which are being stopped.
+    fn keep_releases(&mut self, handover: &OwnedFd) {
+        let keep = || {
+            let mut content = weir_sys::read_shared_file(handover)?;
+            weir_vrrp_agent::stop_routers(&mut content);
+            let kept = weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?;
+            weir_sys::replace_shared_file(&kept, &content)?;
+            io::Result::Ok(kept)
+        };
+        match keep() {
+            Ok(kept) => self.handover = Some(kept),
+            Err(error) => tracing::error!(%error, "failed to keep the releases of virtual routers"),
+        }
+    }
+
     /// Removes addresses that a killed helper has left behind.
     async fn remove_addresses(&self) {
         match weir_helper::revert_recorded(&self.runtime_dir).await {
@@ -300,7 +323,10 @@ impl Processes {
         let confined = supervisor.confined;
         let (first, second) = Channel::pair().map_err(io::Error::other)?;
         let (helper_end, agent_end) = (OwnedFd::from(first), OwnedFd::from(second));
-        let handover = weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?;
+        let handover = match &supervisor.handover {
+            Some(kept) => kept.try_clone()?,
+            None => weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?,
+        };
         let helper = spawn_helper(
             program,
             &[],
@@ -335,19 +361,19 @@ impl Processes {
         Ok(processes)
     }
 
-    fn spawn_standby(&self, program: &Path) -> io::Result<Child> {
+    fn spawn_standby(&self, program: &Path, channel: &OwnedFd) -> io::Result<Child> {
         let arguments = ["vrrp-agent", "--standby"];
         spawn(
             program,
             &arguments,
             &self.runtime_dir,
-            &self.agent_end,
+            channel,
             Some(&self.handover),
         )
     }
 
     fn start_standby(&mut self) {
-        match self.spawn_standby(&self.program) {
+        match self.spawn_standby(&self.program, &self.agent_end) {
             Ok(child) => self.standby = Some(child),
             Err(error) => tracing::warn!(%error, "failed to start a standby for the VRRP agent"),
         }
@@ -377,8 +403,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Returns whether the new agent has changed the state of the previous one, and expects nothing more of it. An
-    /// agent that cannot continue, because it is late, changes the state too.
+    /// Returns whether the new agent has changed the state of the previous one, and ends this check. An agent that is too
+    /// late to continue changes the state too.
     fn take_has_continued(&mut self) -> bool {
         let state = weir_sys::read_shared_file(&self.handover).unwrap_or_default();
         self.continuation
@@ -405,20 +431,14 @@ impl Processes {
         Ok(())
     }
 
-    /// Replaces both processes with processes that run another program. The previous agent advertises until the new
-    /// agent can start and the new helper can serve it. Only then is it killed, so that the time until the new agent's
-    /// first advertisement does not include the start of two programs.
+    /// Replaces both processes with processes that run another program. The previous agent advertises until the new one
+    /// has taken over the times of its advertisements. For a short time, both send the same advertisements.
     async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
-        let mut standby = self.spawn_standby(&program)?;
-        let deadline = Instant::now() + READY_TIMEOUT;
-        while !is_ready(&standby) {
-            if Instant::now() > deadline || standby.try_wait()?.is_some() {
-                return Err(io::Error::other("the new program was not ready in time"));
-            }
-            sleep(Duration::from_millis(2)).await;
-        }
+        // Start the new program first, because it may not run at all.
+        let standby = self.ready_standby(&program, &self.agent_end).await?;
         tracing::info!(program = %program.display(), "upgrading the VRRP agent and the helper");
         self.program = program;
+        self.standby = Some(standby);
         let _ = self.helper.kill().await;
         self.start_helper()?;
         let deadline = Instant::now() + READY_TIMEOUT;
@@ -426,12 +446,65 @@ impl Processes {
             && Instant::now() < deadline
             && self.helper.try_wait()?.is_none()
         {
-            sleep(Duration::from_millis(2)).await;
+            sleep(POLL_INTERVAL).await;
         }
-        self.standby = Some(standby);
         self.agent_started_at = Instant::now() - EARLY_LIFETIME;
+        let caller = Channel::from(self.agent_end.try_clone()?);
+        match weir_helper::add_caller(&caller).await {
+            Ok(Some(ends)) => self.replace_running_agent(ends).await,
+            // The helper is of an earlier version and serves only one agent.
+            Ok(None) | Err(_) => {
+                let _ = self.agent.kill().await;
+                self.replace_agent()
+            }
+        }
+    }
+
+    /// Starts a standby and waits until it is ready.
+    async fn ready_standby(&self, program: &Path, channel: &OwnedFd) -> io::Result<Child> {
+        let mut standby = self.spawn_standby(program, channel)?;
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !is_ready(&standby) {
+            if Instant::now() > deadline || standby.try_wait()?.is_some() {
+                return Err(io::Error::other("the new program was not ready in time"));
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(standby)
+    }
+
+    /// Replaces the agent with one that uses another channel to the helper, because two agents on the same channel
+    /// would receive each other's replies. `ends` are the ends of that channel, the helper's first. If the new agent
+    /// fails, the previous one continues.
+    async fn replace_running_agent(&mut self, ends: (Channel, Channel)) -> io::Result<()> {
+        let (helper_end, agent_end) = (ends.0.into(), ends.1.into());
+        let successor = self.start_successor(&agent_end).await?;
         let _ = self.agent.kill().await;
-        self.replace_agent()
+        self.agent = successor;
+        (self.helper_end, self.agent_end) = (helper_end, agent_end);
+        let state = weir_sys::read_shared_file(&self.handover).unwrap_or_default();
+        self.continuation = Continuation::new(state, Instant::now());
+        self.agent_started_at = Instant::now();
+        // The previous standby uses the previous channel.
+        self.start_standby();
+        Ok(())
+    }
+
+    /// Starts an agent while the previous one is running, and waits until it advertises.
+    async fn start_successor(&self, channel: &OwnedFd) -> io::Result<Child> {
+        let mut successor = self.ready_standby(&self.program, channel).await?;
+        signal(&successor, Signal::USR1);
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while is_replacing(&successor) {
+            if Instant::now() > deadline || successor.try_wait()?.is_some() {
+                return Err(io::Error::other("the new agent did not take over in time"));
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        match successor.try_wait()? {
+            Some(_) => Err(io::Error::other("the new agent exited")),
+            None => Ok(successor),
+        }
     }
 
     /// Waits until all processes have exited: first the agent, then the helper. The helper exits when the channel is
@@ -452,6 +525,12 @@ fn is_ready(standby: &Child) -> bool {
     let caught_signals = caught_signals.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     let bit = 1_u64 << (Signal::USR1.as_raw() - 1);
     caught_signals.is_some_and(|mask| mask & bit != 0)
+}
+
+/// Returns whether an agent that was a standby has not yet taken over from the previous agent.
+fn is_replacing(agent: &Child) -> bool {
+    let name = status_field(agent, "Name:");
+    name.is_some_and(|name| name.as_bytes() == weir_vrrp_agent::STANDBY_NAME.to_bytes())
 }
 
 /// Returns whether a helper has read the configuration and receives requests, which it does in a second thread.

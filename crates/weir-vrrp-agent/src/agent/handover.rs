@@ -14,6 +14,7 @@
 //! | name and [`TAKEOVERS`] | number of times the router became active |
 //! | [`ACTIVE_INTERVAL`] | shortest advertisement interval of an active router; no slot if none is active |
 //! | [`FIRST_START`] | time at which the first agent started |
+//! | [`STOPPED`] | 1 if no virtual router is active any more, although an agent has recorded that it is |
 //!
 //! The slots of the first kind are at the beginning, in the order of the configuration. Times are from
 //! `CLOCK_BOOTTIME`, and times and intervals are in nanoseconds. Only the time at which a state was entered is
@@ -32,6 +33,7 @@ const SINCE: &str = "\0since ";
 const TAKEOVERS: &str = "\0takeovers";
 const ACTIVE_INTERVAL: &str = "\0active interval";
 const FIRST_START: &str = "\0first start";
+const STOPPED: &str = "\0stopped";
 
 /// State of a virtual router for the next agent.
 #[derive(Debug)]
@@ -50,7 +52,7 @@ pub(super) struct Recorded<'a> {
 
 #[derive(Debug)]
 pub(super) struct Handover {
-    /// The file's content when this agent started.
+    /// The file's content when this agent last read it.
     previous: Vec<u8>,
     is_first: bool,
     /// When the first agent started.
@@ -114,7 +116,18 @@ fn find(content: &[u8], key: &str) -> Option<u64> {
 /// Returns the shortest advertisement interval of a virtual router that is active, from the content of a state file;
 /// `None` if none is active, or the agent is of a version that does not record it.
 pub fn active_interval(content: &[u8]) -> Option<Duration> {
-    find(content, ACTIVE_INTERVAL).map(Duration::from_nanos)
+    let interval = find(content, ACTIVE_INTERVAL)?;
+    (!is_stopped(content)).then_some(Duration::from_nanos(interval))
+}
+
+/// Changes the content of a state file so that the next agent continues releases, start delays and counters, but no
+/// state of a virtual router. Call this function after the addresses of active virtual routers have been removed.
+pub fn stop_routers(content: &mut Vec<u8>) {
+    content.extend(slot(STOPPED, 1));
+}
+
+fn is_stopped(content: &[u8]) -> bool {
+    find(content, STOPPED).is_some()
 }
 
 impl Handover {
@@ -132,6 +145,11 @@ impl Handover {
         }
     }
 
+    /// Reads the previous agent's state again, because that agent may still be running.
+    pub(super) fn read_again(&mut self) {
+        self.previous = weir_sys::read_stdout_file().unwrap_or_default();
+    }
+
     /// Returns whether [`Self::take_is_first`] has not been called yet.
     pub(super) const fn is_first(&self) -> bool {
         self.is_first
@@ -144,7 +162,8 @@ impl Handover {
 
     /// Returns when the previous agent last advertised a virtual router as active; `None` if it was not active.
     pub(super) fn last_sent(&self, name: &str) -> Option<Duration> {
-        find(&self.previous, name).map(Duration::from_nanos)
+        let last_sent = find(&self.previous, name)?;
+        (!is_stopped(&self.previous)).then_some(Duration::from_nanos(last_sent))
     }
 
     /// Returns whether a virtual router was released when this agent started.
@@ -154,6 +173,9 @@ impl Handover {
 
     /// Returns a virtual router's state when this agent started, and when that state was entered; `None` = unknown.
     pub(super) fn state_since(&self, name: &str) -> Option<(State, SystemTime)> {
+        if is_stopped(&self.previous) {
+            return None;
+        }
         [State::Backup, State::Active, State::Fault]
             .into_iter()
             .find_map(|state| {
@@ -309,6 +331,28 @@ mod tests {
         let active = |name, interval| with_interval(name, Some(SECOND), interval);
         let routers = [backup(), active("b", long), active("c", SECOND)];
         assert_eq!(interval(&routers), Some(SECOND));
+    }
+
+    #[test]
+    fn only_releases_and_counters_continue_after_a_stop() {
+        let routers = [
+            recorded("a", Some(SECOND), false),
+            recorded("b", None, true),
+        ];
+        let mut content = Handover::new(Vec::new(), SECOND).content(&routers);
+        stop_routers(&mut content);
+        assert_eq!(active_interval(&content), None);
+        let next = Handover::new(content, 5 * SECOND);
+        assert_eq!(next.last_sent("a"), None);
+        assert_eq!(["a", "b"].map(|name| next.state_since(name)), [None, None]);
+        assert_eq!(
+            ["a", "b"].map(|name| next.was_released(name)),
+            [false, true]
+        );
+        assert_eq!(next.takeovers("a"), 3);
+        assert_eq!(next.first_start, SECOND);
+        // The note ends with the next agent's first record.
+        assert_eq!(active_interval(&next.content(&routers)), Some(SECOND / 10));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Tests that releases, start delays and the times of state changes continue when the agent is replaced.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::pair::{Pair, VIP};
@@ -39,7 +41,7 @@ fn wait_until_released(pair: &Pair, host: &str) {
 
 fn reload(pair: &Pair, host: &str, config: &str) {
     let count = || {
-        let log = std::fs::read_to_string(pair.path(&format!("{host}.log"))).unwrap_or_default();
+        let log = pair.log(host);
         log.matches("virtual routers are configured").count()
     };
     let before = count();
@@ -116,6 +118,30 @@ fn agent_is_replaced_in_time(pair: &Pair) -> bool {
         pair.wait_for_state("director", "active");
         pair.router("director")["since"] == before["since"]
     })
+}
+
+/// If two agents die within a second, the keeper starts the agent and the helper again after a pause.
+#[test]
+fn release_continues_after_two_crashes_in_a_row() {
+    if !privileged() {
+        return;
+    }
+    let pair = two_directors();
+    pair.weir("director", &["vrrp", "outside", "release"]);
+    pair.wait_for_holder("second");
+    std::thread::sleep(MIN_PROCESS_AGE);
+    let is_restarted = || {
+        let log = pair.log("director");
+        log.contains("failed to replace the VRRP agent")
+    };
+    while !is_restarted() {
+        if let Some(agent) = pair.find_process("director", "vrrp-agent") {
+            pair.kill(agent);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    wait_until_released(&pair, "director");
+    assert!(pair.holds("second", VIP));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Tests that `weir upgrade` replaces the agent and the helper without a missing advertisement and without a second
-//! active director.
+//! active director, and that the previous agent advertises until the next one has taken over.
 
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,34 @@ fn upgrade_with_shortest_interval_is_measured_soak() {
         // Also after a failover, the director with the higher priority is active in the end.
         pair.wait_for_state("director", "active");
     }
+}
+
+/// The next agent starts and receives the signal to take over, but never does so. The previous agent must continue.
+#[test]
+fn agent_continues_if_next_one_does_not_take_over() {
+    if !privileged() {
+        return;
+    }
+    let pair = start_pair("1s", "");
+    let recorder = Recorder::start(&pair);
+    let since = wait_for_advertisement(&pair, &recorder);
+    let agent = pair.process_id("director", "vrrp-agent");
+    let (next, weir) = (pair.path("weir-next"), env!("CARGO_BIN_EXE_weir"));
+    let standby = "printf weir-standby > /proc/$$/comm; trap : USR1; while :; do sleep 0.1; done";
+    let script = format!(r#"case "$*" in *--standby*) {standby};; esac; exec {weir} "$@""#);
+    pair.write_script(&next, &script);
+    pair.weir("director", &["upgrade", &next]);
+    pair.wait_for("the failed replacement", || {
+        pair.log("director")
+            .contains("failed to upgrade the VRRP agent")
+    });
+    let count = recorder.received().len();
+    pair.wait_for("advertisements", || recorder.received().len() > count + 1);
+    assert_eq!(pair.process_id("director", "vrrp-agent"), agent);
+    assert_eq!(pair.router("director")["state"], "active");
+    let gap = recorder.longest_gap("10.0.0.3", since);
+    assert!(gap < Duration::from_secs(3), "no advertisement for {gap:?}");
+    assert_eq!(pair.router("second")["takeovers"], 0);
 }
 
 fn start_pair(interval: &str, more: &str) -> Pair {
