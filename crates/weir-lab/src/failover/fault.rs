@@ -5,7 +5,7 @@ use super::Vrrp;
 /// A fault of the active director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The director's programs are stopped with SIGTERM.
+    /// The program that runs VRRP is stopped with SIGTERM.
     Stop,
     /// The director's link drops all frames in both directions; the carrier remains up.
     Cut,
@@ -79,7 +79,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether a director with this VRRP program can have the fault.
+    /// Returns whether the fault can be injected into a director with this VRRP program.
     pub(crate) const fn applies_to(self, vrrp: Vrrp) -> bool {
         match self {
             Self::KillHelper => matches!(vrrp, Vrrp::Weir),

@@ -1,8 +1,9 @@
 //! Implements `weir lab run director-failover`, which measures how long a VIP is unreachable, and how many flows break,
-//! when the active director of a pair fails in different ways. Both directors run VRRP with keepalived or with Weir,
-//! or the active director runs Weir and the standby keepalived. The data plane is always Weir's.
+//! when the active director of a pair fails in different ways. Both directors run VRRP with keepalived or with Weir, or
+//! the active director runs Weir and the standby keepalived. The data plane is always Weir's.
 
 mod fault;
+mod phase;
 mod probe;
 mod rig;
 
@@ -130,9 +131,9 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     for fault in faults {
         let affected = |pair_runs: &&mut PairRuns| fault.applies_to(pair_runs.pair.active);
         // The pairs take turns, so that other load on the machine affects all of them.
-        for _ in 0..repeat {
+        for round in 0..repeat {
             for pair_runs in all_runs.iter_mut().filter(affected) {
-                pair_runs.run(&session, &weir, fault)?;
+                pair_runs.run(&session, &weir, (fault, round))?;
             }
         }
         for pair_runs in all_runs.iter_mut().filter(affected) {
@@ -165,12 +166,12 @@ impl PairRuns {
         }
     }
 
-    /// Runs the fault once. An error appears in the row.
+    /// Runs the fault of a round once. An error appears in the row.
     ///
     /// # Errors
     /// Returns only [`LabError::Interrupted`].
-    fn run(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<()> {
-        match self.measure(session, weir, fault) {
+    fn run(&mut self, session: &Session, weir: &Path, round: (Fault, u32)) -> Result<()> {
+        match self.measure(session, weir, round) {
             Ok(measured) => self.runs.push(measured),
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
             Err(error) => self.error = Some(error.to_string()),
@@ -182,13 +183,13 @@ impl PairRuns {
         &mut self,
         session: &Session,
         weir: &Path,
-        fault: Fault,
+        (fault, round): (Fault, u32),
     ) -> Result<probe::Measurement> {
         let mut rig = match self.rig.take() {
             Some(rig) => rig,
             None => Rig::build(session, weir, self.pair)?,
         };
-        let measured = rig.measure(fault)?;
+        let measured = rig.measure(fault, round)?;
         // If the rig cannot be restored, the next run builds a new one.
         if fault.is_reversible() && rig.restore(fault).is_ok() {
             self.rig = Some(rig);
@@ -275,8 +276,9 @@ fn description(rows: &[Row]) -> Description<'static> {
         columns: "  MEDIAN       P95     WORST  BROKEN FLOWS",
         second_bars: "",
         full_bar: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
-        note: "VRRP version 3, advertisements every 100 ms or 10 ms, priorities 200 and 100. Outage: the longest time \
-               without a\nresponse to a UDP client that sends once per millisecond. Flows: open TCP connections, \
+        note: "VRRP version 3, advertisements every 100 ms or 10 ms, priorities 200 and 100. In each round, \
+               the fault\nhappens at the same time between two advertisements for all pairs. Outage: the longest time \
+               without a response\nto a UDP client that sends once per millisecond. Flows: open TCP connections, \
                maglev, direct.",
     }
 }

@@ -98,8 +98,8 @@ fn echo(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Sets real-time priority for this thread, so that the measured outage does not include the time that client and
-/// server wait for a CPU. If the lab lacks the privilege, the outage is longer on a busy machine.
+/// Sets real-time priority for this thread, so that the measured outage does not include the time for which the client
+/// and the server wait for a CPU. If the lab lacks the privilege, the outage is longer on a busy machine.
 fn set_real_time_priority() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let _ = process::run("chrt", &["--fifo", "--pid", "1", &thread]);
@@ -171,8 +171,8 @@ impl Client {
         Ok(Measurement { outage, broken })
     }
 
-    /// Returns the longest time without a response, including the time after the last one. Sends to `ready` when the
-    /// VIP responds.
+    /// Returns the longest time without a response, including the time after the last one. Sends to `ready` after
+    /// [`RESPONSES_BEFORE_FAULT`] responses.
     fn watch(&self, ready: &Sender<()>) -> Duration {
         let mut end = Instant::now() + MONITORING_TIME;
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);

@@ -1,5 +1,6 @@
 //! Builds two directors, a client and a server on one switch.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::fault::Fault;
 use super::probe::{Client, Measurement, Server};
-use super::{Pair, Vrrp};
+use super::{Pair, Vrrp, phase};
 use crate::error::{LabError, Result};
 use crate::frame_drop::{self, ALL_FRAMES, drop_frames};
 use crate::interrupt::wait_for;
@@ -16,6 +17,9 @@ use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
 pub(super) const VIP: &str = "10.77.0.100";
+/// Last bytes of addresses of hosts; see [`address`].
+const CLIENT: u8 = 2;
+const FIRST: u8 = 3;
 /// Time limit for a start. On a busy machine, loading the BPF programs takes most of the time.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Number of advertisement intervals for which only the first director must be active: more than twice the period after
@@ -52,6 +56,11 @@ fn run_ip(namespace: &Namespace, args: &str) -> Result<()> {
     process::run("ip", &arguments).map(drop)
 }
 
+/// Returns the address of the host with this number.
+fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, number)
+}
+
 /// Creates a namespace whose `eth0` is connected to the switch. The switch port has the host's name.
 fn create_host(session: &Session, wire: &Namespace, name: &str, number: u8) -> Result<Namespace> {
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
@@ -63,7 +72,7 @@ fn create_host(session: &Session, wire: &Namespace, name: &str, number: u8) -> R
     run_ip(wire, &format!("link set {name} master br0 up"))?;
     run_ip(
         &namespace,
-        &format!("addr add 10.77.0.{number}/24 dev eth0"),
+        &format!("addr add {}/24 dev eth0", address(number)),
     )?;
     run_ip(&namespace, "link set eth0 up")?;
     Ok(namespace)
@@ -74,7 +83,7 @@ impl Rig {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
         run_ip(&wire, "link add br0 type bridge forward_delay 0")?;
         run_ip(&wire, "link set br0 up")?;
-        let client = create_host(session, &wire, "client", 2)?;
+        let client = create_host(session, &wire, "client", CLIENT)?;
         let server_namespace = create_host(session, &wire, "server", 5)?;
         let directory = session.directory(&format!("server{}", session.next_number()))?;
         let launcher = Launcher {
@@ -109,7 +118,7 @@ impl Rig {
             })
         };
         let directors = [
-            director("first", 3, pair.active)?,
+            director("first", FIRST, pair.active)?,
             director("second", 4, pair.standby)?,
         ];
         let mut rig = Self {
@@ -200,10 +209,15 @@ impl Rig {
         self.settle()
     }
 
-    pub(super) fn measure(&mut self, fault: Fault) -> Result<Measurement> {
+    /// Injects a fault into the active director and measures the outage.
+    pub(super) fn measure(&mut self, fault: Fault, round: u32) -> Result<Measurement> {
         let client = Client::open(&self.client)?;
         let (wire, active) = (&self.wire, &self.directors[0]);
-        client.measure(|| active.inject(fault, wire))
+        client.measure(|| {
+            let receiver = (&self.client, address(CLIENT));
+            phase::wait(receiver, address(FIRST), self.interval, round)?;
+            active.inject(fault, wire)
+        })
     }
 }
 
