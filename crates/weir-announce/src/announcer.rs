@@ -26,8 +26,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 /// Time without a report after which routes from an earlier announcer are withdrawn, if it did not record the settings.
 /// The limit is long because the daemon may still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of consecutive steps at a stop that find no running speaker, after which the other routes are not tried: each
-/// step can take a second.
+/// Number of consecutive steps during a stop that find no running speaker, after which the other routes are not tried:
+/// each step can take a second.
 const NOT_RUNNING_MAX: usize = 3;
 /// Maximum time until the next call of [`Announcer::handle_timeout`].
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -129,7 +129,7 @@ impl Announcer {
         self.report()
     }
 
-    /// Does what is due when [`Self::pause`] has passed.
+    /// Does the work that is due. Must be called when [`Self::pause`] has passed.
     pub(crate) async fn handle_timeout(&mut self) {
         self.decisions.handle_timeout(current_times());
         if time_until(Some(self.refresh_at)).is_zero() {
@@ -149,7 +149,7 @@ impl Announcer {
         }
     }
 
-    /// Changes the settings. If they specify another speaker, the routes of the current one are to be withdrawn.
+    /// Changes the settings. If they specify another speaker, the routes of the current one must be withdrawn.
     fn set_settings(&mut self, settings: Announce) {
         self.driver.resend_all();
         let old = self.settings.replace(settings.clone());
@@ -210,7 +210,8 @@ impl Announcer {
         routes.is_some_and(|routes| self.driver.needs_step(&routes))
     }
 
-    /// Returns whether the routes of all previous speakers are withdrawn, or at least one attempt has failed.
+    /// Returns whether each previous speaker's routes are withdrawn, or at least one attempt to withdraw them has
+    /// failed.
     fn may_use_speaker(&self) -> bool {
         self.previous.iter().all(|it| it.retry_at.is_some())
     }
@@ -316,7 +317,7 @@ impl Announcer {
         vips.collect::<BTreeSet<_>>().len()
     }
 
-    /// Withdraws all routes. Errors are only logged. Cancel-safe: a later call withdraws the other routes.
+    /// Withdraws all routes. Errors are only logged. Cancel-safe: a later call withdraws the remaining routes.
     pub(crate) async fn withdraw_all(&mut self) {
         self.decisions = Decisions::default();
         for previous in &mut self.previous {

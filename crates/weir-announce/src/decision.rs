@@ -16,7 +16,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// The pause after the second consecutive withdrawal. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum time to wait for the first check results of a VIP's servers.
+/// Maximum time for which a VIP that is not announced yet waits until [`crate::VipState::settling`] ends.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// The preference of an announced route.
@@ -62,7 +62,7 @@ struct Vip {
     withdrawals: u32,
     /// The VIP is not announced before this time, because it was withdrawn repeatedly.
     paused_until: Duration,
-    /// The VIP is not announced before this time, because servers have no check result yet.
+    /// The VIP is not announced before this time, because the daemon lacks check results or data of the group.
     settling_until: Option<Duration>,
 }
 
@@ -257,7 +257,7 @@ impl Decisions {
             {
                 (
                     State::Withdrawn,
-                    Some("servers are being checked".to_owned()),
+                    Some("waiting for check results or data of the group".to_owned()),
                 )
             } else if vip.state == State::Withdrawn && now < vip.paused_until {
                 let reason = format!("withdrawn {} times in a row", vip.withdrawals);

@@ -25,8 +25,9 @@ pub struct VipState {
     pub serves: bool,
     /// Why the services cannot serve; empty if they can.
     pub reason: String,
-    /// Whether some servers have no check result yet. Until then, this director may select different servers from the
-    /// rest of its group, so a VIP that is not announced yet stays withdrawn.
+    /// Whether some servers have no check result yet, or the director lacks flows or the previous version of its group.
+    /// Connections that move to this director might then reach other servers, so a VIP that is not announced yet stays
+    /// withdrawn.
     #[serde(default)]
     pub settling: bool,
 }

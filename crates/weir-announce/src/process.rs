@@ -40,9 +40,9 @@ struct PendingRequest {
     reply: oneshot::Sender<Report>,
 }
 
-/// Runs the announcer until SIGTERM, when all routes are withdrawn within [`STOP_TIMEOUT`], or until another announcer
-/// takes over. `configuration` is root's file, which limits the announcements of an unprivileged daemon. Must be called
-/// inside a tokio runtime.
+/// Runs the announcer until SIGTERM, after which it withdraws all routes within [`STOP_TIMEOUT`], until another
+/// announcer takes over, or until the keeper has exited and all routes are withdrawn. `configuration` is root's file,
+/// which limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.

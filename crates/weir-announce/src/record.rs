@@ -1,5 +1,5 @@
-//! Stores for the next announcer which routes the speakers may be announcing, and how they are controlled. The next
-//! announcer can therefore withdraw the routes before the daemon reports to it.
+//! Records which routes the speakers may be announcing, and how they are controlled, so that the next announcer can
+//! withdraw the routes before the daemon reports to it.
 //!
 //! There are two files, because an earlier build that takes over reads `announced.json`, and accepts only a list of
 //! addresses.

@@ -28,7 +28,7 @@ pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 pub(crate) struct Driver {
     /// All routes that the speaker may be announcing.
     announced: Routes,
-    /// The VIPs of `announced` that the speaker accepted last.
+    /// The VIPs of `announced` for which the speaker has accepted a route.
     accepted: BTreeSet<IpAddr>,
     /// The VIPs whose routes the speaker is known to announce as in `announced`.
     confirmed: BTreeSet<IpAddr>,
@@ -259,7 +259,7 @@ pub(crate) fn is_same(old: &Speaker, new: &Speaker) -> bool {
     match (old, new) {
         // FRR runs one BGP process without a VRF. A process with another AS number does not have the old statements.
         (Speaker::Frr { command: old, .. }, Speaker::Frr { command: new, .. }) => old == new,
-        // A BIRD at another socket that reads the same file has the right routes.
+        // A BIRD at another socket that reads the same file has the correct routes.
         (Speaker::Bird { include: old, .. }, Speaker::Bird { include: new, .. }) => old == new,
         _ => old == new,
     }

@@ -1,4 +1,4 @@
-//! Tests the announcer with fake speakers: shell commands that record what they are called with.
+//! Tests the announcer with fake speakers: shell commands that record their arguments.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -90,7 +90,7 @@ impl Context<'_> {
         stopped.is_some_and(|it| it.version == pointer.version)
     }
 
-    /// Returns the lowest version above `newest` that the pointer and the record of a stopped rollout do not have, even
+    /// Returns the lowest version above `newest` that neither the pointer nor the record of a stopped rollout has, even
     /// if they are not authentic: their state would be reported as the state of the new version.
     pub(crate) fn unused_version(&self, newest: u64) -> Option<u64> {
         let current = self.read_pointer(&Key::Current).map(|it| it.version);

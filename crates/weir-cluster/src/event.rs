@@ -40,7 +40,7 @@ pub struct AppliedConfiguration {
     pub guard_ms: u64,
 }
 
-/// What a director keeps on disk while no state machine runs.
+/// The state that a director keeps on disk while no state machine runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SavedState {
     /// The group's last configuration.
@@ -119,7 +119,7 @@ pub enum Input {
     },
     /// The result of [`Output::Apply`].
     Applied(Result<(), String>),
-    /// The response to [`Output::Stage`], with the same version, also if the configuration cannot be staged.
+    /// The response to [`Output::Stage`], with the same version, even if the configuration cannot be staged.
     Staged(u64),
     /// The response to [`Output::Settle`], with the same revision.
     Settled(i64),
@@ -183,11 +183,15 @@ pub enum Output {
     /// Use the tables before these changes for the second hop: the newest change to the servers of each pool since the
     /// configuration was published. Sent once.
     LastChanges {
-        /// The changed entries with their present values.
+        /// The changed entries with their current values.
         changes: Vec<(SharedKey, Value)>,
         /// See [`Output::Stage`].
         replaces: bool,
     },
+    /// The state machine has requested every [`Output::Stage`] and [`Output::LastChanges`] that a director needs after
+    /// its start, or proceeds without them because etcd does not respond. Sent once, and again after the
+    /// [`Output::Apply`] of the first configuration of a director that had none.
+    PreviousStaged,
     /// Another director has changed an override or an added server. Also confirms [`Input::Changed`], because the
     /// daemon may apply an earlier value after the operator's change.
     Shared {
@@ -196,8 +200,8 @@ pub enum Output {
         /// The new value.
         value: Value,
     },
-    /// Respond with [`Input::Settled`] when the peers have received the flows that changes to servers up to this
-    /// revision moved.
+    /// Respond with [`Input::Settled`] when the peers have received the flows moved by server changes up to this
+    /// revision.
     Settle {
         /// The revision of the newest change.
         revision: i64,

@@ -13,7 +13,7 @@ pub struct InvalidName;
 /// Checks a group or member name.
 ///
 /// # Errors
-/// Returns an error if the name is empty, has more than 64 bytes, or contains characters other than ASCII letters,
+/// Returns an error if the name is empty, is longer than 64 bytes, or contains characters other than ASCII letters,
 /// digits, `-`, `_` and `.`.
 pub fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -150,6 +150,14 @@ impl Connection {
         }
     }
 
+    /// Returns how long the mirror has been incomplete; `None` if it is complete.
+    pub(crate) fn disconnected_for(&self, now: Duration) -> Option<Duration> {
+        match self.synced_for(now) {
+            Some(_) => None,
+            None => Some(now.saturating_sub(self.since)),
+        }
+    }
+
     /// Returns whether a lease was requested or is being renewed.
     pub(crate) const fn waits_for_lease(&self) -> bool {
         match self.lease {

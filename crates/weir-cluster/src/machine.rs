@@ -197,7 +197,7 @@ impl Machine {
             Input::Changed { key, value } => {
                 let (keys, mirror) = (&self.keys, &self.mirror);
                 self.shared.change(key.clone(), value.clone(), keys, mirror);
-                // An earlier value that is on its way to the daemon must not replace the operator's value there.
+                // An earlier value that is already on its way to the daemon must not replace the operator's value.
                 self.outputs.push_back(Output::Shared { key, value });
                 self.request_save();
             }
@@ -431,6 +431,7 @@ impl Machine {
                     self.connection.state = State::Listing;
                     self.outputs.push_back(Output::List);
                 }
+                self.report_staging(now);
             }
             // A large listing can take longer than the lease lasts.
             State::Listing => self.renew_lease(now),
@@ -543,19 +544,33 @@ impl Machine {
         }
     }
 
-    /// Reports once, after this director has applied a configuration, which servers have changed since its publication.
+    /// Sends [`Output::LastChanges`] once, when the daemon uses a configuration and servers have changed since its
+    /// publication.
     fn report_last_changes(&mut self) {
         let current = self.mirror.revision_of(&self.keys.name(&Key::Current));
-        let is_due = self.local_state.stages_versions && self.rollout.applied.version > 0;
+        let change = self.rollout.last_change();
+        let is_due = self.local_state.stages_versions && change.version > 0;
         if !is_due || current == 0 || std::mem::replace(&mut self.has_reported_changes, true) {
             return;
         }
         let changes = self.shared.newest_since(current);
         if !changes.is_empty() {
-            let replaces = self.rollout.staging.replaces();
+            let replaces = self.rollout.staging.replaces(&change);
             self.outputs
                 .push_back(Output::LastChanges { changes, replaces });
         }
+    }
+
+    /// Sends [`Output::PreviousStaged`] once it is due and the daemon has reported its state.
+    fn report_staging(&mut self, now: Duration) {
+        let disconnected_for = self.connection.disconnected_for(now);
+        let mut rollout = std::mem::take(&mut self.rollout);
+        if self.local_state != LocalState::default()
+            && rollout.finish_staging(&self.context(now), disconnected_for)
+        {
+            self.outputs.push_back(Output::PreviousStaged);
+        }
+        self.rollout = rollout;
     }
 
     /// Starts the most urgent write, and asks the daemon to apply a configuration if one is due. Returns whether a
@@ -572,7 +587,7 @@ impl Machine {
         }
         let serving = serving::record_put(&self.keys, &own_name, self.serving.announced_vips());
         if self.is_due(&serving, lease) {
-            return self.start_txn(unconditional(serving), Purpose::Serving, now);
+            return self.start_txn(Txn::unconditional(serving), Purpose::Serving, now);
         }
         let withdrawal = self
             .serving
@@ -606,7 +621,10 @@ impl Machine {
                 text,
                 replaces,
             }),
-            Step::Nothing => self.report_last_changes(),
+            Step::Nothing => {
+                self.report_last_changes();
+                self.report_staging(now);
+            }
         }
         if let Some(txn) = self
             .shared
@@ -616,7 +634,7 @@ impl Machine {
         }
         let health = self.leased_put(&Key::Health(own_name), &self.local_state.health);
         if self.is_due(&health, lease) || now >= self.last_txn_at + lag::ROUTINE_WRITE_INTERVAL {
-            return self.start_txn(unconditional(health), Purpose::Health, now);
+            return self.start_txn(Txn::unconditional(health), Purpose::Health, now);
         }
         false
     }
@@ -774,13 +792,5 @@ impl Machine {
 
     pub(crate) const fn verdicts(&self) -> &Verdicts {
         &self.verdicts
-    }
-}
-
-/// Returns a transaction that writes a value without conditions.
-fn unconditional(put: Put) -> Txn {
-    Txn {
-        compares: Vec::new(),
-        writes: vec![Write::Put(put)],
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::Keys;
 use crate::seal::GroupKey;
 
-/// Maximum length in the status and the log of a text from another director or from etcd.
+/// Maximum length, in the status and the log, of a text from another director or from etcd.
 const LINE_MAX_CHARS: usize = 500;
 
 /// Identifies the configuration that the group should have.
@@ -121,12 +121,12 @@ pub struct MemberRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communities: Option<Vec<String>>,
     /// With flow synchronization, the revision of the newest change to servers that the member has settled: it has
-    /// applied the change, and its peers have received the flows that the change moved. `None` = no flow
-    /// synchronization, or an earlier version.
+    /// applied the change, and its peers have received the flows that the change moved. `None` = the member does not
+    /// synchronize flows, or runs an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
     /// The newest version that the member has staged for the second hop; 0 = none. `None` = no service has a second
-    /// hop, or an earlier version.
+    /// hop, or the member runs an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staged: Option<u64>,
     /// With a group key, the MAC of the group's prefix and the member's name, version and digest. It prevents a forged

@@ -13,7 +13,7 @@ use crate::chunk;
 use crate::context::Context;
 use crate::key::Key;
 use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
-use crate::staging::Staging;
+use crate::staging::{Change, ETCD_WAIT_MAX, Staging};
 use crate::step::{GroupConfig, Step};
 use crate::store::{Compare, Put, Txn, Write};
 
@@ -45,6 +45,8 @@ struct Publication {
 pub(crate) struct Rollout {
     pub(crate) applied: GroupConfig,
     pub(crate) staging: Staging,
+    /// Whether [`Self::finish_staging`] has returned true. The first configuration of a director ends this state.
+    is_staging_finished: bool,
     /// The configuration that this director is applying.
     applying: Option<GroupConfig>,
     /// A configuration, and the result of applying it, until etcd contains the result.
@@ -57,7 +59,7 @@ pub(crate) struct Rollout {
     publication: Option<Publication>,
     /// The record of the stopped rollout, until the store loses its data.
     stopped: Option<StoppedRollout>,
-    /// Directors whose process became absent while applying the configuration, and when the absence was first observed.
+    /// Directors that became absent while they applied the configuration, and when the absence was first observed.
     absent: BTreeMap<String, Duration>,
     /// When unused chunks were first observed, and the revision of the pointer at that time.
     garbage: Option<(Duration, i64)>,
@@ -78,11 +80,10 @@ impl Rollout {
         let Some(applied) = self.applying.take() else {
             return;
         };
+        self.staging
+            .record_result(applied.version, self.applied.version, result.is_ok());
         match &result {
             Ok(()) => {
-                if applied.version != self.applied.version {
-                    self.staging.record_applied(self.applied.version);
-                }
                 self.applied = applied.clone();
                 self.failed = None;
             }
@@ -100,8 +101,8 @@ impl Rollout {
     /// Starts the publication of a configuration.
     ///
     /// # Errors
-    /// Returns a one-line message if another publication is in progress, a director is applying a configuration, or
-    /// the text cannot be published.
+    /// Returns a one-line message if another publication is in progress, a director is applying a configuration, or the
+    /// text cannot be published.
     pub(crate) fn publish(
         &mut self,
         context: &Context<'_>,
@@ -133,10 +134,57 @@ impl Rollout {
         Ok(())
     }
 
+    /// Returns the last change of this director's version.
+    pub(crate) fn last_change(&self) -> Change {
+        match &self.applying {
+            Some(applying) if applying.version != self.applied.version => Change {
+                version: applying.version,
+                replaced: Some(self.applied.version),
+                is_applied: false,
+            },
+            _ => Change {
+                version: self.applied.version,
+                replaced: self.staging.replaced(),
+                is_applied: true,
+            },
+        }
+    }
+
+    /// Returns true when [`crate::Output::PreviousStaged`] is due. `disconnected_for` = how long etcd has been
+    /// unresponsive; `None` = it responds.
+    pub(crate) fn finish_staging(
+        &mut self,
+        context: &Context<'_>,
+        disconnected_for: Option<Duration>,
+    ) -> bool {
+        let is_due =
+            !self.is_staging_finished && !self.may_lack_previous(context, disconnected_for);
+        self.is_staging_finished |= is_due;
+        is_due
+    }
+
+    /// Returns whether this director may still have to stage the previous version.
+    fn may_lack_previous(&self, context: &Context<'_>, disconnected_for: Option<Duration>) -> bool {
+        if let Some(duration) = disconnected_for {
+            return duration < ETCD_WAIT_MAX;
+        }
+        let change = self.last_change();
+        if change.version == 0 {
+            return context.read_pointer(&Key::Current).is_some();
+        }
+        // While a version is being applied, the daemon may not yet have reported whether it has a second hop.
+        let is_unknown = !change.is_applied && !context.stages_versions;
+        is_unknown || self.staging.lacks_previous(context, &change)
+    }
+
     /// Returns the next step of this director.
     pub(crate) fn next_step(&mut self, context: &Context<'_>) -> Step {
         if self.applying.is_some() {
-            return Step::Nothing;
+            // The director forwards packets according to the new version, and may announce its VIPs, before the guard
+            // ends.
+            let change = self.last_change();
+            let step = self.staging.stage_previous(context, &change);
+            return step.unwrap_or(Step::Nothing);
         }
         if let Some(txn) = self.record_outcome(context) {
             return Step::Write(txn);
@@ -167,7 +215,7 @@ impl Rollout {
                 }
                 self.adopt(context, &current)
             }
-            // etcd has lost its data, or was restored from an older copy.
+            // etcd has lost its data, or was restored from an older backup.
             _ => self.restore(context),
         }
     }
@@ -263,10 +311,10 @@ impl Rollout {
         })
     }
 
-    /// Returns whether this director applies a configuration whose rollout was stopped and is complete. An earlier
-    /// version of Weir completed stopped rollouts, so etcd contains no other configuration. A director without a
-    /// configuration applies it if a present director uses it, because otherwise it would serve nothing. The director
-    /// that failed to apply it does not try again.
+    /// Returns whether this director applies a configuration whose rollout was stopped but is recorded as complete. An
+    /// earlier version of Weir recorded stopped rollouts as complete, so etcd contains no other configuration. A
+    /// director without a configuration applies it if a present director uses it, because otherwise it would serve
+    /// nothing. The director that failed to apply it does not try again.
     fn may_start_with(&self, context: &Context<'_>, pointer: &Pointer) -> bool {
         let stopped = context.read_stopped();
         self.applied.version == 0
@@ -342,6 +390,7 @@ impl Rollout {
         match chunk::join(pointer, context.keys, context.mirror, context.key) {
             Ok(text) => {
                 configuration.text = text;
+                self.is_staging_finished &= self.applied.version > 0;
                 self.applying = Some(configuration.clone());
                 Step::Apply(configuration)
             }
@@ -373,7 +422,8 @@ impl Rollout {
         if let Some(txn) = self.stop_for_absent(context, &holders) {
             return Step::Write(txn);
         }
-        if let Some(step) = self.staging.stage_previous(context, current) {
+        let change = self.last_change();
+        if let Some(step) = self.staging.stage_previous(context, &change) {
             return step;
         }
         if !holders.is_empty() {

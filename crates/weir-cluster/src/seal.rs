@@ -1,8 +1,8 @@
 //! Seals values with AES-256-GCM and a key that HKDF-SHA256 derives from the group key.
 //!
-//! The nonce is a keyed hash of the text, so that equal chunks of two versions remain equal and are stored only once.
-//! The probability that two different texts have the same nonce is 2^-96. Equal ciphertexts reveal only that the texts
-//! are equal.
+//! The nonce is a keyed hash of the text, so that identical chunks of two versions have the same ciphertext and are
+//! stored only once. The probability that two different texts have the same nonce is 2^-96. Identical ciphertexts
+//! reveal only that the texts are identical.
 
 use std::fmt;
 
@@ -127,7 +127,7 @@ impl GroupKey {
         constant_time::verify_slices_are_equal(expected.as_bytes(), mac.as_bytes()).is_ok()
     }
 
-    /// Returns a fingerprint of a secret, which is equal on two machines if their secrets are equal.
+    /// Returns a fingerprint of a secret, which is the same on two machines if their secrets are the same.
     pub fn fingerprint(&self) -> String {
         self.digest(b"fingerprint")[..16].to_owned()
     }

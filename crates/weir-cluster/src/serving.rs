@@ -6,7 +6,7 @@
 //!
 //! If etcd does not respond within [`WAIT_MAX`], a member uses the last known records: it withdraws the VIP
 //! provisionally. Its own record still contains the VIP until etcd has confirmed the withdrawal. If etcd rejects the
-//! withdrawal because no other member announces the VIP any more, the member announces the VIP again.
+//! withdrawal because no other member still announces the VIP, the member announces the VIP again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,7 +27,8 @@ pub(crate) struct AnnouncedVips {
     announced: BTreeSet<IpAddr>,
     /// VIPs that this member has withdrawn although etcd has not confirmed the withdrawal.
     provisional: BTreeSet<IpAddr>,
-    /// VIPs in `announced` whose services cannot serve although another member announces them, and since when.
+    /// VIPs in `announced` whose services cannot serve although another member announces them, and the start of this
+    /// state.
     waiting: BTreeMap<IpAddr, Duration>,
     /// VIPs that this member announces when it joins the group although their services cannot serve. Each is announced
     /// when it becomes a candidate.
@@ -56,7 +57,7 @@ fn other_announcers<'a>(
 }
 
 impl AnnouncedVips {
-    /// `announced_before` = the VIPs that this member has announced until now although their services cannot serve.
+    /// `announced_before` = the VIPs that this member has announced so far although their services cannot serve.
     pub(crate) fn new(announced_before: BTreeSet<IpAddr>) -> Self {
         Self {
             announced_before,
@@ -80,7 +81,7 @@ impl AnnouncedVips {
             .collect()
     }
 
-    /// Returns the other VIPs whose services cannot serve.
+    /// Returns the VIPs whose services cannot serve and that are not announced.
     pub(crate) fn withdrawn_vips(&self) -> BTreeSet<IpAddr> {
         let is_announced =
             |vip: &IpAddr| self.announced.contains(vip) && !self.provisional.contains(vip);
@@ -119,7 +120,7 @@ impl AnnouncedVips {
     ) -> BTreeMap<IpAddr, (&'a str, i64)> {
         let unconfirmed = self.unconfirmed_vips();
         let mut found = BTreeMap::new();
-        // Almost always, there is nothing to search for, and the mirror is large.
+        // The mirror is large, and there is almost never anything to search for.
         if unconfirmed.is_empty() {
             return found;
         }
@@ -133,7 +134,7 @@ impl AnnouncedVips {
 
     /// Provisionally withdraws VIPs that another member announces according to the last known records: immediately if
     /// etcd does not respond, otherwise after [`WAIT_MAX`]. If `is_complete`, the records of all members are known.
-    /// VIPs that no other member announces any more are then announced again.
+    /// VIPs that no other member still announces are then announced again.
     pub(crate) fn decide_without_etcd(
         &mut self,
         (keys, mirror, own_name): (&Keys, &Mirror, &str),

@@ -5,8 +5,8 @@
 //! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. Members write an entry again if
 //! etcd has lost it.
 //!
-//! With a group key, each value has a MAC and a number that grows with each change ([`Seal`]). Members do not adopt a
-//! value without a valid MAC, and replace a value that has a lower number with the newer value. Without the key, a
+//! With a group key, each value has a MAC and a number that increases with each change ([`Seal`]). Members do not adopt
+//! a value without a valid MAC, and replace a value that has a lower number with the newer value. Without the key, a
 //! program that can write to etcd can therefore neither add a server nor restore a former value.
 
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 //! second hop of services with GUE.
 //!
 //! In a rollout with a guard, the directors use two versions at the same time. If the first director dies, its new
-//! connections arrive at directors that still wait, and are on servers of the next version. All directors therefore
-//! stage the next version before the first one applies it. A director that has just started, or has missed versions,
-//! stages the previous version, because it does not have the table before the last change.
+//! connections, which use the servers of the next version, arrive at directors that are still waiting. All directors
+//! therefore stage the next version before the first one applies it. A director that has just started, or has missed
+//! versions, stages the previous version, because it does not have the table before the last change.
 
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use crate::step::Step;
 
 /// Maximum time for which a rollout waits until all directors have staged the configuration.
 const STAGING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a director that has just started waits for etcd before it continues without the previous version.
+pub(crate) const ETCD_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// The versions that this director has staged.
 #[derive(Clone, Debug, Default)]
@@ -26,9 +28,11 @@ pub(crate) struct Staging {
     requested: u64,
     /// The applied version whose previous version needs no further request; 0 = none.
     completed: u64,
-    /// The version for which the rollout waits, and since when.
+    /// The same for the version that is being applied; 0 = none.
+    completed_early: u64,
+    /// The version for which the rollout waits, and the start of the wait.
     waiting: Option<(u64, Duration)>,
-    /// The version that this process used before it applied the present one; `None` = it has not applied any.
+    /// The version that this process used before it applied the current one; `None` = it has not applied any.
     replaced: Option<u64>,
     /// Whether the data plane has the tables of an earlier process of this director.
     has_tables: bool,
@@ -43,10 +47,10 @@ impl Staging {
         }
     }
 
-    /// Returns whether a table from etcd is better than that of the data plane as the table before the last change. The
+    /// Returns whether a table from etcd is better than that of the data plane as the table before this change. The
     /// data plane of an earlier process may have a newer table.
-    pub(crate) const fn replaces(&self) -> bool {
-        !self.has_tables || self.replaced.is_some()
+    pub(crate) const fn replaces(&self, change: &Change) -> bool {
+        !self.has_tables || change.replaced.is_some()
     }
 
     /// Returns the newest version that this director has staged; 0 = none.
@@ -59,9 +63,22 @@ impl Staging {
         self.staged = self.staged.max(version);
     }
 
-    /// Records that this director has applied another version than `replaced`.
-    pub(crate) fn record_applied(&mut self, replaced: u64) {
-        self.replaced = Some(replaced);
+    /// Returns the version that this process used before it applied the current one; `None` = it has not applied any.
+    pub(crate) const fn replaced(&self) -> Option<u64> {
+        self.replaced
+    }
+
+    /// Records that this director has applied `version`, or has failed to do so. Until then, it used `replaced`.
+    pub(crate) fn record_result(&mut self, version: u64, replaced: u64, is_applied: bool) {
+        if is_applied {
+            if version != replaced {
+                self.replaced = Some(replaced);
+            }
+            if self.completed_early == version {
+                self.completed = version;
+            }
+        }
+        self.completed_early = 0;
     }
 
     /// Returns the step that stages the next version, or that waits until all members have staged it; `None` = this
@@ -105,36 +122,63 @@ impl Staging {
         (!is_overdue && !context.members().iter().all(is_ready)).then_some(Step::Nothing)
     }
 
-    /// Returns the step that stages the version before the applied one, if this director does not know the table
-    /// before the last change.
+    /// Returns the step that stages the version before this change, if this director does not know the table before the
+    /// change.
     pub(crate) fn stage_previous(
         &mut self,
         context: &Context<'_>,
-        applied: &Pointer,
+        change: &Change,
     ) -> Option<Step> {
-        if !context.stages_versions || self.completed == applied.version {
+        if !context.stages_versions || self.is_completed(change) {
             return None;
         }
-        let previous = previous_pointer(context, applied)?;
-        if self.replaced == Some(previous.version) {
-            self.completed = applied.version;
-            return None;
+        let previous = previous_pointer(context, change.version)?;
+        let is_known = change.replaced == Some(previous.version);
+        let text = match is_known {
+            true => None,
+            false => Some(read(context, &previous)?),
+        };
+        match change.is_applied {
+            true => self.completed = change.version,
+            false => self.completed_early = change.version,
         }
-        let text = read(context, &previous)?;
-        self.completed = applied.version;
         Some(Step::Stage {
             version: previous.version,
-            text: text.ok()?,
-            replaces: self.replaces(),
+            text: text?.ok()?,
+            replaces: self.replaces(change),
         })
+    }
+
+    /// Returns whether the previous version is needed but [`Self::stage_previous`] has not staged it yet.
+    pub(crate) fn lacks_previous(&self, context: &Context<'_>, change: &Change) -> bool {
+        let previous = match context.stages_versions && !self.is_completed(change) {
+            true => previous_pointer(context, change.version),
+            false => None,
+        };
+        previous.is_some_and(|it| change.replaced != Some(it.version))
+    }
+
+    fn is_completed(&self, change: &Change) -> bool {
+        [self.completed, self.completed_early].contains(&change.version)
     }
 }
 
-/// Returns the pointer to the configuration that all members had before the applied one.
-fn previous_pointer(context: &Context<'_>, applied: &Pointer) -> Option<Pointer> {
+/// A change of this director's version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// The version that this director has applied or is applying; 0 = none.
+    pub(crate) version: u64,
+    /// The version that this process used before; `None` = this process has started with `version`.
+    pub(crate) replaced: Option<u64>,
+    /// Whether the director has applied the version. With a guard, applying it takes at least as long as the guard.
+    pub(crate) is_applied: bool,
+}
+
+/// Returns the pointer to the configuration that all members had before `version`.
+fn previous_pointer(context: &Context<'_>, version: u64) -> Option<Pointer> {
     let keys = [Key::Complete, Key::Previous].into_iter();
     let mut pointers = keys.filter_map(|key| context.read_pointer(&key));
-    pointers.find(|it| it.version < applied.version && context.is_authentic(it))
+    pointers.find(|it| it.version < version && context.is_authentic(it))
 }
 
 /// Returns the text of a configuration; `None` = a chunk has not been reported yet.

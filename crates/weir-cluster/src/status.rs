@@ -15,7 +15,7 @@ use crate::record::{ApplyingMember, MemberRecord, StoppedRollout, sanitize_line}
 /// State of the rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RolloutState {
-    /// No configuration was published.
+    /// No configuration has been published.
     Unpublished,
     /// All members have applied the configuration.
     Complete,
@@ -77,11 +77,11 @@ pub struct Status {
     pub down: Verdicts,
 }
 
-/// The start of the difference between the BGP communities of two directors. Routers use the routes of both directors
+/// Prefix of the text that reports different BGP communities of two directors. Routers use the routes of both directors
 /// together, unless their policies depend on these communities.
 pub const COMMUNITIES_DIFFER: &str = "BGP communities ";
 
-/// The start of the difference between the MTUs of two directors.
+/// Prefix of the text that reports different MTUs of two directors.
 pub const MTU_DIFFERS: &str = "MTU ";
 
 /// Returns the differences between another member and this one, for display.

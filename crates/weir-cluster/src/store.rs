@@ -86,6 +86,16 @@ pub struct Txn {
     pub writes: Vec<Write>,
 }
 
+impl Txn {
+    /// Returns a transaction that writes a value without conditions.
+    pub(crate) fn unconditional(put: Put) -> Self {
+        Self {
+            compares: Vec::new(),
+            writes: vec![Write::Put(put)],
+        }
+    }
+}
+
 /// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnResult {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    Entry, Event, HealthView, Input, Kind, LocalState, Machine, Output, SavedState, Settings,
-    SharedKey, Txn, TxnResult, Write,
+    AppliedConfiguration, Entry, Event, HealthView, Input, Kind, LocalState, Machine, Output,
+    SavedState, Settings, SharedKey, Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -143,7 +143,7 @@ fn confirm_all(machine: &mut Machine, now: Duration) {
 
 const OTHER_SERVING: &str = "/weir/edge/serving/lb2";
 
-/// Returns a state machine that announces the VIP, as another director does, and the current time. All members had the
+/// Returns a state machine that announces the VIP, as another director does, and the current time. All members have had
 /// time to register.
 fn announcing_machine() -> (Machine, Duration) {
     let mut machine = machine(SavedState::default());
@@ -282,4 +282,65 @@ fn operator_change_replaces_value_on_its_way_to_the_daemon() {
         })
         .collect();
     assert_eq!(weights, [2, 4]);
+}
+
+/// The daemon announces VIPs after this report.
+#[test]
+fn director_waits_for_the_previous_version_while_etcd_may_still_respond() {
+    let applied = AppliedConfiguration {
+        version: 2,
+        text: "a configuration".to_owned(),
+        guard_ms: 0,
+    };
+    for applied in [Some(applied), None] {
+        let mut machine = machine(SavedState {
+            applied,
+            ..SavedState::default()
+        });
+        let mut reports = Vec::new();
+        for waited_ms in (0..10_000).step_by(100) {
+            let now = START + Duration::from_millis(waited_ms);
+            machine.handle_time(now);
+            for output in outputs(&mut machine) {
+                match output {
+                    Output::List => {
+                        let failed = Input::ListFailed("no response".to_owned());
+                        machine.handle(failed, now);
+                    }
+                    Output::PreviousStaged => reports.push(waited_ms),
+                    other => panic!("{other:?}"),
+                }
+            }
+            if waited_ms == 0 {
+                machine.handle(local_state(&[(vip(), true)]), now);
+            }
+        }
+        assert_eq!(reports, [3000]);
+    }
+}
+
+#[test]
+fn director_does_not_wait_without_a_previous_version() {
+    let mut machine = machine(SavedState::default());
+    machine.handle(local_state(&[(vip(), true)]), START);
+    connect(&mut machine, &[]);
+    let (mut revision, mut reports) = (10, 0);
+    loop {
+        let outputs = outputs(&mut machine);
+        if outputs.is_empty() {
+            break;
+        }
+        for output in outputs {
+            match output {
+                Output::Txn { number, .. } => {
+                    revision += 1;
+                    let result = TxnResult::Done { revision };
+                    machine.handle(Input::Txn { number, result }, START);
+                }
+                Output::PreviousStaged => reports += 1,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(reports, 1);
 }

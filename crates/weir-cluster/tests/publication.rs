@@ -136,6 +136,7 @@ impl Fixture {
                 }
                 Output::Watch { .. }
                 | Output::LastChanges { .. }
+                | Output::PreviousStaged
                 | Output::Shared { .. }
                 | Output::Settle { .. }
                 | Output::Settled { .. }
@@ -304,7 +305,7 @@ fn pointer_of_earlier_version_gets_mac() {
 /// Asserts that etcd accepts the size of a transaction.
 fn assert_within_limits(txn: &Txn) {
     let bytes = |write: &Write| match write {
-        // The gateway's JSON contains keys and values in base64, and some bytes around them.
+        // The gateway's JSON contains keys and values in base64, plus some overhead.
         Write::Put(put) => (put.key.len() + put.value.len()).div_ceil(3) * 4 + 200,
         Write::Delete(key) => key.len() * 2 + 200,
     };
@@ -359,7 +360,7 @@ fn publication_continues_after_every_lost_request() {
             true
         });
         assert_eq!(fixture.published, [(1, Ok(1))], "request {lost_index}");
-        // The machine does not send chunks again that were written.
+        // The machine does not resend chunks that have been written.
         assert_eq!(
             repeated,
             (requests - 1).saturating_sub(lost_index),
@@ -481,7 +482,7 @@ fn late_result_is_not_mistaken_for_result_of_later_request() {
         let outputs: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
         assert_eq!(outputs, [], "the later request is still in flight");
     }
-    // No chunk was written yet, and the publication continues.
+    // No chunk has been written yet, and the publication continues.
     fixture.machine.handle(
         Input::Txn {
             number: numbers[0],

@@ -2,9 +2,9 @@
 //! responses, loss of data, and restarts of directors. Servers fail for all directors or for one director, and
 //! directors' services become unable to serve. A failed test prints its seed.
 //!
-//! During the faults, directors with the same version and overrides select the same servers, no director announces
-//! longer than [`ANNOUNCED_MAX`] what it cannot serve and another director announces, and no director takes a server
-//! down alone. After the faults, all directors agree.
+//! During the faults, directors with the same version and overrides select the same servers, no director announces a
+//! VIP for longer than [`ANNOUNCED_MAX`] if it cannot serve the VIP and another director announces it, and no director
+//! takes a server down alone. After the faults, all directors agree.
 
 #[path = "simulation/choice.rs"]
 mod choice;
@@ -31,8 +31,8 @@ use weir_cluster::{
 const STEP: Duration = Duration::from_millis(10);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
-/// Maximum time for which other directors may use an old view of a director: they may have lost the connection to etcd,
-/// and the lease of that director may expire later.
+/// Maximum time for which other directors may use an outdated view of a director: they may have lost the connection to
+/// etcd, and the lease of that director may expire later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
 /// Maximum time for which a director announces a VIP although its service cannot serve and the director knows that
 /// another director announces the VIP: a withdrawal waits 100 ms for etcd.
@@ -89,7 +89,7 @@ struct Director {
     /// Whether the director announces the VIP although its service cannot serve. Like a daemon, a director keeps the
     /// VIP until its state machine decides, and records the decision.
     holds_vip: bool,
-    /// Start of the time in which the director holds the VIP although it knows that another director announces it.
+    /// Time since which the director has held the VIP although it knows that another director announces it.
     redundant_since: Option<Duration>,
     verdicts: BTreeSet<String>,
     choices: Choices,
@@ -366,7 +366,7 @@ impl Simulation {
         );
     }
 
-    /// Asserts that a director does not announce what it cannot serve longer than permitted.
+    /// Asserts that a director that cannot serve a VIP does not announce it for longer than permitted.
     fn check_announcement(&mut self, n: usize) {
         let now = self.now;
         let director = &mut self.directors[n];
@@ -535,7 +535,7 @@ impl Simulation {
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
                 self.directors[n].verdicts = verdicts.into_keys().collect();
             }
-            Output::Published { .. } | Output::LastChanges { .. } => {}
+            Output::Published { .. } | Output::LastChanges { .. } | Output::PreviousStaged => {}
         }
     }
 

@@ -1,11 +1,11 @@
 //! Collects the announcer's input: whether each VIP covered by `[announce]` can serve, and whether this node is
 //! drained.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use weir_announce::{DaemonReport, VipState};
-use weir_model::{Desired, Pool, RequiredServices};
+use weir_model::{Desired, Pool, RequiredServices, Service};
 
 use crate::plane::Plane;
 
@@ -17,6 +17,8 @@ pub(crate) enum Settling {
     Nothing,
     /// The first check results of some servers are missing.
     Servers,
+    /// The previous version of the configuration is missing, and possibly check results.
+    PreviousVersion,
     /// The flows of `[sync]` peers are missing.
     Flows,
 }
@@ -31,17 +33,7 @@ pub(crate) fn daemon_report(
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Availability>> = BTreeMap::new();
-    let is_settling = |pool: &&Pool| match settling {
-        Settling::Nothing => false,
-        Settling::Servers => plane.is_settling(pool),
-        Settling::Flows => true,
-    };
-    let settling_pools: BTreeSet<&str> = desired
-        .pools
-        .iter()
-        .filter(is_settling)
-        .map(|pool| pool.name.as_str())
-        .collect();
+    let settling_pools = settling_pools(desired, settling, |pool| plane.is_settling(pool));
     let mut settling: BTreeSet<IpAddr> = BTreeSet::new();
     for service in desired
         .services
@@ -95,6 +87,33 @@ pub(crate) fn daemon_report(
     })
 }
 
+/// Returns the names of the pools for which data is missing. `lacks_results` returns whether servers of a pool have no
+/// check result yet.
+fn settling_pools(
+    desired: &Desired,
+    settling: Settling,
+    lacks_results: impl Fn(&Pool) -> bool,
+) -> BTreeSet<&str> {
+    let is_settling = |pool: &&Pool| match settling {
+        Settling::Nothing => false,
+        Settling::Servers | Settling::PreviousVersion => lacks_results(pool),
+        Settling::Flows => true,
+    };
+    let found = desired.pools.iter().filter(is_settling);
+    let mut found: BTreeSet<&str> = found.map(|pool| pool.name.as_str()).collect();
+    if settling == Settling::PreviousVersion {
+        let pools = desired.pools.iter();
+        let pools: HashMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
+        let lacks_version = |service: &&Service| {
+            let pool = pools.get(service.pool.as_str());
+            pool.is_some_and(|pool| desired.uses_other_version(service, pool))
+        };
+        let services = desired.services.iter().filter(lacks_version);
+        found.extend(services.map(|service| service.pool.as_str()));
+    }
+    found
+}
+
 /// Whether a service can serve.
 #[derive(Clone, Debug)]
 struct Availability {
@@ -138,7 +157,51 @@ fn is_announceable(vip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use weir_config::{Host, parse};
+
     use super::*;
+
+    #[test]
+    fn missing_data_concerns_only_services_that_use_it() {
+        const TEXT: &str = "
+            [cluster]
+            name = \"edge\"
+            member = \"lb1\"
+            etcd = [\"http://127.0.0.1:1\"]
+            [pool.gue]
+            scheduler = \"maglev\"
+            servers = [\"10.0.0.5\"]
+            [pool.direct]
+            scheduler = \"maglev\"
+            servers = [\"10.0.0.6\"]
+            [service.gue]
+            listen = [\"192.0.2.10:80\"]
+            forward = \"tunnel\"
+            tunnel = \"gue\"
+            pool = \"gue\"
+            [service.direct]
+            listen = [\"192.0.2.11:80\"]
+            forward = \"direct\"
+            pool = \"direct\"
+        ";
+        let desired = parse(TEXT, &Host::default()).unwrap().desired;
+        let (all, none) = (vec!["direct", "gue"], Vec::new());
+        for (settling, lacks_results, expected) in [
+            (Settling::Nothing, true, &none),
+            (Settling::Servers, false, &none),
+            (Settling::Servers, true, &all),
+            (Settling::PreviousVersion, false, &vec!["gue"]),
+            (Settling::PreviousVersion, true, &all),
+            (Settling::Flows, false, &all),
+        ] {
+            let found = settling_pools(&desired, settling, |_| lacks_results);
+            assert_eq!(
+                &Vec::from_iter(found),
+                expected,
+                "{settling:?}, {lacks_results}"
+            );
+        }
+    }
 
     #[test]
     fn loopback_link_local_and_multicast_addresses_are_not_announced() {

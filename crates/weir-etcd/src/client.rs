@@ -42,7 +42,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
 /// gRPC metadata `hasleader` (etcd's `rpctypes.MetadataRequireLeaderKey`): a member without a leader ends the watch.
-/// Without this metadata, a watch at a member that is cut off from the cluster would stay open and report nothing.
+/// Without this metadata, a watch on a member that is cut off from the cluster would stay open and report nothing.
 const REQUIRE_LEADER: &str = "grpc-metadata-hasleader";
 
 /// Why a request failed.
@@ -51,7 +51,7 @@ pub enum Error {
     /// The connection failed.
     #[error("{endpoint}: {source}")]
     Connect {
-        /// The member of etcd.
+        /// The etcd member.
         endpoint: String,
         /// The error.
         source: io::Error,
@@ -59,7 +59,7 @@ pub enum Error {
     /// The response did not arrive within the time limit.
     #[error("{endpoint}: no response within {} ms", limit.as_millis())]
     Timeout {
-        /// The member of etcd.
+        /// The etcd member.
         endpoint: String,
         /// The time limit.
         limit: Duration,
@@ -67,9 +67,9 @@ pub enum Error {
     /// etcd rejected the request.
     #[error("{endpoint}: {message}")]
     Refused {
-        /// The member of etcd.
+        /// The etcd member.
         endpoint: String,
-        /// The error message of etcd.
+        /// etcd's error message.
         message: String,
         /// The gRPC status; 16 = the token is invalid.
         code: i64,
@@ -77,7 +77,7 @@ pub enum Error {
     /// The response is invalid, or the connection broke.
     #[error("{endpoint}: {reason}")]
     Protocol {
-        /// The member of etcd.
+        /// The etcd member.
         endpoint: String,
         /// A description of the error.
         reason: String,

@@ -287,6 +287,7 @@ impl Runner {
             Output::Apply { .. }
             | Output::Stage { .. }
             | Output::LastChanges { .. }
+            | Output::PreviousStaged
             | Output::Shared { .. }
             | Output::Settle { .. }
             | Output::Settled { .. }

@@ -306,8 +306,8 @@ impl Tables {
         self.former_at(first) + element_count(self.second_hops())
     }
 
-    /// Returns the header of a run that begins at element `first`, and the indices of the first elements of the
-    /// list, hash table and spread table.
+    /// Returns the header of a run that begins at element `first`, and the indices of the first elements of the list,
+    /// hash table and spread table.
     #[must_use]
     pub fn header(&self, first: u32) -> (Extent, [u32; 3]) {
         let list_at = first + HEADER_ELEMENTS;

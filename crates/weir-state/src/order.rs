@@ -65,8 +65,8 @@ impl<E: fmt::Display> fmt::Display for OverrideError<E> {
 impl<E: std::error::Error> std::error::Error for OverrideError<E> {}
 
 impl ServerStates {
-    /// Sets or removes a server's override in both planes. Returns whether the override changed. `now` is recorded
-    /// as the time at which the server entered its state.
+    /// Sets or removes a server's override in both planes. Returns whether the override changed. `now` is recorded as
+    /// the time at which the server entered its state.
     ///
     /// # Errors
     /// Fails if the driver fails; the previous override stays active.

@@ -10,7 +10,8 @@ chmod 700 certs log
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout key -out chain -subj /CN=localhost \
   -addext subjectAltName=DNS:localhost 2>/dev/null
 cat chain key >certs/a.pem
-chmod 600 certs/a.pem key
+printf x >certs/a.pem.ocsp
+chmod 600 certs/a.pem certs/a.pem.ocsp key
 mkdir list parts
 chmod 700 list parts
 echo 127.0.0.1:8081 >list/servers
@@ -90,6 +91,7 @@ grep -o "copy it over the daemon.s file" "$dir/out/refused"
 served after-refusal
 cp "$dir/text" "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 && echo "file: applied" || cat "$dir/out/reload"
+grep -o "a.pem.ocsp: not an OCSP response" "$dir/out/reload" | sort -u
 served file 444
 
 helper=$(process 'helper --daemon')

@@ -81,7 +81,7 @@ files = ["$dir/certs"]
 vips = ["10.80.9.0/24", "0.0.0.0"]
 servers = ["10.80.2.0/24"]
 ports = ["80", "81", "8443"]
-forwards = ["nat", "proxy"]
+forwards = ["nat", "tunnel", "proxy"]
 END
 }
 {
@@ -106,7 +106,7 @@ END
 config second >second.toml
 chmod 600 first.toml second.toml
 # published VIP: prints a configuration with a service at this address, one at the address of the virtual router, a
-# proxy service at a privileged port, and one with TLS.
+# proxy service at a privileged port, one with TLS, and one with a second hop.
 published() {
   cat <<END
 [check.open]
@@ -138,6 +138,14 @@ forward = "proxy"
 protocol = "http"
 pool = "w"
 tls = { certificates = ["$dir/certs"] }
+[pool.g]
+scheduler = "maglev"
+servers = ["10.80.2.2"]
+[service.encapsulated]
+listen = ["10.80.9.6:80"]
+forward = "tunnel"
+tunnel = "gue"
+pool = "g"
 END
 }
 
@@ -188,8 +196,8 @@ wait_for both
 echo "first daemon: $(rights $first)"
 echo "second daemon: $(rights $second)"
 
-# publish at_first|at_second: publishes the configuration on standard input from that director.
-publish() { "$1" "$weir" cluster publish - --guard 0s; }
+# publish at_first|at_second [GUARD]: publishes the configuration on standard input from that director.
+publish() { "$1" "$weir" cluster publish - --guard "${2:-0s}"; }
 published 10.80.9.2 | publish at_second >"$dir/out/publish" 2>&1 && echo "published" || cat "$dir/out/publish"
 wait_for page 10.80.9.1
 wait_for page 10.80.9.5
@@ -228,6 +236,14 @@ published 10.80.9.3 | publish at_first >"$dir/out/publish" 2>&1 && echo "publish
 wait_for page 10.80.9.3
 stop_requests publication
 wait_for announces 10.80.9.3
+
+# With a guard, both directors stage the new servers of the service with a second hop before one of them uses it.
+with_new_server() { published 10.80.9.3 | sed 's/"10.80.2.2"\]/"10.80.2.2", "10.80.2.3"]/'; }
+with_new_server | publish at_second 1s >"$dir/out/publish" 2>&1 && echo "published with a guard" ||
+  cat "$dir/out/publish"
+for log in log log2; do
+  grep -q "staged the servers of another version" "$dir/out/$log" && echo "$log: staged"
+done
 
 start_requests 10.80.9.1
 engine=$(process $service 'helper --engine')
@@ -284,7 +300,7 @@ wait_for at_first "$weir" status
 all_served "without etcd" 10.80.9.4
 start_etcd
 
-# Root cannot permit less than the group has published.
+# Root cannot reduce the permissions to less than the group has published.
 cp "$dir/first.toml" "$dir/out/first.toml"
 sed -i 's/"10.80.9.0\/24"/"10.80.9.1", "10.80.9.5"/' "$dir/first.toml"
 at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "narrow: applied"

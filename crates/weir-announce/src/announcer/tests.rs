@@ -1,3 +1,5 @@
+//! Tests the announcer's state with shell commands in place of speakers.
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -76,7 +78,7 @@ async fn announcer_that_is_stopped_before_first_report_withdraws_recorded_routes
     let directory = directory("announcer-stop");
     announce(&directory).await;
     let mut announcer = Announcer::new(&directory);
-    // The recorded routes may no longer be the right ones, so they are not sent again.
+    // The recorded routes may no longer be correct, so they are not sent again.
     announcer.handle_timeout().await;
     assert_eq!(log(&directory), [""; 0]);
     announcer.withdraw_all().await;

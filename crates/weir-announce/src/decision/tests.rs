@@ -1,3 +1,5 @@
+//! Tests the decisions in virtual time.
+
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -201,7 +203,7 @@ fn new_vip_waits_for_first_check_results() {
     assert!(!handle_daemon_report(&mut run, true));
     assert_eq!(
         run.decisions.report()[0].reason,
-        "servers are being checked"
+        "waiting for check results or data of the group"
     );
     assert!(handle_daemon_report(&mut run, false));
     // A new server without a check result does not cause an announced VIP to be withdrawn.

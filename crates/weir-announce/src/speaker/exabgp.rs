@@ -2,9 +2,9 @@
 //! it (`NAME.out`).
 //!
 //! ExaBGP replies to each command with one line, in order, unless `exabgp.api.ack` is false. A reply that no process
-//! reads delays the following commands by 50 ms for each KiB (`application/control.py`, 4.2). Replies do not say which
-//! command they belong to, and replies to an earlier process or to `exabgpcli` can come first. Therefore, [`Replies`]
-//! records whether all earlier replies are known to have been read.
+//! reads delays the following commands by 50 ms for each KiB (`application/control.py`, 4.2). Replies do not indicate
+//! which command they belong to, and replies to an earlier process or to `exabgpcli` can come first. Therefore,
+//! [`Replies`] records whether all earlier replies are known to have been read.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -28,7 +28,7 @@ const QUIET_TIME: Duration = Duration::from_millis(100);
 /// reply until the next [`Replies::expect_earlier`].
 const FIRST_REPLY_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What is known about the replies of an ExaBGP.
+/// The state of the replies of an ExaBGP.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// Inode and creation time of the command pipe. ExaBGP's unit creates the pipe at each start.
@@ -86,7 +86,7 @@ async fn exchange(
     // Open the reply pipe first, because ExaBGP delays replies that no process can read.
     let receiver = open_reply_pipe(pipe);
     let mut sender = open_command_pipe(pipe, replies).inspect_err(|_| {
-        // ExaBGP may be started with other settings.
+        // ExaBGP may be started with different settings.
         *replies = Replies::default();
     })?;
     // If this function is canceled, some replies remain unread.
@@ -126,7 +126,7 @@ fn open_reply_pipe(pipe: &Path) -> Option<Receiver> {
         .extension()
         .filter(|it| *it == "in")
         .map(|_| pipe.with_extension("out"))?;
-    // ExaBGP closes the pipe after each reply. The additional writer prevents that reads return the end of the file.
+    // ExaBGP closes the pipe after each reply. The additional writer keeps reads from returning the end of the file.
     let file = options().read(true).write(true).open(path).ok()?;
     Receiver::from_file(file).ok()
 }

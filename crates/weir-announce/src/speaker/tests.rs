@@ -1,3 +1,5 @@
+//! Tests the commands and files for each speaker, and the order in which a driver sends routes.
+
 use std::path::PathBuf;
 
 use weir_model::RequiredServices;
@@ -333,7 +335,7 @@ async fn speaker_that_is_not_running_has_no_routes() {
 }
 
 #[test]
-fn speaker_with_other_path_or_command_is_another_speaker() {
+fn speaker_with_different_path_or_command_is_different() {
     let frr = |program: &str, asn| Speaker::Frr {
         command: vec![program.to_owned()],
         asn,

@@ -18,7 +18,7 @@ use super::{BAD, GOOD, key};
 
 const DEST_ROWS: u32 = 64;
 
-/// What a director's choice depends on.
+/// The inputs that determine a director's choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inputs {
     /// Text of the applied configuration: a word and a number, which determines the servers.

@@ -14,6 +14,27 @@ use weir_cluster::{
 
 pub(super) const DIRECTORS: usize = 8;
 
+/// A version that a director had to stage.
+pub(super) struct Staged {
+    pub(super) director: usize,
+    pub(super) text: String,
+    /// Whether it replaces the second hop.
+    pub(super) replaces: bool,
+    /// Length of [`Group::started`] at that time.
+    pub(super) started: usize,
+}
+
+/// Returns the name of a request about versions and tables.
+fn request_name(output: &Output) -> Option<&'static str> {
+    match output {
+        Output::Apply { .. } => Some("apply"),
+        Output::Stage { .. } => Some("stage"),
+        Output::LastChanges { .. } => Some("last changes"),
+        Output::PreviousStaged => Some("previous staged"),
+        _ => None,
+    }
+}
+
 /// A group's directors and a store that responds immediately.
 pub(super) struct Group {
     store: Store,
@@ -26,10 +47,12 @@ pub(super) struct Group {
     pub(super) started: Vec<usize>,
     /// The configuration that each director has applied last or is applying.
     pub(super) applied: Vec<Option<AppliedConfiguration>>,
-    /// Whether the directors have services with a second hop.
-    stages_versions: bool,
-    /// The versions that directors had to stage, with the director, the text and whether it replaces the second hop.
-    pub(super) staged: Vec<(usize, String, bool)>,
+    /// Whether directors that start have services with a second hop.
+    pub(super) stages_versions: bool,
+    /// The versions that directors had to stage.
+    pub(super) staged: Vec<Staged>,
+    /// The requests about versions and tables, with the director, in order.
+    pub(super) requests: Vec<(usize, &'static str)>,
     /// The requests to stage the tables before the last changes, with the director.
     pub(super) last_changes: Vec<(usize, Output)>,
     /// Directors that do not finish staging.
@@ -61,6 +84,7 @@ impl Group {
             applied: vec![None; DIRECTORS],
             stages_versions,
             staged: Vec::new(),
+            requests: Vec::new(),
             last_changes: Vec::new(),
             stuck_staging: BTreeSet::new(),
             now: Duration::from_secs(1),
@@ -86,14 +110,18 @@ impl Group {
             applied: self.applied[n].clone(),
             ..SavedState::default()
         };
-        let mut machine = Machine::new(settings, saved, self.now);
+        self.machines[n] = Some(Machine::new(settings, saved, self.now));
+        self.report(n, applies_with_others, self.stages_versions);
+    }
+
+    /// Reports the local state to a director.
+    pub(super) fn report(&mut self, n: usize, applies_with_others: bool, stages_versions: bool) {
         let local_state = LocalState {
             applies_with_others,
-            stages_versions: self.stages_versions,
+            stages_versions,
             ..LocalState::default()
         };
-        machine.handle(Input::LocalState(Box::new(local_state)), self.now);
-        self.machines[n] = Some(machine);
+        self.handle(n, Input::LocalState(Box::new(local_state)));
     }
 
     fn publish(&mut self, guard_ms: u64) {
@@ -184,7 +212,18 @@ impl Group {
         }
     }
 
+    fn record_staged(&mut self, director: usize, text: String, replaces: bool) {
+        self.staged.push(Staged {
+            director,
+            text,
+            replaces,
+            started: self.started.len(),
+        });
+    }
+
     fn execute(&mut self, n: usize, output: Output) {
+        self.requests
+            .extend(request_name(&output).map(|name| (n, name)));
         let input = match output {
             Output::List => {
                 let keys = self.store.keys.keys();
@@ -231,7 +270,7 @@ impl Group {
                 text,
                 replaces,
             } => {
-                self.staged.push((n, text, replaces));
+                self.record_staged(n, text, replaces);
                 if self.stuck_staging.contains(&n) {
                     return;
                 }
@@ -242,6 +281,7 @@ impl Group {
                 return;
             }
             Output::Shared { .. }
+            | Output::PreviousStaged
             | Output::Settle { .. }
             | Output::Settled { .. }
             | Output::Published { .. }

@@ -1,5 +1,5 @@
-//! Tests with the planner's tables that a director that dies during a rollout with a guard breaks no connections of
-//! services with GUE: every other director selects the connection's server, or specifies it as the second hop.
+//! Tests the second hop during rollouts with a guard, with the planner's tables. If a director dies, no connection of a
+//! service with GUE breaks: every other director selects the connection's server, or specifies it as the second hop.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Random;
-use super::order::{DIRECTORS, Group};
+use super::order::{DIRECTORS, Group, Staged};
 use super::store::TTL;
 use weir_cluster::{Output, RolloutState};
 use weir_model::{
@@ -145,16 +145,28 @@ impl Rollout {
         rollout
     }
 
-    /// Lets the daemons do what their state machines have requested.
+    /// Carries out the requests of the state machines, as the daemons would.
     fn update(&mut self) {
-        for (n, text, replaces) in std::mem::take(&mut self.group.staged) {
-            self.tables[n].stage(&text, replaces);
+        for staged in std::mem::take(&mut self.group.staged) {
+            let Staged {
+                director,
+                text,
+                replaces,
+                started,
+            } = staged;
+            self.activate(started);
+            self.tables[director].stage(&text, replaces);
         }
-        for n in &self.group.started[self.activated..] {
+        self.activate(self.group.started.len());
+    }
+
+    /// Carries out the first `started` activations.
+    fn activate(&mut self, started: usize) {
+        for n in &self.group.started[self.activated..started] {
             let applied = self.group.applied[*n].as_ref();
             self.tables[*n].apply(&applied.expect("a configuration").text);
         }
-        self.activated = self.group.started.len();
+        self.activated = started;
     }
 
     /// Opens a connection of each flow through a director.
@@ -235,7 +247,7 @@ fn director_that_dies_during_a_guarded_rollout_breaks_no_connections() {
     }
 }
 
-/// A director without any state joins after a rollout, and receives connections from before it.
+/// A director without any state joins after a rollout, and receives packets of connections that were opened before it.
 #[test]
 fn new_director_knows_the_previous_version() {
     let mut rollout = Rollout::new("1 2 3");
@@ -268,6 +280,69 @@ fn new_director_knows_the_previous_version() {
     rollout.group.wait(Duration::from_secs(1));
     rollout.update();
     assert_eq!(rollout.broken(0..DIRECTORS), 0);
+}
+
+/// A director without any state joins a group whose configuration has a guard. It may announce its VIPs before the
+/// guard ends.
+#[test]
+fn new_director_knows_the_previous_version_before_the_guard_ends() {
+    // Whether the director reports services with a second hop only after it has applied the configuration.
+    for reports_later in [false, true] {
+        let mut rollout = Rollout::new("1 2 3");
+        rollout.group.publish_text("1 2 3 4", GUARD_MS);
+        while let Some(n) = rollout.group.applying.first().copied() {
+            rollout.update();
+            rollout.group.finish(n, Ok(()));
+        }
+        rollout.group.wait(TTL);
+        rollout.update();
+        rollout.open_connections(0);
+        let new = 3;
+        rollout.group.kill(new);
+        rollout.group.wait(2 * TTL);
+        rollout.group.applied[new] = None;
+        rollout.tables[new] = Tables::default();
+        let server = json!({"weight": 1});
+        rollout.group.change_override("10.0.0.1", server);
+        rollout.group.requests.clear();
+        rollout.group.stages_versions = !reports_later;
+        rollout.group.start(new, 2, true);
+        rollout.group.wait(Duration::from_secs(1));
+        if reports_later {
+            assert_eq!(rollout.group.requests, [(new, "apply")]);
+            rollout.group.report(new, true, true);
+            rollout.group.wait(Duration::from_secs(1));
+        }
+        rollout.update();
+        assert_eq!(rollout.broken(0..DIRECTORS), 0);
+        let expected = ["apply", "stage", "last changes", "previous staged"];
+        assert_eq!(rollout.group.requests, expected.map(|it| (new, it)));
+        rollout.group.finish(new, Ok(()));
+        rollout.group.wait(Duration::from_secs(1));
+        assert_eq!(rollout.group.requests, expected.map(|it| (new, it)));
+    }
+}
+
+/// A director without a configuration does not wait. It waits again when it receives the first one.
+#[test]
+fn previous_version_is_staged_before_and_after_the_first_configuration() {
+    let mut group = Group::with_second_hop();
+    let first = |group: &Group| {
+        let requests = group.requests.iter().filter(|(n, _)| *n == 0);
+        requests.map(|(_, name)| *name).collect::<Vec<_>>()
+    };
+    assert_eq!(first(&group), ["previous staged"]);
+    group.publish_text("1 2 3", 0);
+    while let Some(n) = group.applying.first().copied() {
+        group.finish(n, Ok(()));
+    }
+    let expected = ["previous staged", "apply", "previous staged"];
+    assert_eq!(first(&group), expected);
+    group.publish_text("1 2 3 4", 0);
+    while let Some(n) = group.applying.first().copied() {
+        group.finish(n, Ok(()));
+    }
+    assert_eq!(first(&group), [&expected[..], &["apply"]].concat());
 }
 
 #[test]

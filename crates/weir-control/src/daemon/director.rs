@@ -26,7 +26,7 @@ use super::admin::Admin;
 use super::file_watch::FileWatch;
 use super::flow_sync;
 use super::group::Group;
-use super::host_warning::{self, attached_interfaces, host_warnings};
+use super::host_warning::{self, add_return_path_warnings, attached_interfaces, host_warnings};
 use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
@@ -89,7 +89,7 @@ pub struct Director<P> {
     node: Node,
     sync: FlowSynchronizer,
     group: Group,
-    /// Whether some servers of the active configuration may still have no check result.
+    /// Whether data for the active configuration may still be missing: see [`Settling`].
     is_settling: bool,
     certificates: FileWatch,
     lists: FileWatch,
@@ -196,6 +196,7 @@ impl<P: Plane> Director<P> {
         let settling = match self.is_settling && self.desired.cluster.is_some() {
             false => Settling::Nothing,
             true if self.is_joining_peers() => Settling::Flows,
+            true if self.group.lacks_previous_version() => Settling::PreviousVersion,
             true => Settling::Servers,
         };
         let daemon_report = daemon_report(&self.desired, &self.plane, is_draining, settling);
@@ -695,7 +696,9 @@ impl<P: Plane> Director<P> {
         let added = self.plane.added_vips();
         let planned = plan(&self.desired, &desired, &no_flows, &added);
         let attached = attached_interfaces(&self.plane, &self.desired, &desired);
-        let warnings = host_warnings(&desired, &added, &attached, request, &path).await;
+        let mut warnings = host_warnings(&desired, &added, &attached, request, &path).await;
+        let versions = (&self.desired, &desired);
+        add_return_path_warnings(&mut warnings, &self.plane, versions, request, &path);
         let access = SocketAccess::from_node(&loaded.desired.node).map_err(ApiError::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(ApiError::new)?;

@@ -77,6 +77,8 @@ pub(super) struct Group {
     record: Record,
     /// Whether an earlier process used this runtime directory, so that the data plane has its tables.
     has_tables: bool,
+    /// Whether this process may still have to stage the previous version.
+    lacks_previous_version: bool,
     config: Option<Cluster>,
     driver: Option<Driver>,
     /// Why the driver was not started.
@@ -115,6 +117,7 @@ impl Group {
         Self {
             store: Store::new(runtime_dir),
             has_tables: Record::exists(runtime_dir),
+            lacks_previous_version: true,
             active: record.configuration.clone().map(Arc::new),
             kept_vips: record.held_vips.clone(),
             record,
@@ -149,7 +152,7 @@ impl Group {
     }
 
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
-    /// Returns an event for each server that the group considered down until now.
+    /// Returns an event for each server that the group has considered down.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) -> Vec<HealthEvent> {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
             // The server that a pending change needs may exist now.
@@ -303,10 +306,10 @@ impl Group {
         }
     }
 
-    /// Starts applying a configuration in its published form. Returns the configuration and the sender for its result.
+    /// Starts applying a publication. Returns the configuration and the sender for its result.
     ///
     /// # Errors
-    /// Fails if the published form is malformed; the configuration is then not being applied.
+    /// Fails if the publication is malformed; the configuration is then not applied.
     pub(super) fn apply(
         &mut self,
         version: u64,
@@ -323,9 +326,16 @@ impl Group {
             files,
         });
         self.candidate = Some(Arc::clone(&candidate));
+        // The state machine reports again that the previous version is staged.
+        self.lacks_previous_version |= self.active.is_none();
         let (reply, result) = oneshot::channel();
         self.inbox.get_mut().applying = Some(result);
         Ok((candidate, reply))
+    }
+
+    /// Returns whether a configuration is being applied, or is on probation.
+    pub(super) const fn is_applying(&self) -> bool {
+        self.candidate.is_some()
     }
 
     /// Returns whether the report of success may be delayed further.
@@ -358,7 +368,7 @@ impl Group {
         self.send(Input::Applied(result));
     }
 
-    /// Publishes a configuration in its published form for an operator. `guard_ms` is the duration of the reload's
+    /// Publishes a configuration for an operator. The text is a publication. `guard_ms` is the duration of the reload's
     /// probation in milliseconds; 0 = no probation. `findings` are added to the reply.
     pub(super) fn publish(
         &mut self,
@@ -408,6 +418,17 @@ impl Group {
     /// Reports that this director has staged a version, or cannot stage it.
     pub(super) fn finish_staging(&self, version: u64) {
         self.send(Input::Staged(version));
+    }
+
+    /// Records that this process has staged the previous version, or that it needs none.
+    pub(super) const fn finish_staging_previous(&mut self) {
+        self.lacks_previous_version = false;
+    }
+
+    /// Returns whether this process may still have to stage the previous version. Until then, connections that move to
+    /// this director might not find their servers.
+    pub(super) const fn lacks_previous_version(&self) -> bool {
+        self.driver.is_some() && self.lacks_previous_version
     }
 
     /// Starts waiting until all flows that server changes up to `revision` moved have been sent to the peers.

@@ -93,8 +93,8 @@ impl ServiceSlot {
     }
 
     /// Adds rows for the servers that the pool has in another version of the group's configuration, and returns the
-    /// sorted servers in its table; `None` = it does not become the table of the second hop. If no rows are free, the
-    /// table entries of the remaining servers have no second hop.
+    /// sorted servers in its table; `None` = it does not become the table of the second hop, or has done so already. If
+    /// no rows are free, the table entries of the remaining servers have no second hop.
     pub(super) fn add_other_version(
         &mut self,
         (service, pool): (&str, &Pool),
@@ -102,9 +102,22 @@ impl ServiceSlot {
         ids: &mut NumberAllocator,
         generation: &mut u32,
     ) -> Option<Vec<GroupServer>> {
-        let is_unknown = self.agreed.former.is_empty();
-        let other = pool.other_version.as_ref();
-        let other = other.filter(|other| other.replaces || is_unknown)?;
+        let Some(other) = &pool.other_version else {
+            self.agreed.staged.clear();
+            return None;
+        };
+        if !other.replaces && !self.agreed.former.is_empty() {
+            return None;
+        }
+        let configured = other.servers.iter().map(|server| GroupServer {
+            address: server.address,
+            port: server.port,
+            weight: server.weight,
+        });
+        let mut configured: Vec<GroupServer> = configured.collect();
+        configured.sort_unstable();
+        let is_new = configured != self.agreed.staged;
+        self.agreed.staged = configured;
         // Overrides apply to both versions.
         let other_pool = Pool {
             servers: other.servers.clone(),
@@ -140,7 +153,7 @@ impl ServiceSlot {
             }
         }
         table.sort_unstable();
-        Some(table)
+        is_new.then_some(table)
     }
 
     /// Returns the index of each server in `dests`.

@@ -181,11 +181,16 @@ pub struct GroupServerVersions {
     pub present: Vec<GroupServer>,
     /// The servers before the last change, sorted. While the next version of the configuration is staged, its servers.
     pub former: Vec<GroupServer>,
+    /// The configured servers of the other version that was recorded last, sorted, while the configuration contains it.
+    /// It is recorded in `former` once: after a later change, for example an override, `former` has the servers before
+    /// that change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staged: Vec<GroupServer>,
 }
 
 impl GroupServerVersions {
     const fn is_empty(&self) -> bool {
-        self.present.is_empty() && self.former.is_empty()
+        self.present.is_empty() && self.former.is_empty() && self.staged.is_empty()
     }
 }
 
@@ -237,7 +242,7 @@ impl ServiceSlot {
     }
 
     /// Records the servers in the tables of all directors, and the previous servers if they changed. `other`: the
-    /// sorted servers in another version's table, if it replaces the table before the last change.
+    /// sorted servers in another version's table, if it newly replaces the table before the last change.
     pub(super) fn record_group_servers(&mut self, other: Option<Vec<GroupServer>>) {
         let servers = self.dests.iter().filter(|dest| dest.is_in_group_table());
         let mut servers: Vec<GroupServer> = servers
@@ -259,8 +264,8 @@ impl ServiceSlot {
     /// Returns whether the table before the last change, or that of a staged version, contains the server. If so, its
     /// row is kept although it was removed: as the second hop, or for flows from directors that use that table.
     pub(super) fn is_in_other_version(&self, dest: &DestSlot) -> bool {
-        let mut former = self.agreed.former.iter();
-        former.any(|server| (server.address, server.port, false) == dest.key())
+        let mut servers = self.agreed.former.iter().chain(&self.agreed.staged);
+        servers.any(|server| (server.address, server.port, false) == dest.key())
     }
 
     /// Returns the list that the schedulers use, with the newest server first.

@@ -150,7 +150,7 @@ fn changed_scheduler_starts_its_walk_with_a_new_generation() {
         assert_eq!(slot.scheduler, kind.as_str());
         assert_ne!(slot.start.generation, before, "{kind}");
         if kind == SchedulerKind::Wrr {
-            // The value is as in ip_vs_wrr.c: the greatest weight minus the divisor, plus one.
+            // The value is as in ip_vs_wrr.c: the highest weight minus the divisor, plus one.
             assert_eq!((slot.start.max_weight, slot.start.step), (3, 2));
         }
         before = slot.start.generation;

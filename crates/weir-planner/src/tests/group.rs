@@ -194,7 +194,7 @@ fn second_hop_has_the_table_of_the_staged_version() {
     assert_eq!(rows.removed_flags, [].into());
     let ended = |_: &DestSlot| Some(Totals::default());
     assert_eq!(allocation.release(&ended), FreedRows::default());
-    // Check results and overrides change nothing.
+    // Check results change nothing.
     set_down(&mut allocation, &staged, &["10.0.0.1"]);
     set_down(&mut allocation, &staged, &[]);
     assert_eq!(former(&allocation, &staged), next);
@@ -231,7 +231,38 @@ fn table_of_a_stopped_version_remains_until_the_next_version() {
     assert!(former(&allocation, &staged).iter().all(Option::is_some));
 }
 
-/// A director that has just started does not know the table before the last change.
+/// An operator drains a server after the previous version, or one whose rollout was stopped, was staged. Connections of
+/// the drained server that move to this director need the table before the override.
+#[test]
+fn override_after_staging_makes_the_second_hop_the_table_before_the_override() {
+    let three = with_gue(&SERVERS[..3]);
+    for other in [&SERVERS[..2], &SERVERS[..]] {
+        let (mut allocation, _) = plan_all(&three);
+        let before = addresses(table(&allocation, &three));
+        let staged = with_other(&three, other, true);
+        reconcile(&mut allocation, &staged, Cursor::default());
+        assert_ne!(former(&allocation, &staged), before);
+        // The override applies to both versions.
+        let drained = |desired: &Desired| {
+            let mut desired = desired.clone();
+            for server in &mut desired.pools[0].servers {
+                if server.name == "10.0.0.1" {
+                    server.weight = 0;
+                }
+            }
+            desired
+        };
+        let drained = drained(&staged);
+        for _ in 0..2 {
+            reconcile(&mut allocation, &drained, Cursor::default());
+            assert_eq!(former(&allocation, &drained), before);
+            let ended = |_: &DestSlot| Some(Totals::default());
+            assert_eq!(allocation.release(&ended), FreedRows::default());
+        }
+    }
+}
+
+/// A director that has just started does not have the table from before the last change.
 #[test]
 fn previous_version_is_used_if_the_table_before_the_last_change_is_unknown() {
     let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));

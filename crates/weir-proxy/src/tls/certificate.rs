@@ -74,6 +74,7 @@ impl CertificateError {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => "create it, or specify a different file or directory",
+                io::ErrorKind::FileTooLarge => "use smaller or fewer files",
                 _ => {
                     "make it readable by the user that runs Weir, or specify a different file or directory"
                 }
@@ -253,7 +254,7 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
         }
     }
     let mut rejected_ocsp = None;
-    if files.ocsp.exists() {
+    if privileged::exists(&files.ocsp) {
         let response = read(&files.ocsp)?;
         match ocsp::check(&response, &info.serial, now_s()) {
             Ok(()) => key.ocsp = Some(response),
@@ -268,7 +269,7 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
     })
 }
 
-/// Returns the seconds since 1970.
+/// Returns the number of seconds since 1970.
 fn now_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)

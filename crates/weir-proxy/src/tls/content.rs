@@ -31,12 +31,14 @@ impl fmt::Debug for TlsFile {
 /// directory.
 ///
 /// # Errors
-/// Fails if a file cannot be read or has more than `bytes_max` bytes, or if the directory contains no certificates.
+/// Fails if a file cannot be read, if the files are larger than `bytes_max` bytes in total, or if the directory
+/// contains no certificates.
 pub fn read_certificate_files(
     path: &str,
     bytes_max: u64,
 ) -> Result<Vec<TlsFile>, CertificateError> {
     let all_files = certificate::files(Path::new(path))?;
+    let mut bytes = 0;
     let read_all = |files: &certificate::Files| {
         let mut pem = String::new();
         if files.key != files.chain {
@@ -45,10 +47,17 @@ pub fn read_certificate_files(
             pem.push('\n');
         }
         pem += &to_text(read(&files.chain, bytes_max)?);
-        let ocsp = match files.ocsp.exists() {
+        let ocsp = match privileged::exists(&files.ocsp) {
             true => Some(read(&files.ocsp, bytes_max)?),
             false => None,
         };
+        bytes += (pem.len() + ocsp.as_ref().map_or(0, Vec::len)) as u64;
+        if bytes > bytes_max {
+            return Err(CertificateError::Unreadable {
+                path: path.into(),
+                source: too_large("its files have", bytes_max),
+            });
+        }
         let path = files.chain.to_string_lossy().into_owned();
         Ok(TlsFile { path, pem, ocsp })
     };
@@ -58,7 +67,7 @@ pub fn read_certificate_files(
 /// Reads a single file with certificates or revocation lists, which may also contain a key.
 ///
 /// # Errors
-/// Fails if the file cannot be read or has more than `bytes_max` bytes.
+/// Fails if the file cannot be read or is larger than `bytes_max` bytes.
 pub fn read_tls_file(path: &str, bytes_max: u64) -> Result<TlsFile, CertificateError> {
     Ok(TlsFile {
         path: path.to_owned(),
@@ -72,6 +81,11 @@ fn to_text(bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
+fn too_large(subject: &str, bytes_max: u64) -> io::Error {
+    let message = format!("{subject} more than {bytes_max} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, message)
+}
+
 fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, CertificateError> {
     let read = || {
         // Without O_NONBLOCK, opening a pipe would block until there is a writer.
@@ -83,9 +97,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, CertificateError> {
         file.take(bytes_max.saturating_add(1))
             .read_to_end(&mut bytes)?;
         match bytes.len() as u64 > bytes_max {
-            true => Err(io::Error::other(format!(
-                "it has more than {bytes_max} bytes"
-            ))),
+            true => Err(too_large("it has", bytes_max)),
             false => Ok(bytes),
         }
     };
@@ -93,4 +105,33 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, CertificateError> {
         path: path.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn certificates_of_a_directory_have_one_limit() {
+        let name = format!("weir-tls-content-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).unwrap();
+        for name in ["a.pem", "b.pem"] {
+            fs::write(directory.join(name), "four").unwrap();
+        }
+        let path = directory.to_str().unwrap();
+        let read = |bytes_max| read_certificate_files(path, bytes_max);
+        let (read_all, rejected, too_large) = (read(8), read(7), read(3));
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(read_all.unwrap().len(), 2);
+        let message = rejected.unwrap_err().to_string();
+        assert!(
+            message.contains(path) && message.contains("more than 7 bytes"),
+            "{message}"
+        );
+        let message = too_large.unwrap_err().to_string();
+        assert!(message.contains("a.pem"), "{message}");
+    }
 }

@@ -1,3 +1,5 @@
+//! Tests the server states with events in virtual time, and with planes that reject changes.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

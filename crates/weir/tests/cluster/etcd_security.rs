@@ -208,7 +208,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     assert!(reason.contains("not encrypted"), "{reason}");
     assert!(group.serves(0, 8080) && !group.serves(0, 8081));
 
-    // Nor can such a client replay a previous configuration with a new version, or add a server.
+    // Such a client also cannot replay a previous configuration with a new version, or add a server.
     let published = group.publish(0, &config(8083, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     let mut previous: Value = serde_json::from_str(&previous).expect("output is valid JSON");

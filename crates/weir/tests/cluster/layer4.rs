@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -442,7 +443,7 @@ fn group_with_gue() -> Group {
     group
 }
 
-/// The first director uses the new server, while the second one still waits. Then the first director fails.
+/// The first director uses the new server while the second one is still waiting. Then the first director fails.
 #[test]
 fn connections_to_a_new_server_survive_director_failure_during_the_guard() {
     if !privileged() {
@@ -513,4 +514,31 @@ fn connections_survive_on_a_director_that_has_just_started() {
         group.route_to(1);
         Group::assert_alive(&mut connections);
     }
+}
+
+/// With a guard, a director reports its success long after it has started to forward packets.
+#[test]
+fn director_that_has_just_started_announces_vips_after_it_has_staged_the_previous_version() {
+    if !privileged() {
+        return;
+    }
+    let mut group = group_with_gue();
+    let output = group.publish(0, &gue_config(&GUE_POOL), "1s");
+    assert!(output.status.success(), "{output:?}");
+
+    // The speaker records whether the previous version was staged when it received the route.
+    let (speaker, record) = (group.world.path("gobgp"), group.world.path("routes"));
+    let log = group.world.path(&format!("{}.log", DIRECTORS[1]));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *' add {VIP}/32 '*) ;; *) exit 0 ;; esac\nif grep -q 'staged the servers of another \
+         version' {log:?}; then echo staged; else echo missing; fi >> {record:?}\n"
+    );
+    fs::write(&speaker, script).expect("write the file");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&speaker, mode).expect("set the mode");
+    group.sections = format!("[announce]\nspeaker = \"gobgp\"\ncommand = [{speaker:?}]\n");
+    group.start_without_state(1);
+    let routes = || fs::read_to_string(&record).unwrap_or_default();
+    wait_for("the route", TIMEOUT, || routes().ends_with('\n'));
+    assert!(routes().starts_with("staged\n"), "{}", routes());
 }

@@ -1,4 +1,5 @@
-//! Tests that directors without certificate files serve TLS with the files that the group has published.
+//! Tests that directors without certificate files serve TLS with the files that the group has published, and what
+//! happens if these files cannot be used.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,10 +18,19 @@ impl Group {
         fs::create_dir_all(self.certificate_dir()).expect("create the directory");
         self.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=www.test -addext \
-             subjectAltName=DNS:www.test -keyout certs/www.key -out certs/www.crt",
+             subjectAltName=DNS:www.test -addext basicConstraints=critical,CA:FALSE -keyout certs/www.key -out \
+             certs/www.crt",
         );
         let certificate = self.certificate_dir().join("www.crt");
         fs::copy(certificate, self.world.path(copy)).expect("copy the certificate");
+    }
+
+    /// Configures a group key, and permits the certificates and other files.
+    fn permit_files(&mut self, others: &[&str]) {
+        let others = others.iter().map(|name| self.world.path(name));
+        let files: Vec<PathBuf> = others.chain([self.certificate_dir()]).collect();
+        self.cluster_keys =
+            format!("group_key = \"a key of sixteen bytes or more\"\nfiles = {files:?}\n");
     }
 
     fn remove_certificates(&self) {
@@ -40,14 +50,25 @@ impl Group {
         self.world.output("client", &line).status.success()
     }
 
-    fn publish_with_certificates(&self, n: usize) {
+    /// Returns a configuration to publish that names the certificates.
+    fn tls_config(&self) -> String {
         let certificates = self.certificate_dir();
-        let text = format!(
+        format!(
             "{}[service.web.tls]\ncertificates = [{certificates:?}]\n",
             config(PORT, &SERVERS)
-        );
-        let output = self.publish(n, &text, "0s");
+        )
+    }
+
+    fn publish_with_certificates(&self, n: usize) {
+        let output = self.publish(n, &self.tls_config(), "0s");
         assert!(output.status.success(), "{output:?}");
+    }
+
+    /// Returns the pointer to the published version in etcd.
+    fn published_pointer(&self) -> Vec<u8> {
+        let output = self.etcdctl(&["get", "/weir/edge/config/current"]);
+        assert!(output.status.success() && !output.stdout.is_empty());
+        output.stdout
     }
 
     fn received_files(&self, n: usize) -> usize {
@@ -63,18 +84,12 @@ fn directors_without_certificate_files_serve_published_ones() {
         return;
     }
     let mut group = Group::new(1, 3);
-    let certificates = group.certificate_dir();
-    group.cluster_keys =
-        format!("group_key = \"a key of sixteen bytes or more\"\nfiles = [{certificates:?}]\n");
+    group.permit_files(&[]);
     for n in 0..2 {
         group.start(n);
     }
     // A file that the publishing director cannot read is reported with its position.
-    let text = format!(
-        "{}[service.web.tls]\ncertificates = [{certificates:?}]\n",
-        config(PORT, &SERVERS)
-    );
-    let output = group.publish(0, &text, "0s");
+    let output = group.publish(0, &group.tls_config(), "0s");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && errors.contains("cluster/edge:"),
@@ -128,4 +143,112 @@ fn directors_without_certificate_files_serve_published_ones() {
     fs::remove_dir_all(runtime).expect("remove the runtime directory");
     group.start(2);
     assert!(group.serves_with(2, "second.pem"));
+}
+
+/// With `--local-files`, a director uses its own files, and replaces them without a publication.
+#[test]
+fn directors_use_their_own_files_if_only_the_text_is_published() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(1, 2);
+    group.permit_files(&[]);
+    group.start_all();
+    group.make_certificate("first.pem");
+    group.publish_with_certificates(0);
+    for n in 0..2 {
+        assert_eq!(group.received_files(n), 1, "director {n}");
+    }
+    let path = group.file_path("local.toml");
+    fs::write(&path, group.tls_config()).expect("write the file");
+    let arguments = [
+        "cluster",
+        "publish",
+        &path,
+        "--guard",
+        "0s",
+        "--local-files",
+    ];
+    group.run_weir(0, &arguments);
+    for n in 0..2 {
+        assert!(group.serves_with(n, "first.pem"), "director {n}");
+        wait_for("the published files to be removed", TIMEOUT, || {
+            group.received_files(n) == 0
+        });
+    }
+    group.make_certificate("second.pem");
+    for n in 0..2 {
+        wait_for("the renewed certificate", TIMEOUT, || {
+            group.serves_with(n, "second.pem")
+        });
+        assert_eq!(group.group(n)["version"], 2, "director {n}");
+    }
+}
+
+/// Each director checks the certificate of its own service. The certificate that the check rejects is valid otherwise.
+#[test]
+fn certificate_that_fails_on_a_director_is_rolled_back() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(1, 2);
+    group.permit_files(&["authority.pem"]);
+    group.start_all();
+    group.make_certificate("first.pem");
+    fs::copy(
+        group.world.path("first.pem"),
+        group.world.path("authority.pem"),
+    )
+    .expect("copy the certificate");
+    let text = format!(
+        "{}[pool.self]\nservers = [\"127.0.0.1:{PORT}\"]\n[pool.self.check]\nkind = \"tls\"\nca = {:?}\nserver_name = \
+         \"www.test\"\ninterval = \"200ms\"\ntimeout = \"150ms\"\nfall = 2\nrise = 1\n[service.self]\nlisten = \
+         [\"127.0.0.1:8081\"]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"self\"\n",
+        group.tls_config(),
+        group.file_path("authority.pem"),
+    );
+    let output = group.publish(0, &text, "0s");
+    assert!(output.status.success(), "{output:?}");
+    for n in 0..2 {
+        wait_for("the check", TIMEOUT, || {
+            let status = group.status(n);
+            let services = status["services"].as_array().cloned().unwrap_or_default();
+            let own = services.into_iter().find(|it| it["name"] == "self");
+            own.is_some_and(|it| it["servers"][0]["state"] == "up")
+        });
+    }
+    let published = group.published_pointer();
+
+    // A key of another certificate is rejected before anything is published.
+    group.make_certificate("second.pem");
+    group.openssl("ecparam -name prime256v1 -genkey -noout -out certs/www.key");
+    let output = group.publish(0, &text, "3s");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(
+        errors.contains("cluster/edge:") && errors.contains("does not match the certificate"),
+        "{errors}"
+    );
+    assert!(!errors.contains("PRIVATE KEY"), "{errors}");
+    assert_eq!(group.published_pointer(), published);
+    // The certificate and the CA of the active version.
+    assert_eq!(group.received_files(0), 2);
+
+    // The guard of the first director returns to the previous certificate, and the other director does not use the new
+    // one.
+    group.make_certificate("second.pem");
+    let output = group.publish(0, &text, "3s");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && errors.contains("was stopped by lb"),
+        "{errors}"
+    );
+    for n in 0..2 {
+        assert!(group.serves_with(n, "first.pem"), "director {n}");
+        assert!(!group.serves_with(n, "second.pem"), "director {n}");
+        assert_eq!(group.group(n)["version"], 1, "director {n}");
+        wait_for("the rejected certificate to be removed", TIMEOUT, || {
+            group.received_files(n) == 2
+        });
+    }
 }

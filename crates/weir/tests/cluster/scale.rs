@@ -105,7 +105,7 @@ impl Group {
             api.get("/v1/cluster");
             let group = api.receive();
             assert_ne!(group["rollout"], "stopped", "{group}");
-            // The director may not yet have read the publication from etcd.
+            // The director might not yet have read the publication from etcd.
             group["published"] == version && group["rollout"] == "complete"
         });
         let count = self.directors.len() as f64;

@@ -1,4 +1,4 @@
-//! Tests an etcd whose replies arrive late, also while it compacts its history.
+//! Tests an etcd whose replies arrive late, including while it compacts its history.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -129,8 +129,8 @@ impl Group {
     }
 }
 
-/// Starts two directors that reach etcd through a proxy, with a published configuration, and a client. The lease is 6
-/// s, so requests may take 3 s.
+/// Starts two directors that reach etcd through a proxy, with a published configuration, and a client. The lease lasts
+/// 6 s, so requests may take 3 s.
 fn start_group() -> (Group, SlowProxy, Load) {
     let mut group = Group::new(1, 2);
     (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
@@ -142,8 +142,8 @@ fn start_group() -> (Group, SlowProxy, Load) {
     (group, proxy, load)
 }
 
-/// Replies that are 2 s late only delay changes. Replies that arrive after
-/// the time limit have the same effect as an etcd that is down.
+/// Replies that are 2 s late only delay changes. Replies after the time limit have the same effect as an outage of
+/// etcd.
 #[test]
 fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     if !privileged() {

@@ -1,3 +1,5 @@
+//! Tests commands and replies with a thread that handles the pipes as ExaBGP does.
+
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;

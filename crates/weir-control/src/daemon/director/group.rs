@@ -48,6 +48,10 @@ impl<P: Plane> Director<P> {
             Output::LastChanges { changes, replaces } => {
                 self.stage_tables_before(&changes, replaces).await;
             }
+            Output::PreviousStaged => {
+                self.group.finish_staging_previous();
+                self.announce();
+            }
             Output::Shared { key, value } => {
                 let applied = self.apply_shared(&key, value.clone()).await;
                 if let Err(error) = &applied {
@@ -85,7 +89,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Starts applying a configuration in its published form.
+    /// Starts applying a publication.
     async fn apply_publication(&mut self, version: u64, publication: &str, guard_ms: u64) {
         tracing::info!(version, "applying the group configuration");
         let (candidate, reply) = match self.group.apply(version, publication, guard_ms) {
@@ -124,9 +128,14 @@ impl<P: Plane> Director<P> {
             self.group.delay_result(result);
         } else {
             self.group.finish_apply(result);
-            let active = self.group.active().map(AsRef::as_ref);
-            configuration::remove_unused_files(active, self.runtime_dir.path());
+            self.remove_unused_files();
         }
+    }
+
+    /// Removes received certificate files that the active configuration does not use.
+    fn remove_unused_files(&self) {
+        let active = self.group.active().map(AsRef::as_ref);
+        configuration::remove_unused_files(active, self.runtime_dir.path());
     }
 
     /// Replies to a request that changed a server, after the group has settled the change.
@@ -181,10 +190,15 @@ impl<P: Plane> Director<P> {
         Ok(())
     }
 
-    /// Validates a configuration on this director and publishes it, with the certificate files that it names if they
-    /// can be encrypted.
+    /// Validates a configuration on this director and publishes it. If the certificate files that it refers to can be
+    /// encrypted, publishes them too.
     pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<PublishResponse>) {
-        match self.publishable(&request) {
+        let publishable = self.publishable(&request);
+        // The validation has written the files of the candidate. The rollout writes them again.
+        if !self.group.is_applying() {
+            self.remove_unused_files();
+        }
+        match publishable {
             Ok((configuration, findings)) => {
                 let (publication, guard_ms) =
                     (configuration.to_publication(), configuration.guard_ms);

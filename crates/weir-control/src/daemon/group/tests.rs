@@ -134,6 +134,26 @@ fn held_vip_stays_announced_after_reload_and_crash() {
     assert!(!fixture.group.must_announce(vip()));
 }
 
+/// Only the first state machine of a process, and the first configuration, have a previous version to stage.
+#[test]
+fn previous_version_is_missing_until_it_is_staged() {
+    let mut fixture = Fixture::new("previous");
+    assert!(!fixture.group.lacks_previous_version());
+    fixture.group.configure(fixture.desired.cluster.as_ref());
+    assert!(fixture.group.lacks_previous_version());
+    fixture.group.finish_staging_previous();
+    assert!(!fixture.group.lacks_previous_version());
+    let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
+    fixture.group.configure(desired(&changed).cluster.as_ref());
+    assert!(!fixture.group.lacks_previous_version());
+    let (candidate, _) = fixture.group.apply(1, "", 0).unwrap();
+    assert!(fixture.group.lacks_previous_version());
+    fixture.group.finish_staging_previous();
+    fixture.group.set_active(Some(candidate));
+    fixture.group.apply(2, "", 0).unwrap();
+    assert!(!fixture.group.lacks_previous_version());
+}
+
 #[test]
 fn director_that_cannot_join_its_group_withdraws_vips() {
     let mut fixture = Fixture::new("cannot-join");
