@@ -24,6 +24,9 @@ const DIRECTORIES: [&str; 5] = [
     "lib/sysctl.d",
 ];
 
+/// The file for Weir's settings.
+const OWN_FILE: &str = "etc/sysctl.d/60-weir.conf";
+
 /// The file that procps reads last. systemd installs a link to this file in one of `DIRECTORIES`.
 const LAST_FILE: &str = "etc/sysctl.conf";
 
@@ -92,8 +95,8 @@ impl BootSettings {
     }
 }
 
-/// Converts a sysctl name to its path below `/proc/sys`. The first `.` or `/` in the name is the component
-/// separator; the other character is part of a component (sysctl.d(5)).
+/// Converts a sysctl name to its path below `/proc/sys`. The first `.` or `/` in the name is the component separator;
+/// the other character is part of a component (sysctl.d(5)).
 fn slash_form(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(index) if name[index..].starts_with('.') => name
@@ -168,7 +171,7 @@ pub fn settings_lost_at_boot(
                 .fix(format!(
                     "echo '{} = {value}' >> {}",
                     dotted_form(name),
-                    path.display()
+                    file_for_override(path, root).display()
                 )),
             ),
         }
@@ -191,12 +194,26 @@ pub fn settings_lost_at_boot(
                 consequence,
             )
             .fix(format!(
-                "printf '{}' >> /etc/sysctl.d/60-weir.conf",
+                "mkdir -p /etc/sysctl.d && printf '{}' >> /{OWN_FILE}",
                 lines.concat()
             )),
         );
     }
     findings
+}
+
+/// Returns the file to which a value is added that replaces the value in `path`: the same file if it is the operator's,
+/// otherwise one that is read later, because an update of the package replaces `path`.
+fn file_for_override(path: &Path, root: &Path) -> PathBuf {
+    if path.starts_with(root.join("etc")) {
+        return path.to_owned();
+    }
+    let own = Path::new("/").join(OWN_FILE);
+    if path.file_name() < own.file_name() {
+        return own;
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    own.with_file_name(format!("{stem}_weir.conf"))
 }
 
 #[cfg(test)]
@@ -226,6 +243,30 @@ mod tests {
         let other = boot_settings.get("net/ipv4/conf/eth0/arp_ignore");
         assert_eq!(other.map(|(value, _)| value), Some("2"));
         assert_eq!(boot_settings.get("net/ipv4/conf/eth0/arp_announce"), None);
+    }
+
+    #[test]
+    fn files_of_packages_are_not_changed() {
+        let root = Path::new("/");
+        for (path, expected) in [
+            ("/etc/sysctl.d/90-other.conf", "/etc/sysctl.d/90-other.conf"),
+            ("/etc/sysctl.conf", "/etc/sysctl.conf"),
+            (
+                "/usr/lib/sysctl.d/50-default.conf",
+                "/etc/sysctl.d/60-weir.conf",
+            ),
+            (
+                "/usr/lib/sysctl.d/99-cloud.conf",
+                "/etc/sysctl.d/99-cloud_weir.conf",
+            ),
+        ] {
+            let file = file_for_override(Path::new(path), root);
+            assert_eq!(file, Path::new(expected));
+            assert!(
+                file.file_name() >= Path::new(path).file_name(),
+                "read later"
+            );
+        }
     }
 
     #[test]

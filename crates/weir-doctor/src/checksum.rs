@@ -1,8 +1,8 @@
 //! Reports received packets with a wrong checksum: a director or bridge has forwarded packets with a partial checksum,
 //! which the sender's device should have completed.
 //!
-//! The counters are read twice. The total since boot shows the problem on a new server; on a server that has run for
-//! months, it would hide the problem, so the second reading shows what happens now.
+//! The counters are read twice. The total since boot shows the problem on a new server. On a server that has run for
+//! months, the total would hide it; the difference between the readings shows the current rate.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,15 @@ use crate::Diagnosis;
 /// A bad cable can cause one wrong checksum in this many packets.
 const PACKETS_PER_TOLERATED_ERROR: u64 = 100_000;
 
-/// Minimum number of wrong checksums between two readings that are reported. Single ones come from clients, which are
-/// not under the operator's control.
+/// Minimum number of wrong checksums between two readings that are reported. Individual ones come from clients, which
+/// are not under the operator's control.
 const RECENT_ERRORS_MIN: u64 = 3;
 
 /// Minimum time between two readings. A stalled connection retransmits several times a second at first.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The period of a first reading.
+const SINCE_BOOT: &str = "since boot";
 
 /// Packets of a protocol since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,18 +126,29 @@ fn evaluate(earlier: &Protocols, now: &Protocols) -> Vec<Diagnosis> {
         let recent =
             recent.filter(|recent| recent.is_too_high() && recent.errors >= RECENT_ERRORS_MIN);
         let (Counters { errors, packets }, period) = match recent {
-            _ if total.is_too_high() => (*total, "since boot"),
-            Some(recent) => (recent, "in the last seconds"),
+            _ if total.is_too_high() => (*total, SINCE_BOOT),
+            Some(recent) => (recent, "in the last few seconds"),
             None => continue,
         };
-        findings.push(Diagnosis::new(
+        let finding = Diagnosis::new(
             format!(
                 "{errors} of {packets} {name} were received with a wrong checksum (InCsumErrors) {period}"
             ),
             "a virtual device (veth, bridge, tun, virtio) sent packets with a partial checksum, and a program on the \
              path forwarded them as if the checksum were complete: transfers stall. Weir 0.1 and other XDP programs \
              do this; `weir status` on the director shows its mode",
-        ));
+        );
+        // The number since boot does not shrink when the cause is removed.
+        let end = match period {
+            SINCE_BOOT => {
+                "; the cause has been removed if the number no longer grows, and the finding ends with the next boot"
+            }
+            _ => "",
+        };
+        findings.push(finding.fix(format!(
+            "on the director, use Weir 0.2 or later; if another program forwards the packets, on the machine that \
+             sends them: ethtool -K INTERFACE tx off{end}"
+        )));
     }
     findings
 }
@@ -185,6 +199,7 @@ mod tests {
             text.contains("40 of 1000 TCP segments") && text.contains("since boot"),
             "{text}"
         );
+        assert!(text.contains("ends with the next boot"), "{text}");
     }
 
     #[test]
@@ -192,9 +207,10 @@ mod tests {
         let earlier = tcp(900, 1_000_000_000);
         let text = found(&earlier, &tcp(920, 1_000_050_000)).join("\n");
         assert!(
-            text.contains("20 of 50000 TCP segments") && text.contains("in the last seconds"),
+            text.contains("20 of 50000 TCP segments") && text.contains("in the last few seconds"),
             "{text}"
         );
+        assert!(text.ends_with("ethtool -K INTERFACE tx off\n"), "{text}");
         for (errors, segments, case) in [
             (900, 1_000_050_000, "no new errors"),
             (902, 1_000_000_100, "single errors"),

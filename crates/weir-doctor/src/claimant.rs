@@ -154,8 +154,7 @@ impl KnownMachines<'_> {
                     let mut finding = diagnosis(self.desired, device, *vip, (mac, server));
                     if is_local && !is_failover_vip {
                         let fix = finding.fix.unwrap_or_default();
-                        let announcement = announcement(self.desired, device, *vip);
-                        finding.fix = Some(format!("{fix}; {announcement}"));
+                        finding.fix = Some(format!("{fix}; {}", self.announcement(device, *vip)));
                     }
                     found.findings.push(finding);
                 }
@@ -163,8 +162,32 @@ impl KnownMachines<'_> {
         }
     }
 
+    /// Returns what corrects the neighbour entries of clients and routers on a device's segment after the other machine
+    /// has lost the VIP: traffic confirms a wrong entry as long as that machine responds. The daemon announces only
+    /// VIPs on `vip_interface`, and only on the segment of this interface.
+    fn announcement(&self, device: &str, vip: IpAddr) -> String {
+        let is_on_device = |ifindex| {
+            let link = self.state.links.get(&ifindex);
+            link.is_some_and(|link| link.name == device)
+        };
+        let mut addresses = self.state.addresses.iter();
+        if self.desired.node.vip_interface.as_deref() == Some(device)
+            && addresses.any(|address| address.ip == vip && is_on_device(address.ifindex))
+        {
+            return "the daemon then announces the VIP, and clients use this director within seconds"
+                .to_owned();
+        }
+        let correct = match vip {
+            IpAddr::V4(_) => format!("on this machine: arping -U -c 3 -I {device} {vip}"),
+            IpAddr::V6(_) => {
+                "remove the VIP's entry from the neighbour tables of clients and routers".to_owned()
+            }
+        };
+        format!("then {correct}; Weir announces VIPs only through `vip_interface` in [node]")
+    }
+
     /// Returns the active director with this link address. If it is active for several virtual routers, prefers one
-    /// with addresses of the VIP's family whose advertisements contain other addresses than configured here.
+    /// with addresses of the VIP's family whose advertisements contain addresses other than those configured here.
     fn active_peer(
         &self,
         vip: IpAddr,
@@ -273,8 +296,8 @@ fn second_active_director(device: &str, vip: IpAddr, mac: &str, is_waiting: bool
     );
     if is_waiting {
         return finding.fix(
-            "wait for the guard of this director's reload to end: until then, its virtual routers are those of the \
-             previous configuration, and the other director does not find them",
+            "wait for the guard of this director's reload to end: until then, it runs the virtual routers of the \
+             previous configuration, so the other director receives no advertisements of the new ones",
         );
     }
     finding.fix(
@@ -312,23 +335,6 @@ fn diagnosis(
         "clients and routers that receive this reply send their packets there, bypassing the director",
     )
     .fix(fix)
-}
-
-/// Returns what corrects the neighbour entries of clients and routers after the other machine has lost the VIP: traffic
-/// confirms a wrong entry as long as that machine responds.
-fn announcement(desired: &Desired, device: &str, vip: IpAddr) -> String {
-    if desired.node.vip_interface.is_some() {
-        return "Weir then announces the VIP, and clients use this director within seconds"
-            .to_owned();
-    }
-    match vip {
-        IpAddr::V4(_) => format!(
-            "then, on this machine: arping -U -c 3 -I {device} {vip}; Weir announces only the VIPs that it adds"
-        ),
-        IpAddr::V6(_) => "then remove the VIP's entry from the neighbour tables of clients and routers; Weir announces \
-                          only the VIPs that it adds"
-            .to_owned(),
-    }
 }
 
 /// Returns the command that prints the interface with a VIP.
@@ -383,6 +389,7 @@ pub(crate) fn query_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reach::tests::state;
 
     const PEER: &str = "02:00:00:00:00:01";
     const OTHER: &str = "02:00:00:00:00:09";
@@ -462,6 +469,42 @@ mod tests {
             let (findings, unlisted) = found(&peers, &claims);
             assert!(findings[0].contains(expected), "{findings:?}");
             assert_eq!((findings.len(), unlisted.len()), (1, 0), "{claims:?}");
+        }
+    }
+
+    /// The daemon announces a VIP only on `vip_interface`, and only if the VIP is there.
+    #[test]
+    fn fix_contains_an_announcement_unless_the_daemon_sends_it() {
+        let (vip, daemon) = ("10.0.0.1", "the daemon then announces the VIP");
+        let arping =
+            "then on this machine: arping -U -c 3 -I eth0 10.0.0.1; Weir announces VIPs only";
+        let mut state = state(None, None);
+        let mut fix = |vip_interface: &str, holder: &str| {
+            if let Some(link) = state.links.get_mut(&2) {
+                holder.clone_into(&mut link.name);
+            }
+            let mut desired = Desired::default();
+            desired.node.vip_interface = (!vip_interface.is_empty()).then(|| vip_interface.into());
+            let known = KnownMachines {
+                desired: &desired,
+                state: &state,
+                failover_vips: &BTreeSet::new(),
+                report: &DaemonReport::default(),
+                servers: BTreeMap::new(),
+            };
+            let mut found = Claimants::default();
+            let claims = [(ip(vip), OTHER.to_owned())].into();
+            known.examine("eth0", &[ip(vip)].into(), &claims, &mut found);
+            found.findings.remove(0).fix.expect("finding has a fix")
+        };
+        for (vip_interface, holder, expected) in [
+            ("eth0", "eth0", daemon),
+            ("eth0", "lo", arping),
+            ("eth1", "eth1", arping),
+            ("", "eth0", arping),
+        ] {
+            let fix = fix(vip_interface, holder);
+            assert!(fix.contains(expected), "{vip_interface} {holder}: {fix}");
         }
     }
 

@@ -40,7 +40,7 @@ pub enum Daemon {
     Failed(String),
     /// A daemon is starting: it does not listen on its socket yet.
     Starting,
-    /// This process may not access the daemon's socket at this path.
+    /// This process is not allowed to access the daemon's socket at this path.
     NoAccess(PathBuf),
 }
 
@@ -115,7 +115,10 @@ pub async fn director(
         &down_servers(reported),
         &unreachable_servers(desired, &disconnected),
     ));
-    for finding in status_findings(reported, (desired, &state), &disconnected) {
+    let local: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
+    let absent_vips: BTreeSet<IpAddr> = remote_vips.difference(&local).copied().collect();
+    let absent = (&disconnected, &absent_vips);
+    for finding in status_findings(reported, (desired, &state), absent) {
         // A router on the path to a server is found in two ways.
         if !findings.contains(&finding) {
             findings.push(finding);
@@ -375,11 +378,11 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
 }
 
 /// Returns the problems that the daemon's status shows. Skips problems with servers behind interfaces without a
-/// connection.
+/// connection. `absent_vips` are the VIPs that other directors may have, and that this machine does not have.
 fn status_findings(
     reported: &[ServiceReport],
     (desired, state): (&Desired, &NetState),
-    disconnected: &Disconnected,
+    (disconnected, absent_vips): (&Disconnected, &BTreeSet<IpAddr>),
 ) -> Vec<Diagnosis> {
     let is_unreachable = |server: &ServerReport| {
         let address = parse_ip(&server.address);
@@ -388,14 +391,12 @@ fn status_findings(
     let mut findings = Vec::new();
     for service in reported {
         let name = &service.name;
-        let is_usable = service
-            .servers
-            .iter()
-            .any(|server| server.effective_weight > 0);
-        // Pools without servers are reported separately.
         let mut configured = service.servers.iter().filter(|server| !server.removed);
+        let is_usable = configured.clone().any(|server| server.effective_weight > 0);
+        // Pools without servers are reported separately.
         if !is_usable && !configured.all(is_unreachable) {
-            findings.push(service_without_usable_server(service, desired));
+            let found = service_without_usable_server(service, desired, absent_vips);
+            findings.push(found);
         }
         let mut service = service.clone();
         service.servers.retain(|server| !is_unreachable(server));
@@ -426,30 +427,75 @@ fn status_findings(
 }
 
 /// Reports a service without a usable server. The fix enables a server that an operator has disabled, if there is one.
-fn service_without_usable_server(service: &ServiceReport, desired: &Desired) -> Diagnosis {
+fn service_without_usable_server(
+    service: &ServiceReport,
+    desired: &Desired,
+    absent_vips: &BTreeSet<IpAddr>,
+) -> Diagnosis {
     let name = &service.name;
-    let problem = format!("service {name} has no usable server");
     // A removed server drains too, although no operator has disabled it.
-    let mut servers = service.servers.iter().filter(|server| !server.removed);
-    let disabled = servers.find(|server| matches!(server.state.as_str(), "drain" | "maint"));
+    let servers = || service.servers.iter().filter(|server| !server.removed);
+    let problem = format!(
+        "service {name} has no usable server: {}",
+        unusable_servers(servers())
+    );
+    let consequence = match is_standby(name, desired, absent_vips) {
+        true => {
+            "no client is affected while another director has the VIP; after a takeover, this director would reject \
+             every client"
+        }
+        false => "every client is rejected",
+    };
     let pool = desired.service(name).map(|service| &service.pool);
     let pool = pool.or_else(|| desired.proxy(name).map(|proxy| &proxy.pool));
-    match (disabled, pool) {
-        (Some(server), Some(pool)) => {
-            let reason = format!(
-                "every client is rejected; an operator has disabled servers, for example {}",
-                server.address
-            );
-            let fix = format!("weir server {pool}/{} ready", server.address);
-            Diagnosis::new(problem, reason).fix(fix)
-        }
-        _ => Diagnosis::new(problem, "every client is rejected")
-            .fix("see the findings about its servers, or: weir status --down"),
+    let finding = Diagnosis::new(problem, consequence);
+    let disabled = servers().find(|server| is_disabled(server));
+    let disabled = disabled.and_then(|server| Some((server.pool.as_ref().or(pool)?, server)));
+    match disabled {
+        Some((pool, server)) => finding.fix(format!("weir server {pool}/{} ready", server.address)),
+        None => finding.fix("see the findings about its servers, or: weir status --down"),
     }
 }
 
-/// Reports an ejected server: client handshakes with it do not complete. With `nat` and without a check, its reply
-/// path may be the cause.
+fn is_disabled(server: &ServerReport) -> bool {
+    matches!(server.state.as_str(), "drain" | "maint")
+}
+
+/// Returns how many servers are unusable for each reason, for example `2 disabled by an operator, 1 down`.
+fn unusable_servers<'a>(servers: impl Iterator<Item = &'a ServerReport>) -> String {
+    let (mut disabled, mut down, mut others) = (0_usize, 0_usize, 0_usize);
+    for server in servers {
+        match server.state.as_str() {
+            _ if is_disabled(server) => disabled += 1,
+            "down" => down += 1,
+            _ => others += 1,
+        }
+    }
+    let counts = [
+        (disabled, "disabled by an operator"),
+        (down, "down"),
+        (others, "with weight 0"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<String> = counts
+        .map(|(count, why)| format!("{count} {why}"))
+        .collect();
+    texts.join(", ")
+}
+
+/// Returns whether this machine has none of a service's VIPs, because another director may have them.
+fn is_standby(service: &str, desired: &Desired, absent_vips: &BTreeSet<IpAddr>) -> bool {
+    let layer_4 = desired.service(service).into_iter();
+    let layer_4 = layer_4.flat_map(|service| &service.listen);
+    let proxied = desired.proxy(service).into_iter();
+    let proxied = proxied.flat_map(|proxy| &proxy.listen);
+    let vips = layer_4.map(|listener| listener.address);
+    let mut vips = vips.chain(proxied.map(SocketAddr::ip)).peekable();
+    vips.peek().is_some() && vips.all(|vip| absent_vips.contains(&vip))
+}
+
+/// Reports an ejected server: client handshakes with it do not complete. With `nat` and without a check, its reply path
+/// may be the cause.
 fn ejected_server(
     service: &str,
     server: &ServerReport,
@@ -605,7 +651,7 @@ mod tests {
                 removed,
                 handshakes: Some(Handshakes {
                     syns: 16,
-                    completed: 0,
+                    ..Handshakes::default()
                 }),
                 ..ServerReport::default()
             };
@@ -615,7 +661,8 @@ mod tests {
                 servers: vec![server],
             };
             let (desired, state) = (Desired::default(), NetState::default());
-            status_findings(&[service], (&desired, &state), &Disconnected::default())
+            let none = (&Disconnected::default(), &BTreeSet::new());
+            status_findings(&[service], (&desired, &state), none)
         };
         let count = |found: &[Diagnosis]| {
             found
@@ -642,7 +689,8 @@ mod tests {
                 ..ServiceReport::default()
             };
             let (desired, state) = (Desired::default(), NetState::default());
-            status_findings(&[service], (&desired, &state), &Disconnected::default()).len()
+            let none = (&Disconnected::default(), &BTreeSet::new());
+            status_findings(&[service], (&desired, &state), none).len()
         };
         assert_eq!((found(&[true]), found(&[])), (0, 0));
         assert_eq!((found(&[false]), found(&[true, false])), (1, 1));
@@ -664,20 +712,50 @@ mod tests {
                     ..server("10.0.0.4", "drain")
                 },
                 server("10.0.0.5", state),
+                server("10.0.0.6", "up"),
             ],
         };
-        let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.web]\nforward = \"nat\"\npool = \"p\"\nlisten = \
-                    [\"192.0.2.1:80\"]\n";
+        let text = "[pool.p]\nservers = [\"10.0.0.5\", \"10.0.0.6\"]\n[service.web]\nforward = \"nat\"\npool = \"p\"\n\
+                    listen = [\"192.0.2.1:80\"]\n";
         let desired = weir_config::parse(text, &weir_config::Host::default());
         let desired = desired.unwrap().desired;
-        let found = service_without_usable_server(&service("maint"), &desired).to_string();
+        let text = |state: &str, absent_vips: &[&str]| {
+            let absent_vips = absent_vips.iter().map(|vip| vip.parse().unwrap());
+            service_without_usable_server(&service(state), &desired, &absent_vips.collect())
+                .to_string()
+        };
+        let found = text("maint", &["192.0.2.7"]);
+        for part in [
+            "no usable server: 1 disabled by an operator, 1 with weight 0\n",
+            "why:  every client is rejected\n",
+            "fix:  weir server p/10.0.0.5 ready\n",
+        ] {
+            assert!(found.contains(part), "{found}");
+        }
+        let found = text("down", &[]);
         assert!(
-            found.contains("fix:  weir server p/10.0.0.5 ready"),
+            found.contains("no usable server: 1 down, 1 with weight 0\n"),
             "{found}"
         );
-        let found = service_without_usable_server(&service("down"), &desired).to_string();
         assert!(
             found.contains("fix:  see the findings about its servers"),
+            "{found}"
+        );
+        let mut routed = service("drain");
+        routed.servers[1].pool = Some("other".to_owned());
+        let found = service_without_usable_server(&routed, &desired, &BTreeSet::new());
+        assert_eq!(
+            found.fix.as_deref(),
+            Some("weir server other/10.0.0.5 ready")
+        );
+        // On a backup, the director that has the VIP receives the clients.
+        let found = text("drain", &["192.0.2.1", "192.0.2.7"]);
+        assert!(
+            found.contains("why:  no client is affected while another"),
+            "{found}"
+        );
+        assert!(
+            found.contains("fix:  weir server p/10.0.0.5 ready"),
             "{found}"
         );
     }

@@ -68,7 +68,7 @@ pub(crate) fn down_server(
 /// Reports a server whose last probes passed, but not yet often enough.
 fn recovering_server(service: &str, server: &ServerReport) -> Diagnosis {
     let observation = format!(
-        "server {} of {service} is down but recovers: {}",
+        "server {} of {service} is down but recovering: {}",
         server.address, server.reason
     );
     Diagnosis::new(
@@ -305,7 +305,7 @@ mod tests {
         };
         let found = find(true);
         let expected =
-            "server 10.0.0.5:80 of web is down but recovers: http 200 in 2.6ms (passed 1 of 2)";
+            "server 10.0.0.5:80 of web is down but recovering: http 200 in 2.6ms (passed 1 of 2)";
         assert_eq!(found.observation, expected);
         let fix = found.fix.unwrap_or_default();
         assert!(fix.starts_with("nothing to do"), "{fix}");

@@ -84,8 +84,8 @@ fn vips_on(gateway: IpAddr, vips: &BTreeSet<IpAddr>, claims: &BTreeSet<Claim>) -
     vips.iter().copied().filter(is_on_gateway).collect()
 }
 
-/// Returns claims of the gateway's address with those link addresses in `claims` whose machine has this address: it
-/// replies to an echo request.
+/// Returns a claim of the gateway's address for each link address in `claims` whose machine replies to an echo request
+/// to the gateway.
 fn claims_by_echo(
     link: &Link,
     (state, vips): (&NetState, &BTreeSet<IpAddr>),

@@ -1,10 +1,10 @@
 //! Reports servers and services whose clients' handshakes do not complete, although checks may pass.
 
-use weir_model::{Desired, Service};
+use weir_model::{Desired, NO_REPLY_LIFETIME, Service};
 use weir_netlink::NetState;
 
 use crate::server_path::{has_ipv4_vip, parse_ip, replies_must_pass_director, return_route_fix};
-use crate::{Diagnosis, ServerReport, ServiceReport, reach};
+use crate::{Diagnosis, Handshakes, ServerReport, ServiceReport, reach};
 
 /// Minimum number of SYNs without an established connection before a problem is reported.
 const MIN_SYNS: u64 = 10;
@@ -17,17 +17,43 @@ fn is_watched(service: &str, server: &ServerReport, desired: &Desired) -> bool {
         && replies_must_pass_director(service, server, desired)
 }
 
+/// Returns whether SYNs were sent to a server recently. Otherwise its clients may have reached other servers since the
+/// problem was fixed.
+fn are_recent(handshakes: &Handshakes) -> bool {
+    let age = handshakes.last_syn_seconds;
+    age.is_none_or(|seconds| seconds < NO_REPLY_LIFETIME.as_secs())
+}
+
+/// Returns the age of the last SYN for an observation; empty if it is unknown.
+fn age_of_last_syn(seconds: Option<u64>) -> String {
+    seconds.map_or_else(String::new, |seconds| {
+        format!(" (last SYN {seconds} s ago)")
+    })
+}
+
+/// Adds to a consequence what ends the finding: the fix alone does not, as the next client may reach another server.
+fn with_end(finding: Diagnosis, with: &str) -> Diagnosis {
+    let consequence = format!(
+        "{}. This finding ends with the first handshake that a client completes with {with}, or {} min after the last \
+         SYN",
+        finding.consequence,
+        NO_REPLY_LIFETIME.as_secs() / 60
+    );
+    Diagnosis {
+        consequence,
+        ..finding
+    }
+}
+
 /// Reports a server whose handshakes never complete although those of other servers do.
 pub(crate) fn server_without_handshakes(
     service: &str,
     server: &ServerReport,
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
-    let syns = server
-        .handshakes
-        .as_ref()
-        .filter(|handshakes| handshakes.completed == 0)?
-        .syns;
+    let handshakes = server.handshakes.as_ref();
+    let handshakes = handshakes.filter(|it| it.completed == 0 && are_recent(it))?;
+    let syns = handshakes.syns;
     let is_reported =
         server.warning.is_some() || server.ejected.is_some() || server.state == "down";
     if syns < MIN_SYNS || is_reported || is_watched(service, server, context.0) {
@@ -39,10 +65,11 @@ pub(crate) fn server_without_handshakes(
         return Some(reach::routed_server(service, address, router));
     }
     let observation = format!(
-        "{syns} SYNs were sent to server {} of {service}, and no handshake has completed",
-        server.address
+        "{syns} SYNs were sent to server {} of {service}, and no handshake has completed{}",
+        server.address,
+        age_of_last_syn(handshakes.last_syn_seconds)
     );
-    Some(if replies_must_pass_director(service, server, context.0) {
+    let finding = if replies_must_pass_director(service, server, context.0) {
         let consequence = "it does not reply, or its replies do not return through this machine";
         Diagnosis::new(observation, consequence).fix(return_route_fix(service, server, context))
     } else if server.forward == "nat" {
@@ -57,7 +84,8 @@ pub(crate) fn server_without_handshakes(
             gateway_cause(&server.forward, context.0.service(service))
         );
         Diagnosis::new(observation, consequence).fix("on that server: weir real-server doctor")
-    })
+    };
+    Some(with_end(finding, "this server"))
 }
 
 /// Returns the cause that this machine is the default gateway, for servers that reply from an IPv4 VIP.
@@ -71,14 +99,14 @@ fn gateway_cause(forward: &str, service: Option<&Service>) -> &'static str {
     }
 }
 
-/// Reports a `nat` service whose handshakes with all servers fail to complete.
+/// Reports a `nat` service whose handshakes with all servers fail to complete. `age` is the age of the last SYN.
 fn nat_without_handshakes(
     service: &ServiceReport,
-    syns: u64,
+    (syns, age): (u64, &str),
     context: (&Desired, &NetState),
 ) -> Diagnosis {
     let observation = format!(
-        "{syns} SYNs were sent to the servers of {}, and no handshake has completed",
+        "{syns} SYNs were sent to the servers of {}, and no handshake has completed{age}",
         service.name
     );
     let mut servers = service.servers.iter().filter(|server| !server.removed);
@@ -105,10 +133,12 @@ pub(crate) fn service_without_handshakes(
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
-    let syns: u64 = servers
-        .filter(|server| !is_watched(&service.name, server, context.0))
-        .filter_map(|server| server.handshakes.map(|handshakes| handshakes.syns))
-        .sum();
+    let watched = servers.filter(|server| !is_watched(&service.name, server, context.0));
+    let watched = watched.filter_map(|server| server.handshakes);
+    let recent: Vec<Handshakes> = watched.filter(are_recent).collect();
+    let syns: u64 = recent.iter().map(|handshakes| handshakes.syns).sum();
+    let last_syn = recent.iter().filter_map(|it| it.last_syn_seconds).min();
+    let age = age_of_last_syn(last_syn);
     let is_reported = service
         .servers
         .iter()
@@ -117,7 +147,8 @@ pub(crate) fn service_without_handshakes(
         return None;
     }
     if service.forward == "nat" {
-        return Some(nat_without_handshakes(service, syns, context));
+        let finding = nat_without_handshakes(service, (syns, &age), context);
+        return Some(with_end(finding, "one of them"));
     }
     let gateway = match gateway_cause(&service.forward, context.0.service(&service.name)) {
         "" => "",
@@ -125,10 +156,10 @@ pub(crate) fn service_without_handshakes(
             " this director is the servers' default gateway and drops replies whose source is the VIP,"
         }
     };
-    Some(
+    let finding =
         Diagnosis::new(
             format!(
-                "{syns} SYNs reached the servers of {}, and no handshake has completed",
+                "{syns} SYNs reached the servers of {}, and no handshake has completed{age}",
                 service.name
             ),
             format!(
@@ -137,8 +168,8 @@ pub(crate) fn service_without_handshakes(
                  path sees only one direction and drops packets as invalid,{gateway} or no server has the VIP"
             ),
         )
-        .fix("run `weir real-server doctor` on each server; if it finds nothing, allow packets from the VIP upstream"),
-    )
+        .fix("run `weir real-server doctor` on each server; if it finds nothing, allow packets from the VIP upstream");
+    Some(with_end(finding, "one of them"))
 }
 
 #[cfg(test)]
@@ -146,8 +177,6 @@ mod tests {
     use weir_config::{Host, parse};
 
     use super::*;
-    use crate::Handshakes;
-
     fn desired(vip: &str, keys: &str) -> Desired {
         let text = format!(
             "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.web]\nlisten = [\"{vip}:80\"]\npool = \"p\"\n{keys}\n"
@@ -161,7 +190,7 @@ mod tests {
             forward: forward.to_owned(),
             handshakes: Some(Handshakes {
                 syns: 16,
-                completed: 0,
+                ..Handshakes::default()
             }),
             ..ServerReport::default()
         };
@@ -189,6 +218,28 @@ mod tests {
             for found in [server, service].map(|found| found.expect("a finding")) {
                 let text = &found.consequence;
                 assert_eq!(text.contains("default gateway"), is_cause, "{text}");
+            }
+        }
+    }
+
+    /// Otherwise, SYNs from before the server was prepared would be reported until a client reaches the server.
+    #[test]
+    fn old_syns_are_not_reported() {
+        let state = NetState::default();
+        let desired = desired("10.0.0.10", "forward = \"direct\"");
+        for (age, is_found) in [(None, true), (Some(12), true), (Some(300), false)] {
+            let mut service = service("direct");
+            let handshakes = service.servers[0].handshakes.as_mut().unwrap();
+            handshakes.last_syn_seconds = age;
+            let server = server_without_handshakes("web", &service.servers[0], (&desired, &state));
+            let service = service_without_handshakes(&service, (&desired, &state));
+            for found in [server, service] {
+                assert_eq!(found.is_some(), is_found, "{age:?}");
+                let Some(found) = found else { continue };
+                let shown = found.observation.ends_with("completed (last SYN 12 s ago)");
+                assert_eq!(shown, age.is_some(), "{found}");
+                let end = "or 5 min after the last SYN";
+                assert!(found.consequence.ends_with(end), "{found}");
             }
         }
     }

@@ -119,8 +119,8 @@ const fn is_connected(link: &Link) -> bool {
 }
 
 /// Returns the interface that makes a destination unreachable. An interface that is down has no routes. A destination
-/// without a route is therefore attributed to such an interface, and a destination in the interface's network may
-/// have a route over another interface.
+/// without a route is therefore attributed to such an interface, and a destination in the interface's network may have
+/// a route over another interface.
 fn cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option<&'a Link> {
     let mut others = state.links.values();
     if others.any(|link| is_connected(link) && has_network_of(link, destination, state)) {

@@ -1,5 +1,5 @@
 //! Tests whether the servers of `direct` services accept connections to the VIP. The test sends a SYN for the VIP to
-//! the server's MAC address, as the dataplane does when it forwards a client's SYN. It reads replies from a packet
+//! the server's MAC address, as the data plane does when it forwards a client's SYN. It reads replies from a packet
 //! socket, because the VIP may also be an address of this machine. Connections that the test opens are reset
 //! immediately.
 
@@ -456,7 +456,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn source_is_an_own_address_in_the_servers_network() {
+    fn source_is_a_local_address_in_the_servers_network() {
         let mut state = state(Some(ip(ROUTER)), Some([2, 0, 0, 0, 0, 9]));
         let own = state.addresses[0].clone();
         let with = |text: &str, prefix, destination_only| Address {

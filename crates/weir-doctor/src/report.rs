@@ -23,7 +23,7 @@ pub struct ActivePeer {
     pub router_id: u8,
     /// The director's address, from its advertisements.
     pub address: IpAddr,
-    /// Whether its advertisements contain other addresses than `addresses` on this machine.
+    /// Whether the addresses in its advertisements differ from `addresses` on this machine.
     pub advertises_other_addresses: bool,
 }
 
@@ -43,6 +43,8 @@ pub struct ServiceReport {
 pub struct ServerReport {
     /// The address as configured, with or without a port.
     pub address: String,
+    /// The pool; `None` = the service's pool.
+    pub pool: Option<String>,
     /// The forwarding method.
     pub forward: String,
     /// `up`, `down`, `starting`, `drain`, `maint` or `unchecked`.
@@ -92,4 +94,6 @@ pub struct Handshakes {
     pub syns: u64,
     /// Number of flows that became established.
     pub completed: u64,
+    /// Time since the last SYN in seconds, while no flow has become established; `None` = unknown.
+    pub last_syn_seconds: Option<u64>,
 }

@@ -113,7 +113,7 @@ mod tests {
 
     /// The director drops packets whose source is the VIP.
     #[test]
-    fn director_is_no_gateway_of_servers_that_reply_from_a_vip() {
+    fn director_is_not_the_gateway_of_servers_that_reply_from_a_vip() {
         let nat = "[pool.web]\nservers = [\"10.0.0.5\"]\n[service.web]\nlisten = [\"10.0.0.10:80\"]\n\
                    forward = \"nat\"\npool = \"web\"\n";
         let other =

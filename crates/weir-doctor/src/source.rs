@@ -1,5 +1,5 @@
-//! Reports VIPs that the kernel can use as the source address of a machine's own packets. Replies to such packets of a
-//! server go to the director. Such packets of a director get no reply from servers that have the VIP too.
+//! Reports VIPs that the kernel can use as the source address of a machine's own packets. On a server, replies to such
+//! packets go to the director. On a director, servers that also have the VIP do not reply to such packets.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -64,7 +64,7 @@ fn usable_as_source(address: &Address) -> Option<Diagnosis> {
 
 /// Reports IPv6 VIPs of the director, which servers have too, that the kernel selects as the source of packets to
 /// servers. Weir adds IPv6 VIPs as deprecated addresses, except virtual addresses with a network's prefix length. Other
-/// programs and earlier versions of Weir may not.
+/// programs and earlier versions of Weir might not.
 pub(crate) fn director_sources(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
     let vips = vips_of_servers(desired);
     let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
@@ -98,11 +98,20 @@ pub(crate) fn director_sources(desired: &Desired, state: &NetState) -> Vec<Diagn
 
 /// Reports a VIP that the kernel selects as the source address of packets to `destination`.
 fn selected_source(vip: IpAddr, destination: IpAddr) -> Diagnosis {
+    let is_example = REMOTE_ADDRESSES.contains(&destination.to_string().as_str());
+    let to = match is_example {
+        true => format!("other networks, for example {destination},"),
+        false => destination.to_string(),
+    };
     Diagnosis::new(
-        format!("packets from this machine to {destination} have the VIP {vip} as their source"),
+        format!("packets from this machine to {to} have the VIP {vip} as their source"),
         "the replies go to the director. Either the outgoing interface has no other address, or the route has the VIP \
         as its source (src)",
     )
+    .fix(format!(
+        "`ip route get {destination}` shows the interface, and `ip route show` the route: add an address of this \
+         machine to the interface, or remove `src {vip}` from the route"
+    ))
 }
 
 /// Returns the destinations to look up: the remote addresses, and one in the network of each route.
@@ -132,6 +141,23 @@ fn host_in_network(network: IpAddr, prefix: u8) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documentation_addresses_are_examples() {
+        let vip = [10, 0, 0, 10].into();
+        let found = selected_source(vip, REMOTE_ADDRESSES[0].parse().unwrap()).to_string();
+        assert!(
+            found.contains("to other networks, for example 198.51.100.1, have"),
+            "{found}"
+        );
+        let found = selected_source(vip, [10, 1, 0, 2].into());
+        assert!(found.observation.contains("to 10.1.0.2 have"), "{found}");
+        let fix = found.fix.expect("a fix");
+        assert!(
+            fix.contains("remove `src 10.0.0.10` from the route"),
+            "{fix}"
+        );
+    }
 
     #[test]
     fn host_is_in_network() {

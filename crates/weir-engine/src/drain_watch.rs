@@ -21,7 +21,7 @@ const WALK_TIME_DIVISOR: u32 = 10;
 /// Minimum time between walks while the counters alone show that connections are open.
 const WALK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time after which the state about a server is removed.
+/// Time after which the state of a server is removed.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// A server's counters, summed over its rows.
@@ -49,7 +49,7 @@ pub(crate) struct UncertainFlows {
 }
 
 impl UncertainFlows {
-    /// Adds a flow. `sees_replies`: replies to it pass through the director. `tick` is the current tick.
+    /// Adds a flow. `sees_replies` is whether its replies pass through the director. `tick` is the current tick.
     pub(crate) fn add(&mut self, meta: EntryMeta, sees_replies: bool, tick: u32) {
         let state = State::ALL.iter().find(|state| **state as u8 == meta.state);
         let is_recent = is_recent(meta.seen, tick);
@@ -81,7 +81,7 @@ fn is_recent(seen: u32, tick: u32) -> bool {
     tick.wrapping_sub(seen).cast_signed() <= 1
 }
 
-/// What is known about a server.
+/// The observations about a server.
 #[derive(Clone, Debug)]
 struct DrainWatch {
     packets: u64,
@@ -131,8 +131,8 @@ pub(crate) struct DrainWatches(HashMap<(String, String), DrainWatch>);
 
 impl DrainWatches {
     /// Returns the number of open connections to a server at the time `now`. Calls `walk` if the flow table must be
-    /// walked; it returns the flows and the duration of the walk. The result may be one second old while connections
-    /// are certainly open, and at most ten times the duration of a walk otherwise.
+    /// walked; it returns the flows and the duration of the walk. The result is at most one second old while
+    /// connections are certainly open; otherwise, its age is at most ten times the duration of a walk.
     pub(crate) fn open(
         &mut self,
         pool: &str,

@@ -11,7 +11,7 @@
 //! | methods | purpose |
 //! |---|---|
 //! | [`Opening::begin`], [`Opening::finish`], [`Opening::cancel`] | adopt the pinned data plane, or create it |
-//! | [`Engine::apply`], [`Engine::apply_weights`], [`Engine::edit_table`] | change what packets use |
+//! | [`Engine::apply`], [`Engine::apply_weights`], [`Engine::edit_table`] | change the maps that packets use |
 //! | [`Engine::record_health`], [`Engine::copy_override`] | add to the state file |
 //! | [`Engine::network_event`], [`Engine::tick`], [`Engine::repair_drift`] | keep rows and network up to date |
 //! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::read_handshakes`] | read |
@@ -48,6 +48,7 @@ mod state;
 mod stored_state;
 mod totals;
 mod tree;
+mod unanswered;
 pub mod vip;
 mod write;
 

@@ -82,7 +82,7 @@ pub struct FlowTableStatus {
 /// State of a service's address on the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum VipStatus {
-    /// Present, but not added by Weir: for example by an operator, keepalived or Pacemaker.
+    /// Present, but not added by Weir: an operator, keepalived or Pacemaker may have added it.
     Local,
     /// Added by Weir (`vip_interface`).
     Added,
@@ -194,6 +194,9 @@ pub struct ServerStatus {
     pub warning: Option<Warning>,
     /// Numbers of SYNs sent to the server and of established flows, since the server was created.
     pub handshakes: (u64, u64),
+    /// Time since the last SYN in seconds, while no flow has become established; `None` = unknown.
+    #[serde(default)]
+    pub last_syn_seconds: Option<u64>,
     /// Its estimated latency, if there are samples.
     pub latency: Option<weir_latency::Summary>,
     /// The weight that its checks set instead of the configured or overridden weight.

@@ -1,5 +1,5 @@
-//! Tests the engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP.
-//! The tests need root.
+//! Tests the engine in namespaces: a client, a director and two servers on one bridge, with real connections through
+//! XDP. The tests need root.
 //!
 //! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
 

@@ -1,8 +1,8 @@
 //! Reports settings made by `up` that are lost at the next boot.
 //!
-//! The kernel keeps VIPs, programs and sysctls only until the next boot. This module reads the commands `weir
-//! real-server up` in systemd units and boot scripts, computes the VIPs that they restore, and compares them with the
-//! current ones. It does not examine other programs that add addresses at boot.
+//! The kernel keeps VIPs, programs and sysctls only until the next boot. This module reads the commands
+//! `weir real-server up` in systemd units and boot scripts, computes the VIPs that they restore, and compares them with
+//! the current ones. It does not examine other programs that add addresses at boot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -76,7 +76,7 @@ pub(crate) fn settings_lost_at_boot(
                 "only until the next boot: {}; no unit or boot script restores this",
                 lost.join(", ")
             ),
-            "not the cause of a present fault; after the next boot, clients that are sent to this machine get no \
+            "not the cause of a current fault; after the next boot, clients that are sent to this machine get no \
              response",
         )
         .fix(fix(&entries, desired, is_template_installed(root))),
@@ -99,7 +99,7 @@ fn lost_entries<'a>(
     desired.entries.iter().filter(is_lost).collect()
 }
 
-/// Returns the commands that make the boot restore `lost`.
+/// Returns the commands that cause `lost` to be restored at boot.
 fn fix(lost: &[&Entry], desired: &DesiredState, has_template: bool) -> String {
     let roles: BTreeSet<Role> = lost.iter().map(|entry| entry.role).collect();
     let commands: Vec<String> = roles
@@ -165,8 +165,8 @@ fn vip_options(role: Role, desired: &DesiredState) -> String {
     options.join(" ")
 }
 
-/// Returns the state that the commands run at boot result in, or `None` if it is unknown because a script computes the
-/// arguments. A command that `up` rejects restores nothing.
+/// Returns the state that results from the commands run at boot, or `None` if it is unknown because a script computes
+/// the arguments. A command that `up` rejects restores nothing.
 fn restored_state(root: &Path) -> Option<DesiredState> {
     let mut restored = DesiredState::default();
     for command in boot_commands(root) {

@@ -16,7 +16,7 @@ use crate::dropped_packet::dropped_packets;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
 use crate::listener;
-use crate::plan::{self, ActualState, Step};
+use crate::plan::{self, ActualState, Interface, Step};
 use crate::request::Options;
 use crate::state::{self, State};
 use crate::unmanaged_vip;
@@ -55,8 +55,11 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         &record,
     ));
     let listeners = listener::listeners();
-    if let Some(listeners) = &listeners {
-        findings.extend(listener::missing_listeners(&desired, listeners));
+    let udp_ports = listener::udp_ports();
+    let known_listeners = listeners.as_deref().unwrap_or_default();
+    let with_tcp = listener::without_udp_services(&desired, known_listeners, &udp_ports);
+    if listeners.is_some() {
+        findings.extend(listener::missing_listeners(&with_tcp, known_listeners));
     }
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
@@ -69,8 +72,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.extend(conntrack::nearly_full_table());
         let firewall = firewall::read();
         findings.extend(firewall.unreadable);
-        let listeners = listeners.unwrap_or_default();
-        findings.extend(dropped_packets(&desired, &firewall.rules, &listeners));
+        findings.extend(dropped_packets(&with_tcp, &firewall.rules, known_listeners));
     }
     // The VIPs on `lo` may have been prepared without Weir.
     if desired.entries.is_empty() && unmanaged_vips.is_empty() {
@@ -79,7 +81,10 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
                 "no VIP is configured on this machine",
                 "with direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
             )
-            .fix("weir real-server up --forward direct --vip VIP"),
+            .fix(
+                "weir real-server up --forward direct --vip VIP, with `forward` and the address of the director's \
+                 service",
+            ),
         );
     }
     // The other checks run between the two readings.
@@ -161,20 +166,39 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
             let Some((_, length)) = address else { continue };
             let name = &interface.name;
             if !interface.loopback {
-                findings.push(
-                    Diagnosis::new(
-                        format!("the VIP {vip} is on {name}"),
-                        "the kernel replies to ARP requests for an address of the receiving interface, regardless of \
-                         arp_ignore",
-                    )
-                    .fix(format!("ip addr del {vip}/{length} dev {name}")),
-                );
+                findings.push(vip_on_interface(vip, *length, interface));
             } else if *length != host_prefix(vip) {
                 findings.push(unmanaged_vip::wide_prefix(vip, *length, name));
             }
         }
     }
     findings
+}
+
+/// Reports a VIP on an interface that announces it.
+fn vip_on_interface(vip: IpAddr, length: u8, interface: &Interface) -> Diagnosis {
+    let name = &interface.name;
+    let consequence = match vip.is_ipv4() {
+        true => {
+            "the kernel replies to ARP requests for an address of the receiving interface, regardless of arp_ignore"
+        }
+        false => {
+            "the kernel replies to neighbour solicitations for the addresses of this interface"
+        }
+    };
+    let mut others = interface.addresses.iter();
+    let has_other = others
+        .any(|(ip, _)| *ip != vip && ip.is_ipv4() == vip.is_ipv4() && !plan::is_link_local(*ip));
+    let remove = format!("ip addr del {vip}/{length} dev {name}");
+    // Without its own address, the machine would be unreachable.
+    let fix = match has_other || length == host_prefix(vip) {
+        true => remove,
+        false => format!(
+            "if {vip} is this machine's own address: weir real-server down --vip {vip}, then `up` with the address of \
+             the director's service; otherwise: {remove}"
+        ),
+    };
+    Diagnosis::new(format!("the VIP {vip} is on {name}"), consequence).fix(fix)
 }
 
 /// Reports a server that forwards IP packets but does not have the VIP: it sends packets for the VIP back to the
@@ -209,4 +233,46 @@ fn forwarding_loop(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosi
         )
         .fix("weir real-server doctor --fix"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fix of a finding must not remove the only address of an interface.
+    #[test]
+    fn own_address_as_vip_is_not_removed_from_its_interface() {
+        let fix = |vip: &str, length, addresses: &[&str]| {
+            let vip: IpAddr = vip.parse().unwrap();
+            let mut on_interface = vec![(vip, length)];
+            on_interface.extend(addresses.iter().map(|it| (it.parse().unwrap(), 24)));
+            let interface = Interface {
+                index: 2,
+                name: "eth0".to_owned(),
+                loopback: false,
+                ethernet: true,
+                addresses: on_interface,
+            };
+            let found = vip_on_interface(vip, length, &interface);
+            assert_eq!(found.consequence.contains("ARP"), vip.is_ipv4(), "{found}");
+            found.fix.expect("a fix")
+        };
+        let remove = "ip addr del 10.0.0.10/24 dev eth0";
+        assert_eq!(fix("10.0.0.10", 24, &["10.0.0.5", "fe80::1"]), remove);
+        let own = fix("10.0.0.10", 24, &["fe80::1"]);
+        assert!(
+            own.starts_with("if 10.0.0.10 is this machine's own address: "),
+            "{own}"
+        );
+        assert!(own.ends_with(remove), "{own}");
+        assert_eq!(
+            fix("10.0.0.10", 32, &[]),
+            "ip addr del 10.0.0.10/32 dev eth0"
+        );
+        let own = fix("2001:db8::10", 64, &["fe80::1"]);
+        assert!(
+            own.contains("weir real-server down --vip 2001:db8::10"),
+            "{own}"
+        );
+    }
 }

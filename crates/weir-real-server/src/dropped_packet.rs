@@ -22,7 +22,7 @@ const MAX_PORTS: usize = 64;
 /// Maximum number of ports in a range of which each port is known to be the VIP's.
 const MAX_CERTAIN_PORTS: u16 = 64;
 
-/// The port of SSH, which rarely is a service behind a VIP.
+/// The port of SSH, which is rarely a service behind a VIP.
 const SSH: u16 = 22;
 
 const CONSEQUENCE: &str = "clients of this server receive no reply";

@@ -88,8 +88,7 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
 /// only if there is a VIP.
 ///
 /// # Errors
-/// Fails if the host's state cannot be read, a step fails, or `up` or `down` is running. The next call tries
-/// again.
+/// Fails if the host's state cannot be read, a step fails, or `up` or `down` is running. The next call tries again.
 pub async fn repair(options: &Options) -> Result<Vec<Step>> {
     let (desired, record) = state::read_unlocked(options)?;
     if desired.entries.is_empty() {

@@ -37,7 +37,7 @@ pub enum Problem {
         /// The value.
         dscp: u8,
     },
-    /// Two VIPs share a DSCP value and a port, so the server could not tell their packets apart.
+    /// Two VIPs share a DSCP value and a port, so the server could not distinguish their packets.
     #[error("{first} and {second} share a port: use a different --dscp for one of them")]
     SharedDscp {
         /// The first VIP.

@@ -131,8 +131,8 @@ fn accept(
     Ok((content.desired, content.record))
 }
 
-/// Reads the file. Files owned by the account of an unprivileged daemon, which can write to the directory, are
-/// ignored, because they would let that account choose the changes that root makes.
+/// Reads the file. Files owned by the account of an unprivileged daemon, which can write to the directory, are ignored,
+/// because they would let that account choose the changes that root makes.
 fn read(path: &Path) -> Result<Option<Content>> {
     let text = match read_owned_file(path) {
         Ok(text) => text,

@@ -133,9 +133,18 @@ pub(crate) fn wide_prefix(vip: IpAddr, length: u8, interface: &str) -> Diagnosis
     } else {
         ""
     };
+    // Only an IPv4 prefix makes every address local; an IPv6 prefix is a route to the interface.
+    let consequence = match vip.is_ipv4() {
+        true => {
+            "this machine accepts packets for every address in this prefix and replies to ARP requests for them"
+        }
+        false => {
+            "this machine routes packets for every other address in this prefix to this interface, so they are lost"
+        }
+    };
     Diagnosis::new(
         format!("the VIP {vip} has the prefix length {length} on {interface}"),
-        "this machine accepts packets for every address in this prefix and replies to ARP requests for them",
+        consequence,
     )
     .fix(format!(
         "ip addr del {vip}/{length} dev {interface} && ip addr add {vip}/{host_length} dev {interface}{lifetime}"

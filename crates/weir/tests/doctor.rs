@@ -125,7 +125,7 @@ fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: 
 fn assert_enabled_at_boot(world: &World, host: &str) {
     let (doctor, seen) = (["real-server", "doctor"], "only until the next boot");
     let fix = fix_command(world, host, &doctor, seen).expect("a finding");
-    // A systemd of this machine does not see the host's directories.
+    // The systemd of the machine does not see the host's directories.
     let fix = fix.replace("systemctl", "systemctl --root=/");
     run_shell(world, host, &fix);
     assert_eq!(fix_command(world, host, &doctor, seen), None, "{fix}");
@@ -264,7 +264,7 @@ fn director_faults_are_reported_and_fixed() {
     wait_for("a finding about the upstream router", TIMEOUT, || {
         run_on(&world, "director", &doctor)
             .1
-            .contains("no handshake has completed")
+            .contains("no handshake has completed (last SYN ")
     });
     world.ip("director", &format!("addr del {vip}/32 dev eth0"));
     assert_finds(

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use weir_model::Desired;
 
+use super::return_path::return_path_warnings;
 use crate::api::{Caller, FileRequest};
 use crate::configuration::{self, AttachedInterfaces, Finding};
 use crate::plane::Plane;
@@ -32,6 +33,19 @@ pub(super) async fn host_warnings(
     configuration::host_warnings(desired, &added, attached, &name).await
 }
 
+/// Adds the warnings about services whose servers' replies must begin to return through this machine. `active` is the
+/// active configuration.
+pub(super) fn add_return_path_warnings<P: Plane>(
+    warnings: &mut Vec<Finding>,
+    plane: &P,
+    (active, desired): (&Desired, &Desired),
+    request: &FileRequest,
+    path: &Path,
+) {
+    let name = displayed_path(request, path).display().to_string();
+    warnings.extend(return_path_warnings(plane, (active, desired), &name));
+}
+
 /// Returns the plane's interfaces for the warnings about `desired`. Returns none if they are not needed, because a
 /// snapshot is expensive. `active` is the active configuration.
 pub(super) fn attached_interfaces<P: Plane>(
@@ -55,7 +69,7 @@ pub(super) fn attached_interfaces<P: Plane>(
     }
 }
 
-/// Returns the findings as text: only their positions if the caller may not read the file.
+/// Returns the findings as text: only their positions if the caller is not allowed to read the file.
 pub(super) fn shown(found: &[Finding], request: &FileRequest, caller: &Caller) -> String {
     match caller.is_owner() || request.text.is_some() {
         true => found.iter().map(Finding::render).collect(),

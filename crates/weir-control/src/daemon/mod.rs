@@ -15,6 +15,7 @@ mod host_warning;
 mod local_real_server;
 mod reload_guard;
 mod reload_history;
+mod return_path;
 mod separation;
 mod startup_warning;
 #[cfg(test)]

@@ -110,8 +110,8 @@ impl Servers {
         }
     }
 
-    /// Returns pool and name of a server of `desired` in this configuration: in the same pool or, if this configuration
-    /// does not have the pool, in any pool. Returns nothing for a server with a new address.
+    /// Returns the pool and the name of a server of `desired` in this configuration: in the same pool or, if this
+    /// configuration does not have the pool, in any pool. Returns nothing for a server with a new address.
     pub(super) fn find(&self, desired: &Desired, pool: &str, name: &str) -> Vec<(&str, &str)> {
         let found = desired.pool(pool).and_then(|pool| {
             let mut servers = pool.servers.iter().chain(&pool.sorry);

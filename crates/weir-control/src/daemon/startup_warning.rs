@@ -31,7 +31,7 @@ pub(super) fn warn_in_background(
             }
         });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "failed to search for problems of this machine");
+        tracing::warn!(%error, "failed to check this machine for problems");
     }
 }
 

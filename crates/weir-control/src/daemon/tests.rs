@@ -1,4 +1,4 @@
-//! Tests the daemon over a real unix socket, with a plane that only records its calls.
+//! Tests the daemon over a real Unix socket, with a plane that only records its calls.
 
 use std::cell::RefCell;
 use std::fs;
@@ -283,6 +283,28 @@ async fn plan_and_reload_report_problems_of_this_machine() {
             ),
         ];
         assert_eq!(warnings, expected);
+    })
+    .await;
+}
+
+/// Without `snat`, the servers' replies need a route through the director, which a reload cannot create.
+#[tokio::test]
+async fn plan_and_reload_warn_about_removed_snat() {
+    with_daemon("return-path", async |daemon| {
+        let text = "[pool.images]\nservers = [\"10.0.0.5\", \"10.0.0.6\"]\n\
+            [service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \"nat\"\npool = \"images\"\n";
+        let with_snat = daemon.write("snat.toml", &format!("{text}snat = true\n"));
+        let message = "service images now uses `nat` without `snat`, and the replies of these servers are not known \
+                       to return through this machine: 10.0.0.5, 10.0.0.6";
+        let reloaded = daemon.client.reload(&with_snat).await.unwrap();
+        assert!(!reloaded.findings.contains(message), "{}", reloaded.findings);
+        let without = daemon.write("without.toml", text);
+        let warnings = daemon.client.plan(&without).await.unwrap().warnings;
+        assert!(warnings.iter().any(|it| it.starts_with(message)), "{warnings:?}");
+        let reloaded = daemon.client.reload(&without).await.unwrap();
+        assert!(reloaded.findings.contains(message), "{}", reloaded.findings);
+        let again = daemon.client.reload(&without).await.unwrap();
+        assert!(!again.findings.contains(message), "{}", again.findings);
     })
     .await;
 }

@@ -128,9 +128,13 @@ impl From<&ServerStatus> for Server {
             removed: status.removed,
             ejected: status.ejected.as_ref().map(EjectionStatus::from),
             warning: status.warning.as_ref().map(Warning::from),
-            handshakes: Some(status.handshakes)
-                .filter(|(syns, _)| *syns > 0)
-                .map(|(syns, finished)| Handshakes { syns, finished }),
+            handshakes: Some(status.handshakes).filter(|(syns, _)| *syns > 0).map(
+                |(syns, finished)| Handshakes {
+                    syns,
+                    finished,
+                    last_syn_seconds: status.last_syn_seconds,
+                },
+            ),
             latency: status.latency.as_ref().map(Latency::from),
             check_weight: status.check_weight,
             slow_start: status.slow_start,

@@ -101,14 +101,15 @@ impl Report {
                 group.published
             );
             let effect = "directors have different configurations";
-            let fix = "correct the configuration and run `weir cluster publish` again";
+            let fix =
+                "correct the configuration, and publish it again with `weir cluster publish FILE`";
             findings.push(Diagnosis::new(&problem, effect).fix(fix));
         }
         for path in &group.differing_files {
             let problem = format!("[cluster]: {path} differs from the published file");
             let effect = "this director uses the published file";
-            let fix =
-                "if the file here is newer, run `weir cluster publish`; otherwise remove it here";
+            let fix = "if the file here is newer, publish the configuration again with `weir cluster publish FILE`; \
+                       otherwise replace it, or remove it if this director's own file does not use it";
             findings.push(Diagnosis::new(&problem, effect).fix(fix));
         }
         for member in &group.members {
@@ -178,7 +179,9 @@ impl Report {
         for certificate in certificates.filter(|certificate| certificate.needs_attention()) {
             let effect = "clients reject an expired certificate";
             let fix = match certificate.is_published() {
-                true => "renew it, and run `weir cluster publish`",
+                true => {
+                    "renew it, and publish the configuration again with `weir cluster publish FILE`"
+                }
                 false => "renew it; Weir loads changed certificate files automatically",
             };
             findings.push(Diagnosis::new(certificate.to_sentence(), effect).fix(fix));
@@ -237,6 +240,7 @@ fn is_recovering(server: &Server) -> bool {
 fn doctor_server(server: &Server) -> ServerReport {
     ServerReport {
         address: server.address.clone(),
+        pool: server.pool.clone(),
         forward: server.forward.clone(),
         state: server.state.clone(),
         reason: server.reason.clone(),
@@ -255,6 +259,7 @@ fn doctor_server(server: &Server) -> ServerReport {
         handshakes: server.handshakes.map(|handshakes| Handshakes {
             syns: handshakes.syns,
             completed: handshakes.finished,
+            last_syn_seconds: handshakes.last_syn_seconds,
         }),
         latency: server.latency.as_ref().map(|latency| Latency {
             p50_us: latency.p50_ms.0,
@@ -612,7 +617,7 @@ mod tests {
         backup.router.peer_addresses_differ = true;
         let found = found(backup, "").join("\n");
         for part in [
-            "the active director 10.0.0.3 has other addresses for the virtual router web",
+            "the active director 10.0.0.3 has different addresses for the virtual router web",
             "use the same `addresses` in [vrrp.web] on all directors",
         ] {
             assert!(found.contains(part), "{found}");

@@ -205,6 +205,10 @@ pub struct Handshakes {
     pub syns: u64,
     /// Number of flows that became established.
     pub finished: u64,
+    /// Number of seconds since a SYN was last sent to the server, while no flow has become established; after a restart
+    /// of the daemon, since its start. Absent if a flow has become established.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_syn_seconds: Option<u64>,
 }
 
 /// An ejection by passive checks.

@@ -83,7 +83,9 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     report.revision = persisted.revision;
     let local = read_local_addresses().await;
     let states = restore_states(runtime_dir, persisted.servers);
-    for (name, slot) in &persisted.services {
+    // The rows of a removed service remain until its flows have ended.
+    let present = persisted.services.iter().filter(|(_, slot)| !slot.removed);
+    for (name, slot) in present {
         let mut service = service(maps, name, slot, desired, &states)?;
         if let Some(configured) = desired.service(name) {
             let vip = configured.listen.first().map(|listener| listener.address);

@@ -41,6 +41,7 @@ fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
         ejected: None,
         warning: None,
         handshakes: (0, 0),
+        last_syn_seconds: None,
         latency: None,
         checks: Vec::new(),
     }

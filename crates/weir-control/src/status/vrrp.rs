@@ -7,9 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use weir_model::VirtualRouter;
+use weir_netlink::HANDOVER_TIMEOUT;
 use weir_vrrp_agent::{RouterReport, RouterStatus};
 
 use super::rfc3339;
+
+/// Time that a virtual router may take to start after the guard of a reload has ended.
+const START_TIME: Duration = Duration::from_secs(10);
 
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +122,19 @@ fn add_pending(
             ..unknown_router(router, &pending)
         }
     }));
+}
+
+/// Returns a warning if virtual routers change at the end of a guard, but the VIPs that they take over from
+/// `vip_interface` would be removed earlier.
+pub fn handover_warning(routers: &[VirtualRouterStatus], guard: Duration) -> Option<String> {
+    let are_waiting = routers.iter().any(|it| it.pending.is_some());
+    (are_waiting && guard + START_TIME > HANDOVER_TIMEOUT).then(|| {
+        format!(
+            "a VIP that moves from `vip_interface` to a virtual router is removed after {} s; to end the guard \
+             earlier, run `weir reload` with the same file",
+            HANDOVER_TIMEOUT.as_secs()
+        )
+    })
 }
 
 /// Returns whether a virtual router waits for the end of a guarded reload to start.
@@ -229,8 +246,8 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
 }
 
 /// Returns where the VIPs of a service are, for a service with addresses of virtual routers: `on 10.0.0.2` if another
-/// director has them; with the addresses if that differs between them. `vip` is the state of the first VIP, and
-/// `listeners` are the service's listeners, such as `tcp/192.0.2.10:80`.
+/// director has them. If their locations differ, each address is listed with its location. `vip` is the state of the
+/// first VIP, and `listeners` are the service's listeners, such as `tcp/192.0.2.10:80`.
 pub(super) fn vip_text(vip: &str, listeners: &[String], routers: &[VirtualRouterStatus]) -> String {
     let vips: BTreeSet<IpAddr> = listeners.iter().filter_map(|it| address(it)).collect();
     let first = listeners.first().and_then(|it| address(it));
@@ -244,10 +261,10 @@ pub(super) fn vip_text(vip: &str, listeners: &[String], routers: &[VirtualRouter
                 let peer = router.active_peer.map(|peer| peer.to_string());
                 places.push((address, format!("on {}", peer.unwrap_or_default())));
             }
-            Some(_) => places.push((address, "absent".to_owned())),
-            None if Some(address) == first => places.push((address, vip.to_owned())),
-            // Its state is unknown.
-            None => {}
+            _ if Some(address) == first => places.push((address, vip.to_owned())),
+            Some(router) if router.state != "init" => places.push((address, "absent".to_owned())),
+            // Its state is unknown, for example because the VRRP agent cannot be reached.
+            _ => {}
         }
     }
     let is_same = places.windows(2).all(|pair| pair[0].1 == pair[1].1);
@@ -329,6 +346,11 @@ mod tests {
             status[1].addresses,
             ["10.0.0.11".parse::<IpAddr>().expect("parse")]
         );
+        let [short, long] = [50, 51].map(Duration::from_secs);
+        assert_eq!(handover_warning(&status, short), None);
+        let warning = handover_warning(&status, long).expect("guard is too long");
+        assert!(warning.contains("removed after 60 s"), "{warning}");
+        assert_eq!(handover_warning(&status[..1], long), None);
         let text = table(&status);
         assert!(text.contains(&format!("changed: {changes}\n")), "{text}");
         assert!(!text.contains("new: starts"), "{text}");
@@ -370,6 +392,12 @@ mod tests {
         assert_eq!(text("added", &[]), "added");
         assert_eq!(vip_text("absent", &both[..1], &second), "on 10.0.0.1");
         assert_eq!(vip_text("local", &both[..1], &first), "local");
+        // The first VIP is always looked up on this machine. Nothing else is known if the agent cannot be reached.
+        let in_state = |state| [0, 1].map(|index| router_in(&settings[index], state, None));
+        let [unknown, failed, backup] = ["init", "fault", "backup"].map(in_state);
+        assert_eq!(text("local", &unknown), "local");
+        assert_eq!(text("absent", &backup), "absent");
+        assert_eq!(text("local", &failed), "10.0.0.10 local, 10.0.0.11 absent");
         assert_eq!(
             vip_text("absent", &["fwmark/7".to_owned()], &first),
             "absent"

@@ -193,12 +193,24 @@ impl Traffic {
         } else {
             traffic.vips.apply(desired).await?;
         }
+        traffic.determine_pool_states();
         traffic.commit(prepared, desired);
         traffic.store_open_request(wanted);
         if let Some(takeover) = takeover {
             traffic.receive(takeover);
         }
         Ok(traffic)
+    }
+
+    /// Determines the states of the engine's pools. Without checks, no event would do this later.
+    fn determine_pool_states(&mut self) {
+        let pools = self
+            .engine
+            .iter()
+            .flat_map(|engine| &engine.desired().pools);
+        for pool in pools {
+            self.states.update_pool(pool);
+        }
     }
 
     /// Starts a thread that receives connections and counters from the previous daemon, until that daemon has sent all

@@ -276,7 +276,7 @@ mod tests {
         Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
     }
 
-    /// Returns the rule that drops a SYN; or an empty text if the policy drops it.
+    /// Returns the rule that drops a SYN, or an empty string if the policy drops it.
     fn dropping_rule(policy: &str, rules: &[&str]) -> Option<String> {
         let drop = saved(policy, rules).find_drop(syn(), INBOUND)?;
         assert_eq!((drop.tool, &*drop.chain), (Tool::Iptables, "INPUT"));

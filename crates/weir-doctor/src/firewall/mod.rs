@@ -86,11 +86,18 @@ pub fn read() -> Firewall {
                     ),
                     "packets traverse them in addition to the nftables chains; packets that they drop are not reported",
                 )
-                .fix("apt-get install -y iptables"),
+                .fix(install_hint(programs[0])),
             ),
         }
     }
     firewall
+}
+
+/// Returns how to install an x_tables program. Distributions give its package different names.
+fn install_hint(program: &str) -> String {
+    format!(
+        "install {program}, which is in the package iptables or iptables-legacy, depending on the distribution"
+    )
 }
 
 /// Returns a program's output, or `None` if the program is not installed or fails.
@@ -104,8 +111,8 @@ fn program_output(program: &str, arguments: &[&str]) -> Option<String> {
     succeeded.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns whether `saved` is empty or the output of the iptables variant that uses nftables, which does not print
-/// the legacy tables.
+/// Returns whether `saved` is empty or the output of the iptables variant that uses nftables, which does not print the
+/// legacy tables.
 fn is_nft(saved: &str) -> bool {
     let first = saved.lines().next().unwrap_or_default();
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")

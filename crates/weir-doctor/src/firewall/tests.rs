@@ -1,3 +1,5 @@
+//! Tests the evaluation of rulesets in the format of nft.
+
 use super::*;
 
 /// Returns the ruleset that nft 1.0.6 prints for a chain `inet filter input` with these rules.
@@ -48,7 +50,7 @@ fn syn() -> Packet {
     Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
 }
 
-/// Returns the rule that drops a packet; or an empty text if the policy drops it.
+/// Returns the rule that drops a packet, or an empty string if the policy drops it.
 fn dropping_rule(policy: &str, rules: &[String], packet: Packet) -> Option<String> {
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
     let drop = input(policy, &rules).find_drop(packet, INBOUND)?;

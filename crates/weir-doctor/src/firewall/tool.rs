@@ -109,6 +109,39 @@ impl PacketFilter {
         words
     }
 
+    /// Returns the command that makes firewalld accept the packets in the default zone; `None` = firewalld has no such
+    /// rule, or it would accept all packets.
+    fn firewalld_command(&self) -> Option<String> {
+        let is_expressible = self.side == Side::Destination && self.mark.is_none();
+        if !is_expressible || self.addresses.is_empty() && self.ports.is_empty() {
+            return None;
+        }
+        let family = if self.is_ipv4 { "ipv4" } else { "ipv6" };
+        let destinations = self.addresses.iter();
+        let mut destinations: Vec<String> = destinations
+            .map(|address| format!(" destination address=\"{address}\""))
+            .collect();
+        if destinations.is_empty() {
+            destinations.push(String::new());
+        }
+        let ports = self.ports.iter();
+        let mut ports: Vec<String> = ports
+            .map(|port| format!(" port port=\"{port}\" protocol=\"tcp\""))
+            .collect();
+        if ports.is_empty() {
+            ports.push(String::new());
+        }
+        let mut command = "firewall-cmd --permanent".to_owned();
+        for destination in &destinations {
+            for port in &ports {
+                command += &format!(
+                    " --add-rich-rule='rule family=\"{family}\"{destination}{port} accept'"
+                );
+            }
+        }
+        Some(command + " && firewall-cmd --reload")
+    }
+
     fn iptables_options(&self, ports: &[u16]) -> String {
         let (address, port) = match self.side {
             Side::Source => ("-s", "--sport"),
@@ -139,8 +172,13 @@ fn join_ports(ports: &[u16], separator: &str) -> String {
 }
 
 impl Tool {
-    /// Returns the command that inserts an accepting rule before all rules of a chain.
+    /// Returns the command that inserts an accepting rule before all rules of a chain. firewalld's own command adds the
+    /// rule to its table: only firewalld may change this table (`NftablesTableOwner`), and replaces it at each reload.
     pub(super) fn accept(self, table: &str, chain: &str, filter: &PacketFilter) -> String {
+        let is_firewalld = self == Self::Nft && table.ends_with(" firewalld");
+        if let Some(command) = filter.firewalld_command().filter(|_| is_firewalld) {
+            return command;
+        }
         match self {
             Self::Nft => format!(
                 "nft insert rule {table} {chain} {} accept",
@@ -187,6 +225,19 @@ mod tests {
             let found = command(tool, Side::Destination, ports);
             assert!(found.contains(expected), "{found}");
         }
+        let found = |side, ports: &[u16]| {
+            let filter = PacketFilter::all(true, side, None).with_addresses([vip]);
+            let filter = filter.with_ports(ports.iter().copied());
+            Tool::Nft.accept("inet firewalld", "filter_INPUT", &filter)
+        };
+        assert_eq!(
+            found(Side::Destination, &[80, 443]),
+            "firewall-cmd --permanent --add-rich-rule='rule family=\"ipv4\" destination address=\"10.0.0.10\" port \
+             port=\"80\" protocol=\"tcp\" accept' --add-rich-rule='rule family=\"ipv4\" destination \
+             address=\"10.0.0.10\" port port=\"443\" protocol=\"tcp\" accept' && firewall-cmd --reload"
+        );
+        assert!(found(Side::Destination, &[]).contains("address=\"10.0.0.10\" accept'"));
+        assert!(found(Side::Source, &[80]).starts_with("nft insert rule inet firewalld"));
         let many: Vec<u16> = (1..=16).collect();
         let found = command(Tool::Iptables, Side::Source, &many);
         assert!(

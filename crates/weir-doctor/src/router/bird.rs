@@ -25,7 +25,7 @@ pub(super) const LIST: [&str; 4] = [
     "source = RTS_BGP && (net.len = 32 || net.len = 128)",
 ];
 
-/// Returns the arguments that show the routes to an address, with the longest prefix that BIRD knows.
+/// Returns the arguments that show the routes to an address, with the longest matching prefix in BIRD's table.
 pub(super) fn route_arguments(vip: IpAddr) -> [String; 5] {
     ["show", "route", "for", &vip.to_string(), "all"].map(str::to_owned)
 }
@@ -33,7 +33,7 @@ pub(super) fn route_arguments(vip: IpAddr) -> [String; 5] {
 /// Parses routes.
 ///
 /// # Errors
-/// Returns the first line that is no part of such an output, for example an error message.
+/// Returns the first line that is not part of such output, for example an error message.
 pub(super) fn parse(text: &str) -> Result<Vec<RouteEntry>, String> {
     let mut entries: Vec<RouteEntry> = Vec::new();
     for line in text.lines() {
@@ -197,7 +197,7 @@ mod tests {
         entry
     }
 
-    /// BIRD 3 has other names of attributes, and more of them.
+    /// BIRD 3 has different names for attributes, and more attributes.
     #[test]
     fn attributes_of_bird_3_are_parsed() {
         let text = include_str!("samples/bird.txt")

@@ -1,4 +1,4 @@
-//! Finds the causes for which a router does not distribute the packets of a VIP across all directors.
+//! Finds the reasons why a router does not distribute the packets of a VIP across all directors.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -14,7 +14,7 @@ use super::error::RouterError;
 use super::path::{RouteEntry, Speaker};
 use super::{bird, frr};
 
-/// Time limit for a command. A list of a full table takes a few seconds.
+/// Time limit for a command. Listing a full table takes a few seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum size of a command's output, in bytes.
 const OUTPUT_MAX_BYTES: usize = 16 << 20;
@@ -25,7 +25,7 @@ const QUOTE_MAX_CHARS: usize = 200;
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) speaker: Speaker,
-    /// FRR: the number of the router's AS; `None` = BGP is not configured.
+    /// FRR: the router's AS number; `None` = BGP is not configured.
     pub(super) as_number: Option<u32>,
     command: Vec<String>,
     /// Time limit for a command.
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Returns a client of a FRR whose command is a shell script that is executed with the arguments of vtysh.
+    /// Returns a client of FRR. Its command is a shell script that gets the arguments of vtysh.
     fn client(script: &str) -> Client {
         Client {
             speaker: Speaker::Frr,

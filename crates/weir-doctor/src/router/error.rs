@@ -1,9 +1,9 @@
-//! Defines the errors of the examination of a router.
+//! Defines the errors that can occur while a router is examined.
 
 use std::io;
 use std::time::Duration;
 
-/// An error of the examination of a router.
+/// An error that occurred while a router was examined.
 #[derive(Debug, thiserror::Error)]
 pub enum RouterError {
     /// Neither BIRD nor FRR responds.

@@ -13,7 +13,7 @@ const GRACEFUL_SHUTDOWN: [&str; 2] = ["graceful-shutdown", "65535:0"];
 /// LOCAL_PREF of routes without this attribute.
 const LOCAL_PREFERENCE: u32 = 100;
 
-/// The command that shows the number of the router's AS. It fails if bgpd is not running.
+/// The command that shows the router's AS number. It fails if bgpd is not running.
 pub(super) const SUMMARY: &str = "show bgp summary json";
 
 /// Returns the commands that list all routes of both address families.
@@ -44,7 +44,7 @@ const fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "ipv4" } else { "ipv6" }
 }
 
-/// Returns the number of the router's AS in the output of [`SUMMARY`]. `None` = BGP is not configured.
+/// Returns the router's AS number from the output of [`SUMMARY`]. `None` = BGP is not configured.
 ///
 /// # Errors
 /// Returns the first line of an output that is not JSON.

@@ -32,7 +32,7 @@ pub(super) struct RouteEntry {
 }
 
 impl RouteEntry {
-    /// Creates an entry without paths from text like `192.0.2.10/32`. `None` = the text is no prefix.
+    /// Creates an entry without paths from text like `192.0.2.10/32`. `None` = the text is not a prefix.
     pub(super) fn parse(prefix: &str) -> Option<Self> {
         let (address, length) = prefix.split_once('/')?;
         Some(Self {
@@ -133,8 +133,8 @@ impl Path {
         self.is_bgp && !self.next_hops.is_empty()
     }
 
-    /// Returns the first attribute, in the order of the decision (RFC 4271 section 9.1.2.2), because of which the
-    /// speaker does not use this path together with the best one. `None` = it can use both.
+    /// Returns the first attribute, in the order of the decision (RFC 4271 section 9.1.2.2), that keeps the speaker
+    /// from using this path together with the best one. `None` = it can use both.
     pub(super) fn difference(&self, best: &Self, speaker: Speaker) -> Option<Attribute> {
         if self.is_selected {
             return None;

@@ -12,13 +12,13 @@ const LIST_MAX: usize = 8;
 /// Minimum number of paths in the commands for FRR. All builds accept it.
 const MAXIMUM_PATHS_MIN: usize = 16;
 
-/// What the fixes depend on.
+/// The properties of the router that determine the fixes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) speaker: Speaker,
     /// The command line of `birdc` or `vtysh`.
     pub(super) command: &'a str,
-    /// FRR: the number of the router's AS; `None` = BGP is not configured.
+    /// FRR: the router's AS number; `None` = BGP is not configured.
     pub(super) as_number: Option<u32>,
 }
 
@@ -130,7 +130,7 @@ fn not_in_kernel(
     };
     let channel = channel(is_ipv4);
     Diagnosis::new(
-        format!("{speaker} has paths to {vips} ({sources}), but not the kernel: packets {route}"),
+        format!("{speaker} has paths to {vips} ({sources}), but the kernel has none: packets {route}"),
         consequence,
     )
     .fix(match speaker {

@@ -1,3 +1,5 @@
+//! Tests the findings about routes that are constructed in memory.
+
 use super::path::Path;
 use super::*;
 
@@ -63,7 +65,7 @@ fn found(speaker: Speaker, entry: Option<&RouteEntry>, kernel: Option<&KernelRou
 }
 
 #[test]
-fn equal_paths_in_the_kernel_are_no_problem() {
+fn equal_paths_in_the_kernel_are_not_a_problem() {
     let route = kernel("192.0.2.10/32", 2);
     let bird = entry([best(path("d1")), path("d2")]);
     assert_eq!(found(Speaker::Bird, Some(&bird), Some(&route)), "");

@@ -45,7 +45,7 @@ pub(super) fn attach_path(plan: Plan, hooks: &mut impl Hooks) -> Result<Mode, Er
         Plan::Tc => hooks.attach_at_tc(),
         Plan::Xdp => hooks.attach_xdp(XdpChoice::Best),
         Plan::NativeOrTc => match hooks.attach_xdp(XdpChoice::Native) {
-            // Generic XDP remains from an earlier configuration or version.
+            // Generic XDP is left over from an earlier configuration or version.
             Ok(Mode::Generic) => hooks.attach_at_tc(),
             Err(error) if !matches!(error, Error::Busy { .. }) => {
                 tracing::debug!(%error, "attaching to tc instead of XDP");
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// What a device accepts.
+    /// The programs that a device accepts.
     #[derive(Clone, Copy, Debug)]
     enum Device {
         /// Native and generic XDP.

@@ -23,8 +23,8 @@ use crate::origin::Origin;
 /// The fix that a rejected edit suggests.
 const CHANGE_FILE: &str = "change it there";
 
-/// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`; equivalent to `weir server
-/// POOL/ADDRESS weight N`.
+/// A change to the weight of a server in the file, requested by `ipvsadm -e … -w N`; equivalent to
+/// `weir server POOL/ADDRESS weight N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightChange {
     /// Name of the server's pool.
@@ -56,8 +56,8 @@ fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result
     }
 }
 
-/// Checks an edit of an address that a proxy service in the file uses, which ipvsadm does not list. A service
-/// that an earlier version created at this address can be changed and deleted.
+/// Checks an edit of an address that a proxy service in the file uses, which ipvsadm does not list. A service that an
+/// earlier version created at this address can be changed and deleted.
 fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), EditError> {
     let Some(key) = edit.key().filter(|key| !origin.contains(key)) else {
         return Ok(());
@@ -250,7 +250,8 @@ impl Engine {
         states: &ServerStates,
     ) -> Result<(), Error> {
         let desired = origin.merged_with(self.file_configuration())?;
-        // Otherwise, only listings change: SCTP services, zeroed counters, flags without effect.
+        // If the configurations are equal, the edits change only listings: SCTP services, zeroed counters, or flags
+        // that have no effect.
         if desired != *self.desired {
             self.resolve_timeout = Duration::ZERO;
             let applied = self.apply_merged(desired, states).await;

@@ -5,11 +5,14 @@
 //! instead. Services that behave like IPVS (with `strict_ipvs`, or created with ipvsadm) are excluded too, because IPVS
 //! has no passive checks.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use weir_health::{Sample, Silence};
 use weir_model::{Pool, Service};
+use weir_planner::allocation::DestSlot;
 use weir_state::{PoolSamples, ServerStates};
+use weir_sys::SteadyClock;
 
 use super::Engine;
 use crate::error::Result;
@@ -67,6 +70,7 @@ impl Engine {
     /// Fails if a map cannot be read.
     pub fn read_handshakes(&mut self, states: &ServerStates) -> Result<Vec<Handshakes<'_>>> {
         self.update_reply_monitor(states)?;
+        self.update_unanswered_syns()?;
         let mut services = Vec::new();
         for service in &self.desired.services {
             let pool = self.desired.pool(&service.pool);
@@ -77,6 +81,36 @@ impl Engine {
             services.push(self.handshakes(pool, service)?);
         }
         Ok(services)
+    }
+
+    /// Records when SYNs were last sent to servers whose clients have not completed a handshake.
+    fn update_unanswered_syns(&mut self) -> Result<()> {
+        let now = SteadyClock::of_process().now();
+        let unanswered = &mut self.reply_monitor.unanswered;
+        if !unanswered.is_due(now) {
+            return Ok(());
+        }
+        let mut present = HashSet::new();
+        let slots = self.state.allocation.services.values();
+        let dests = slots.flat_map(|slot| &slot.dests);
+        for dest in dests.filter(|dest| dest.removed.is_none() && !dest.staged) {
+            let row = (dest.id, dest.generation);
+            present.insert(row);
+            if unanswered.is_open(row) {
+                let live = self.plane.maps().live(dest.id)?;
+                unanswered.observe(row, live.syns, live.answered, now);
+            }
+        }
+        unanswered.retain(|row| present.contains(&row));
+        Ok(())
+    }
+
+    /// Returns the time since a SYN was last sent to a server whose clients have not completed a handshake; `None` =
+    /// unknown. `syns` is the current number of SYNs.
+    pub(super) fn last_syn_age(&self, dest: &DestSlot, syns: u64) -> Option<Duration> {
+        let now = SteadyClock::of_process().now();
+        let unanswered = &self.reply_monitor.unanswered;
+        unanswered.age((dest.id, dest.generation), syns, now)
     }
 
     /// Returns the counters of those servers of a service that passive checks apply to.

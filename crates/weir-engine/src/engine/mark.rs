@@ -162,7 +162,7 @@ impl Engine {
         if self.network.is_up(pair.entry) && self.network.is_up(pair.exit) {
             return Ok(true);
         }
-        // Events update the cached view, and the event for this device may not have arrived yet.
+        // Events update the cached view, and the event for this device might not have arrived yet.
         let links = self.network.netlink().links().await?;
         let up = |index| links.iter().any(|link| link.index == index && link.up);
         Ok(up(pair.entry) && up(pair.exit))

@@ -165,14 +165,14 @@ impl Engine {
         }
     }
 
-    /// Returns how long the server has sent no reply, if clients are waiting for one.
+    /// Returns the period in which the server has sent no reply, if clients are waiting for one.
     pub(super) fn silence(&self, dest: &DestSlot) -> Option<Silence> {
         let key = key(dest.id, dest.generation);
         self.reply_monitor.servers.silence(key)
     }
 
     /// Returns the warning about a server that still receives clients. Reads the server's counters: a reply ends the
-    /// warning at once, not only when the counters are read for passive checks.
+    /// warning immediately, not only when the counters are read for passive checks.
     ///
     /// # Errors
     /// Fails if a map cannot be read.

@@ -247,6 +247,10 @@ impl Engine {
                 .cloned(),
             warning: self.warning(dest)?,
             handshakes: (live.syns, live.answered),
+            last_syn_seconds: (live.answered == 0)
+                .then(|| self.last_syn_age(dest, live.syns))
+                .flatten()
+                .map(|age| age.as_secs()),
             latency: self.latency_of(dest.id, dest.generation),
             check_weight: server_health
                 .and_then(|server_health| server_health.reported_weight(base)),

@@ -1,7 +1,7 @@
 //! Selects the flows to send to other directors, and inserts the flows that they send.
 //!
-//! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows with a
-//! last packet that is newer than the last one reported to the peers by at least a third of the timeout; UDP flows; and
+//! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows whose
+//! last packet is newer, by at least a third of the timeout, than the one last reported to the peers; UDP flows; and
 //! changes that were overwritten before they were read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -61,8 +61,8 @@ fn is_after(tick: u32, other: u32) -> bool {
     (tick.wrapping_sub(other) as i32) > 0
 }
 
-/// Returns whether peers must be informed that the last packet of a flow is not from tick `sent`, but from tick `seen`,
-/// at least a third of the timeout later. All arguments are in ticks.
+/// Returns whether a flow must be reported to the peers again: its last packet, at `seen`, is at least a third of the
+/// timeout later than `sent`, the last one reported. All arguments are in ticks.
 fn needs_refresh(sent: u32, seen: u32, timeout: u32) -> bool {
     let third = (timeout / 3).max(1);
     seen.wrapping_sub(sent) >= third && is_after(seen, sent)

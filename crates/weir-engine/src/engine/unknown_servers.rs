@@ -8,7 +8,7 @@ use weir_sync::Record;
 
 /// Maximum number of records that wait for their servers.
 const MAX_RECORDS: usize = 1 << 16;
-/// Maximum number of servers that are added at once.
+/// Maximum number of servers that are added in one step.
 const MAX_SERVERS: usize = 64;
 
 /// A server of a pool: name of the pool, address and port.

@@ -1,4 +1,4 @@
-//! Remembers the MAC address of each next hop, to detect that a next hop has moved or has become unreachable.
+//! Stores the MAC address of each next hop, to detect that a next hop has moved or has become unreachable.
 //!
 //! The kernel removes neighbours when a link goes down, so the last address must be stored here: a neighbour that
 //! returns with the same address has not changed.
@@ -50,7 +50,7 @@ impl LastMacs {
         }
         let last = self.0.get_mut(&key)?;
         let is_failed = !removed && neighbour.state == NeighbourState::Failed;
-        // A removal shows that the own link is down. It is not reported for each next hop.
+        // A removal shows that this machine's link is down. It is not reported for each next hop.
         if removed || is_failed {
             let was_valid = std::mem::replace(&mut last.is_valid, false);
             return (was_valid && is_failed).then_some(NextHopChange::Unreachable);
@@ -97,7 +97,7 @@ mod tests {
     fn next_hop_that_returns_with_its_address_has_not_moved() {
         let mut last = LastMacs::default();
         last.add_unknown(&neighbour(MAC, Stale));
-        // The own link goes down and comes up again.
+        // This machine's link goes down and comes up again.
         let events = [
             (MAC, NoArp, true),
             (MacAddr([0; 6]), Incomplete, false),
@@ -140,7 +140,7 @@ mod tests {
         let unreachable = Some(NextHopChange::Unreachable);
         let expected = [None, None, unreachable, None, None, None, unreachable];
         assert_eq!(changes(&mut last, &events), expected);
-        // After the own link was down, a server that does not respond is not reported again.
+        // After this machine's link was down, a server that does not respond is not reported again.
         let events = [(MAC, Reachable, false), (MAC, NoArp, true), unresolved];
         assert_eq!(changes(&mut last, &events), [None; 3]);
     }

@@ -129,8 +129,8 @@ fn plan(
     }
 }
 
-/// Returns whether a driver's peer may be a network stack on the same machine, as in virtual machines: `attach =
-/// "auto"` selects tc where this driver does not accept native XDP.
+/// Returns whether a driver's peer may be a network stack on the same machine, as in virtual machines:
+/// `attach = "auto"` selects tc where this driver does not accept native XDP.
 pub fn is_paravirtual(driver: &str) -> bool {
     PARAVIRTUAL_DRIVERS.contains(&driver)
 }

@@ -1,3 +1,5 @@
+//! Tests the state file with files of version 0.1.0, and with damaged files.
+
 #[allow(clippy::duplicate_mod, reason = "each test module reads a part of it")]
 #[path = "../../../weir-state/tests/previous/mod.rs"]
 mod previous;

@@ -266,7 +266,7 @@ impl Vips {
             self.added.remove(&entry);
         }
         record::write(&self.runtime_dir, &self.added)?;
-        // An address that moves to another interface was present until now.
+        // An address that moves to another interface was present on the previous one.
         self.add(desired, netlink, links).await
     }
 }

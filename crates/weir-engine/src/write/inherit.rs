@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::tree;
 
 impl Writer {
-    /// Takes over the contents of the maps: rows of an earlier daemon stay active until they are rewritten.
+    /// Adopts the contents of the maps: rows of an earlier daemon stay active until they are rewritten.
     ///
     /// # Errors
     /// Fails if the maps cannot be read.
@@ -64,7 +64,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Takes over element runs of an earlier daemon. Overlapping runs, which this build does not create, are freed
+    /// Adopts the element runs of an earlier daemon. Overlapping runs, which this build does not create, are freed
     /// together: a run that is freed twice would be allocated twice.
     fn inherit(&mut self, ranges: Vec<Extent>, elements: u32) {
         let tables = self.inherited_tables.values().flatten();
@@ -79,7 +79,7 @@ impl Writer {
         self.elements = ExtentAllocator::with_used(elements, all);
     }
 
-    /// Takes over a row and its tables if an earlier daemon wrote the planned content.
+    /// Adopts a row and its tables if an earlier daemon wrote the planned content.
     pub(super) fn adopt(&mut self, maps: &Maps, index: u32, row: &ServiceRow) -> Result<bool> {
         let Some(runs) = self.inherited_tables.get(&index) else {
             return Ok(false);

@@ -71,8 +71,8 @@ fn write_foreign_values(maps: &Maps) {
     }
 }
 
-/// Returns what the engine has written since then: the number of services, the servers, the servers with next hops, and
-/// the number of listeners and VIPs.
+/// Returns the entries that the engine has written since then: the number of services, the servers, the servers with
+/// next hops, and the number of listeners and VIPs.
 fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())
         .filter(|row| maps.services.get(*row).unwrap().extent != FOREIGN_VALUE as u32)

@@ -7,8 +7,8 @@ use crate::api::{ApiError, Command};
 use crate::plane::Plane;
 
 impl<P: Plane> Director<P> {
-    /// Executes a request, even if its client has disconnected. Does not execute upgrades: `upgrade` does, and
-    /// answers other requests in the meantime.
+    /// Executes a request, even if its client has disconnected. Upgrades are executed by `upgrade`, which responds to
+    /// other requests in the meantime.
     pub async fn execute(&mut self, command: Command) {
         let Some(command) = self.answer(command) else {
             return;
@@ -54,7 +54,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Answers a request that changes nothing. Returns any other request.
+    /// Responds to a request that changes nothing. Returns any other request.
     pub(super) fn answer(&self, command: Command) -> Option<Command> {
         match command {
             Command::Status(reply) => {

@@ -3,7 +3,9 @@
 use super::{Director, to_api_error};
 use crate::api::{ApiError, Caller, FileRequest};
 use crate::configuration::{self, Finding, ListeningProcess, Rejected};
-use crate::daemon::host_warning::{attached_interfaces, displayed_path, host_warnings};
+use crate::daemon::host_warning::{
+    add_return_path_warnings, attached_interfaces, displayed_path, host_warnings,
+};
 use crate::plan::{Plan, plan};
 use crate::plane::Plane;
 
@@ -34,7 +36,9 @@ impl<P: Plane> Director<P> {
         let mut planned = plan(&self.desired, &desired, &live, &added);
         // The plan already contains warnings about VIPs that will be removed.
         let attached = attached_interfaces(&self.plane, &self.desired, &desired);
-        let warnings = host_warnings(&desired, &[], &attached, request, &path).await;
+        let mut warnings = host_warnings(&desired, &[], &attached, request, &path).await;
+        let versions = (&self.desired, &desired);
+        add_return_path_warnings(&mut warnings, &self.plane, versions, request, &path);
         let found = warnings.iter().chain(loaded.found_on_host());
         planned.warnings.extend(Finding::warning_lines(found));
         Ok(planned)

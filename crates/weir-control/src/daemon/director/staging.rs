@@ -82,7 +82,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Applies the active configuration with other staged servers.
+    /// Applies the active configuration with different staged servers.
     async fn apply_staged(&mut self, desired: Desired) -> Result<(), String> {
         let mut configured = self.configured.clone();
         for (pool, staged) in configured.pools.iter_mut().zip(&desired.pools) {
@@ -100,9 +100,9 @@ impl<P: Plane> Director<P> {
     }
 }
 
-/// Returns the servers of a pool before a change: an override or an added server. The previous value is not stored.
-/// Before an override, there was none; before its end, the server was drained; a removed server had weight 1. `None` =
-/// the change has no effect on the pool.
+/// Returns the servers of a pool before a change: an override or an added server. The previous value is not stored, so
+/// it is assumed: no override before a new override, drain before the end of an override, and weight 1 before the
+/// removal of a server. `None` = the change has no effect on the pool.
 fn servers_before(pool: &Pool, key: &SharedKey, value: &Value) -> Option<Vec<Server>> {
     let mut servers = pool.servers.clone();
     let index = servers.iter().position(|server| server.name == key.server);
@@ -114,7 +114,7 @@ fn servers_before(pool: &Pool, key: &SharedKey, value: &Value) -> Option<Vec<Ser
             if update.0.is_none() {
                 server.weight = 0;
             }
-            // The present override does not apply.
+            // The current override does not apply.
             server.name.clear();
         }
         (Kind::Server, Some(index)) if !is_removed => {

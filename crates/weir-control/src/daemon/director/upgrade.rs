@@ -34,10 +34,10 @@ pub(crate) struct DrainingDaemon<P> {
 }
 
 impl<P: Plane> Director<P> {
-    /// Executes an upgrade. Meanwhile, answers those of the `requests` that change nothing, because a start can take
-    /// more than a minute, and Pacemaker or keepalived consider a director that does not report its status faulty.
-    /// Flows are synchronized too, because the active director can fail while its successor starts.
-    /// Returns the other requests, which a successor executes instead of this daemon if the upgrade succeeds.
+    /// Executes an upgrade. Meanwhile, responds to those `requests` that change nothing: a start can take more than a
+    /// minute, and Pacemaker and keepalived consider a director faulty if it does not report its status. Flows are
+    /// synchronized too, because the active director can fail while its successor starts. Returns the other requests,
+    /// which a successor executes instead of this daemon if the upgrade succeeds.
     pub(crate) async fn upgrade(
         &mut self,
         request: UpgradeRequest,

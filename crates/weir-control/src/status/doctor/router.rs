@@ -20,7 +20,7 @@ const MISMATCHES: [(&str, &str); 6] = [
     ("peer", "`unicast_peers`"),
 ];
 
-/// How long an ignored advertisement is a problem. Longer than most advertisement intervals.
+/// How long an ignored advertisement is considered a problem; longer than most advertisement intervals.
 pub(super) const MISMATCH_SECONDS: u64 = 60;
 
 impl Report {
@@ -49,7 +49,7 @@ impl Report {
             let configured = desired.vrrp.iter().find(|it| it.name == router.name);
             let leader = router.reason.split_once(" of the same group ");
             let leader = leader.map_or(router.name.as_str(), |(leader, _)| leader);
-            // Draining releases all virtual routers. To resume one would end this only for its addresses.
+            // Draining releases all virtual routers. Resuming one would end this only for its addresses.
             let is_drained = self.drained && is_released(router);
             if !without_link.contains(leader) && !is_drained {
                 findings.extend(state_finding(router));
@@ -75,7 +75,7 @@ fn waiting_router(name: &str, pending: &str) -> Diagnosis {
     Diagnosis::note(format!("the virtual router {name} {pending}"), effect).fix(fix)
 }
 
-/// Returns whether a virtual router is in fault because its interface, or one that it tracks, has no link.
+/// Returns whether a virtual router is in the fault state because its interface, or one that it tracks, has no link.
 fn has_failed_with_link(
     router: &RouterStatus,
     configured: Option<&VirtualRouter>,
@@ -180,14 +180,14 @@ fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
     findings
 }
 
-/// Reports that the active router has other addresses than this director is configured with.
+/// Reports that the active router's addresses differ from those that this director is configured with.
 fn address_difference(router: &RouterStatus) -> Option<Diagnosis> {
     let peer = router
         .active_peer
         .filter(|_| router.peer_addresses_differ)?;
     let name = &router.name;
     let problem = format!(
-        "the active director {peer} has other addresses for the virtual router {name} than this director"
+        "the active director {peer} has different addresses for the virtual router {name} than this director"
     );
     let effect =
         "addresses that only one of them has are on no machine while the other one is active";

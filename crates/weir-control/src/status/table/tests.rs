@@ -1,3 +1,5 @@
+//! Tests the text of the status for constructed reports.
+
 use super::*;
 use crate::status::tests::director;
 

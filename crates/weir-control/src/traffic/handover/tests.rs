@@ -1,3 +1,5 @@
+//! Tests the format of the handover with data of version 0.1.0.
+
 #[allow(clippy::duplicate_mod, reason = "each test module reads a part of it")]
 #[path = "../../../../weir-state/tests/previous/mod.rs"]
 mod previous;
