@@ -1,4 +1,4 @@
-//! Decides which VIPs to query, when a conflict begins and ends, and when a VIP is announced. No I/O.
+//! Decides which VIPs to query, when a conflict begins and ends, and when a VIP is announced. Performs no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -81,7 +81,7 @@ impl Conflicts {
         due
     }
 
-    /// Handles the replies to queries for these VIPs. Returns what has changed.
+    /// Handles the replies to queries for these VIPs. Returns the changes.
     pub(crate) fn handle_replies(
         &mut self,
         queried: &[SegmentAddress],
@@ -219,6 +219,7 @@ mod tests {
             )
         });
         let ticks: Vec<u64> = defenses.map(|(tick, _)| *tick).collect();
+        assert!(ticks.len() > 10, "{ticks:?}");
         assert!(
             ticks.windows(2).all(|pair| pair[1] - pair[0] >= 10),
             "{ticks:?}"

@@ -22,7 +22,7 @@ const FRAMES_MAX: usize = 1024;
 /// Number of bytes of a frame that are read: an ARP packet or neighbour advertisement fits.
 const FRAME_BYTES: usize = 128;
 
-/// The VIPs that this process owns at present, and what is needed to query other machines about them.
+/// The VIPs that this process owns, and the interfaces and addresses for querying other machines about them.
 #[derive(Debug, Default)]
 pub struct View {
     /// The VIPs that this machine has.
@@ -86,8 +86,8 @@ impl Defense {
     }
 
     /// Reads the replies to the queries of the last tick, and sends the queries that are due. The caller runs it once
-    /// per second if [`Self::is_due`], and sends the announcements. `open` opens a listening socket for an EtherType
-    /// on an interface; addresses for which it fails are not examined. The socket stays open while `view` contains the
+    /// per second if [`Self::is_due`], and sends the announcements. `open` opens a listening socket for an EtherType on
+    /// an interface; addresses for which it fails are not examined. The socket stays open while `view` contains the
     /// interface.
     pub fn tick<E>(
         &mut self,

@@ -14,7 +14,7 @@ pub struct Event {
     pub address: SegmentAddress,
     /// Link address of the other machine.
     pub machine: MacAddr,
-    /// What has changed.
+    /// The kind of change.
     pub kind: EventKind,
 }
 
@@ -48,8 +48,8 @@ impl Event {
                 %address,
                 interface,
                 %machine,
-                "another machine replies for a VIP of this director: `weir doctor` prints the fix; Weir announces the \
-                 VIP, and again when the machine stops replying"
+                "another machine replies for a VIP of this director: `weir doctor` prints the fix; Weir defends the \
+                 VIP, and announces it again when the machine stops replying"
             ),
             EventKind::Continues => {
                 tracing::debug!(%address, interface, %machine, "announcing a VIP for which another machine replies");

@@ -13,7 +13,7 @@ use weir_sys::names;
 /// Checks the client at the other end of a socket that this process has accepted. Returns the client's user ID.
 ///
 /// # Errors
-/// Returns a message if the client may not edit services.
+/// Returns a message if the client is not allowed to edit services.
 pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> {
     let failed = |error: &dyn std::fmt::Display| format!("failed to identify the client: {error}");
     let peer = socket_peercred(socket).map_err(|error| failed(&error))?;
@@ -32,7 +32,7 @@ pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> 
         return Ok(user);
     }
     Err(format!(
-        "user {user} may not edit ipvsadm services: only root and members of `socket_group` may"
+        "user {user} is not allowed to edit ipvsadm services: only root and members of `socket_group` are"
     ))
 }
 

@@ -210,11 +210,9 @@ impl ActiveSync {
     }
 
     fn is_alive(&self, now: Duration) -> bool {
-        let mut states = self
-            .sessions
+        self.sessions
             .iter()
-            .map(|(_, session)| session.status(now).state);
-        states.any(|state| matches!(state, PeerState::Transfer | PeerState::Established))
+            .any(|(_, session)| session.is_alive(now))
     }
 
     fn switch(&mut self, daemon: SyncDaemon, on: bool, now: Duration) -> Result<(), EditError> {
@@ -414,6 +412,8 @@ impl FlowSynchronizer {
             self.configure(None);
             return IDLE_PAUSE;
         }
+        // The caller may receive no changes to the network until the successor has started.
+        self.network_event(&Event::Lost);
         self.step(engine)
     }
 
@@ -434,8 +434,8 @@ impl FlowSynchronizer {
         self.running.as_ref().map(ActiveSync::daemons)
     }
 
-    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Silent
-    /// peers are ignored.
+    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Silent peers
+    /// are ignored.
     pub fn is_moving(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;
@@ -457,7 +457,7 @@ impl FlowSynchronizer {
     }
 
     /// Returns whether flows from peers are still missing here. Silent peers are ignored, except immediately after the
-    /// start, when they may not have responded yet.
+    /// start, when they might not have responded yet.
     pub fn is_joining(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;
@@ -523,6 +523,7 @@ mod tests {
     use weir_sync::Kind;
 
     use super::*;
+    use crate::proxied::tests::{has_found_vip, with_new_vip};
 
     const KEY: &[u8] = b"0123456789abcdef";
 
@@ -599,6 +600,28 @@ mod tests {
         assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
     }
 
+    /// Such a peer sends flows, which must not wait in the socket.
+    #[test]
+    fn peer_that_acknowledges_nothing_is_alive() {
+        let mut now = Duration::from_secs(10);
+        let mut running = ActiveSync::new(&config(), now).expect("random numbers");
+        let mut peer = Session::new(&Key::new(KEY), [1; 32], 0, now);
+        receive_from(&mut running, &mut peer, &mut now);
+        running.sessions[0].1.queue_entry(0, now);
+        for _ in 0..80 {
+            now += Duration::from_millis(50);
+            let (_, session) = &mut running.sessions[0];
+            while session.poll(now, &mut OneFlow).is_some() {}
+            while let Some(mut datagram) = peer.poll(now, &mut NoTable) {
+                let _ = session.handle(&mut datagram, now, &mut Vec::new());
+            }
+        }
+        let state = running.sessions[0].1.status(now).state;
+        assert_eq!(state, PeerState::Unacknowledged);
+        assert!(running.is_alive(now));
+        assert!(!running.is_alive(now + Duration::from_secs(3)));
+    }
+
     #[test]
     fn socket_is_opened_as_soon_as_the_previous_process_closes_it() {
         let previous = UdpSocket::bind("127.0.0.1:0").expect("bind a socket");
@@ -619,6 +642,19 @@ mod tests {
         drop(previous);
         running.open(start + IN_USE_PAUSE);
         assert!(running.socket.is_some());
+    }
+
+    #[test]
+    fn takeover_is_detected_without_events_while_a_successor_starts() {
+        let mut synchronizer = FlowSynchronizer {
+            proxied: with_new_vip(),
+            ..FlowSynchronizer::default()
+        };
+        synchronizer.configure(Some(&config()));
+        synchronizer.step(None);
+        assert!(!has_found_vip(&synchronizer.proxied));
+        synchronizer.step_until_replaced(None);
+        assert!(has_found_vip(&synchronizer.proxied));
     }
 
     #[test]

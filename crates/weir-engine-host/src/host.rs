@@ -426,7 +426,7 @@ impl Host {
         }
     }
 
-    /// Exchanges flows with other directors, also while a successor starts. Returns the time until the next call.
+    /// Exchanges flows with other directors, even while a successor starts. Returns the time until the next call.
     pub(crate) fn synchronize(&mut self) -> Duration {
         match &mut self.engine {
             None => SYNC_PAUSE,

@@ -255,7 +255,7 @@ pub struct SyncStatus {
     pub unknown_senders: u64,
     /// Number of changes that were overwritten before they were read.
     pub overwritten: u64,
-    /// Number of this director's proxied connections that the peers know.
+    /// Number of this director's proxied connections that the peers know about.
     #[serde(default)]
     pub proxied_connections: u64,
     /// Number of proxied connections that are not sent because there are more than 65,536.

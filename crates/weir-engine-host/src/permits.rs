@@ -200,7 +200,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 /// Records the edits that a client requests.
 ///
 /// # Errors
-/// Returns a message if the request is invalid, or if the client may not edit services.
+/// Returns a message if the request is invalid, or if the client is not allowed to edit services.
 fn record_request(
     state: &Mutex<State>,
     client: std::os::fd::BorrowedFd<'_>,

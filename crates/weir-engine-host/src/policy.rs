@@ -260,8 +260,8 @@ impl AcceptedConfiguration {
     /// configuration.
     ///
     /// # Errors
-    /// Returns a message if a pool or a check does not exist, a weight is above [`MAX_WEIGHT`], or the group may not
-    /// publish an address.
+    /// Returns a message if a pool or a check does not exist, a weight is above [`MAX_WEIGHT`], or the group is not
+    /// allowed to publish an address.
     pub(crate) fn with_list_servers(
         &self,
         added: Vec<AddedServer>,
@@ -434,7 +434,7 @@ pool = "p"
     }
 
     #[test]
-    fn group_publishes_only_what_the_file_of_root_permits() {
+    fn group_publishes_only_settings_that_the_file_of_root_permits() {
         if !weir_testing::require_root() {
             return;
         }

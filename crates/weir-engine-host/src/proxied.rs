@@ -9,14 +9,14 @@
 //! The list contains the sockets of the whole network namespace, so it includes the connections of an earlier daemon
 //! that is still draining. The sockets are listed in a separate thread (`sampler`).
 //!
-//! A peer's list determines only the destination of a segment. Its source is always an address of a proxied listener
-//! of this director's own configuration that is on this machine, and the rate is limited.
+//! A peer's list determines only the destination of a segment. Its source is always an address of a proxied listener of
+//! this director's own configuration that is on this machine, and the rate is limited.
 
 mod listener;
 mod prompt;
 mod sampler;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ use self::sampler::Sampler;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the addresses of this machine are checked after a change: the event precedes the route.
 const CHECK_TIME: Duration = Duration::from_secs(2);
-/// Minimum interval between two checks.
+/// Minimum interval between two checks. Changes do not shorten it: a takeover of many VIPs causes as many events.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval between two checks is at least this many times the duration of a check.
 const CHECK_COST_FACTOR: u32 = 20;
@@ -63,7 +63,8 @@ pub(crate) struct ProxiedConnections {
     /// Whether each listener's address was on this machine at the last check.
     is_local: HashMap<IpAddr, bool>,
     check_at: Duration,
-    check_until: Duration,
+    /// Addresses are checked until a check begins at this time or later; `None` = there is nothing to check.
+    check_until: Option<Duration>,
     prompts: Prompts,
 }
 
@@ -85,8 +86,7 @@ impl ProxiedConnections {
     /// Handles a change to the network.
     pub(crate) fn handle_event(&mut self, event: &Event, now: Duration) {
         if matches!(event, Event::Address { .. } | Event::Lost) && !self.is_local.is_empty() {
-            self.check_at = self.check_at.min(now);
-            self.check_until = now + CHECK_TIME;
+            self.check_until = Some(now + CHECK_TIME);
         }
     }
 
@@ -98,13 +98,14 @@ impl ProxiedConnections {
     ) -> bool {
         let mut sessions: Vec<&mut Session> = sessions.collect();
         self.sample(now, &mut sessions);
-        if now >= self.check_at && now < self.check_until {
+        if self.check_until.is_some() && now >= self.check_at {
             let start = Instant::now();
             self.check_addresses(now, &mut sessions);
             self.check_at = now + CHECK_INTERVAL.max(start.elapsed() * CHECK_COST_FACTOR);
+            self.check_until = self.check_until.filter(|until| now < *until);
         }
         self.prompts.send(now);
-        !self.prompts.is_empty() || now < self.check_until
+        !self.prompts.is_empty() || self.check_until.is_some()
     }
 
     fn sample(&mut self, now: Duration, sessions: &mut [&mut Session]) {
@@ -138,26 +139,32 @@ impl ProxiedConnections {
         }
     }
 
-    /// Prompts the clients of each address that is new on this machine.
+    /// Prompts the clients of the addresses that are new on this machine.
     fn check_addresses(&mut self, now: Duration, sessions: &mut [&mut Session]) {
+        let mut new = HashSet::new();
         for (address, was_local) in &mut self.is_local {
             let is_local = is_local(*address);
             if is_local && !*was_local {
-                let lists = sessions.iter_mut();
-                let connections: Vec<Connection> = lists
-                    .flat_map(|session| session.take_peer_connections(*address))
-                    .filter(|it| self.listeners.contains(it.vip) && is_client(it.client))
-                    .collect();
-                if !connections.is_empty() {
-                    tracing::info!(
-                        vip = %address,
-                        connections = connections.len(),
-                        "took over a VIP; ending the connections to the other director's proxy"
-                    );
-                    self.prompts.add(connections, now);
-                }
+                new.insert(*address);
             }
             *was_local = is_local;
+        }
+        let Some(vip) = new.iter().min() else {
+            return;
+        };
+        let lists = sessions.iter_mut();
+        let connections: Vec<Connection> = lists
+            .flat_map(|session| session.take_peer_connections(&new))
+            .filter(|it| self.listeners.contains(it.vip) && is_client(it.client))
+            .collect();
+        if !connections.is_empty() {
+            tracing::info!(
+                vips = new.len(),
+                first = %vip,
+                connections = connections.len(),
+                "took over VIPs; ending the connections to the other director's proxy"
+            );
+            self.prompts.add(connections, now);
         }
     }
 
@@ -222,7 +229,7 @@ impl<S: Source> Source for WithConnections<'_, S> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -242,9 +249,54 @@ mod tests {
         }
     }
 
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// Returns a list for a VIP that is on this machine but was not at the last check.
+    pub(crate) fn with_new_vip() -> ProxiedConnections {
+        ProxiedConnections {
+            is_local: [(LOOPBACK, false)].into(),
+            ..ProxiedConnections::default()
+        }
+    }
+
+    /// Returns whether the VIP of [`with_new_vip`] was found on this machine.
+    pub(crate) fn has_found_vip(proxied: &ProxiedConnections) -> bool {
+        proxied.is_local[&LOOPBACK]
+    }
+
+    #[test]
+    fn events_do_not_shorten_the_interval_between_checks() {
+        let mut proxied = with_new_vip();
+        let mut now = Duration::from_secs(5);
+        let mut checks = 0;
+        // A takeover of 1000 VIPs.
+        for _ in 0..1000 {
+            proxied.handle_event(&Event::Lost, now);
+            proxied.is_local = [(LOOPBACK, false)].into();
+            assert!(proxied.step(now, std::iter::empty()), "a check is due");
+            checks += usize::from(has_found_vip(&proxied));
+            now += Duration::from_millis(1);
+        }
+        let max = Duration::from_secs(1).as_millis() / CHECK_INTERVAL.as_millis();
+        assert!(checks > 0 && checks as u128 <= max, "{checks} checks");
+    }
+
+    #[test]
+    fn addresses_are_checked_after_the_last_event_even_if_checks_take_long() {
+        let mut proxied = with_new_vip();
+        let now = Duration::from_secs(5);
+        proxied.check_at = now + 2 * CHECK_TIME;
+        proxied.handle_event(&Event::Lost, now);
+        assert!(proxied.step(now + CHECK_TIME, std::iter::empty()));
+        assert!(!has_found_vip(&proxied));
+        assert!(!proxied.step(now + 2 * CHECK_TIME, std::iter::empty()));
+        assert!(has_found_vip(&proxied));
+    }
+
     #[test]
     fn only_addresses_of_this_machine_are_local() {
         assert!(is_local(Ipv4Addr::LOCALHOST.into()));
+        assert!(is_local(Ipv6Addr::LOCALHOST.into()));
         // TEST-NET-1 (RFC 5737) and the documentation prefix (RFC 3849).
         assert!(!is_local(Ipv4Addr::new(192, 0, 2, 1).into()));
         assert!(!is_local(

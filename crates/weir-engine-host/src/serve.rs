@@ -39,8 +39,8 @@ pub fn restrict() -> Result<(), Error> {
 }
 
 /// Serves a daemon at the other end of the channel; the process exits when the daemon exits. `configuration` is the
-/// file of `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must
-/// be called before the runtime is created, because existing threads keep their capabilities.
+/// file of `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must be
+/// called before the runtime is created, because existing threads keep their capabilities.
 ///
 /// # Errors
 /// Fails if the network cannot be watched.
@@ -149,8 +149,8 @@ impl DaemonChannel {
     }
 }
 
-/// The channel while an engine is being opened. `number` is the number of the request for the first half,
-/// and later of the request for the second half.
+/// The channel while an engine is being opened. `number` is the number of the request for the first half, and later of
+/// the request for the second half.
 struct ChannelHandshake<'a> {
     channel: &'a mut DaemonChannel,
     number: u64,

@@ -18,7 +18,7 @@ use crate::record::{Reader, family, put_address};
 
 /// Maximum number of connections in the list of a director.
 pub const MAX_CONNECTIONS: usize = 1 << 16;
-/// Maximum number of connections that are remembered until the next sample, which decides whether they are listed.
+/// Maximum number of connections that are stored until the next sample, which decides whether they are listed.
 const MAX_NEW_CONNECTIONS: usize = 4 * MAX_CONNECTIONS;
 /// Maximum length of an encoded record and its item header, in bytes.
 pub(crate) const MAX_CONNECTION_BYTES: usize = 3 + 9 + 2 * 16;
@@ -173,9 +173,9 @@ impl PeerConnections {
         }
     }
 
-    /// Removes and returns the connections to an address.
-    pub(crate) fn take(&mut self, vip: IpAddr) -> Vec<Connection> {
-        let is_to_vip = |connection: &mut Connection| connection.vip.ip() == vip;
+    /// Removes and returns the connections to these addresses.
+    pub(crate) fn take(&mut self, vips: &HashSet<IpAddr>) -> Vec<Connection> {
+        let is_to_vip = |connection: &mut Connection| vips.contains(&connection.vip.ip());
         let slots = self.slots.iter_mut();
         let taken: Vec<Connection> = slots
             .filter_map(|(_, content)| content.take_if(is_to_vip))
@@ -254,9 +254,13 @@ mod tests {
         peer.set(4, None, 6);
         peer.set(MAX_CONNECTIONS as u32, Some(connection(2)), 8);
         assert_eq!(peer.len(), 1);
-        assert_eq!(peer.take([192, 0, 2, 1].into()), []);
-        assert_eq!(peer.take(connection(1).vip.ip()), [connection(1)]);
-        assert_eq!((peer.len(), peer.take(connection(1).vip.ip())), (0, vec![]));
+        let (vips, others) = (
+            [connection(1).vip.ip()].into(),
+            [[192, 0, 2, 1].into()].into(),
+        );
+        assert_eq!(peer.take(&others), []);
+        assert_eq!(peer.take(&vips), [connection(1)]);
+        assert_eq!((peer.len(), peer.take(&vips)), (0, vec![]));
         // The peer still has the connection, and reports later that it has ended.
         peer.set(4, None, 9);
         assert_eq!(peer.len(), 0);

@@ -1,4 +1,4 @@
-//! Tests that this build and the previous build understand each other's datagrams. The fixtures have the layout of the
+//! Tests that this build and the previous build can decode each other's datagrams. The fixtures have the layout of the
 //! previous build; the sealed datagram was made with another implementation of the ciphers.
 
 use std::net::IpAddr;
@@ -164,7 +164,8 @@ impl PreviousPeer {
         }
     }
 
-    /// Reads a datagram as the previous build does, and asserts that it contains nothing that it does not know.
+    /// Reads a datagram as the previous build does, and asserts that the datagram contains only items that the previous
+    /// build supports.
     fn receive(&mut self, mut datagram: Vec<u8>) {
         let header = Header::parse(&datagram).expect("a header");
         let cipher = Key::new(SECRET).cipher(&header.session).expect("a cipher");

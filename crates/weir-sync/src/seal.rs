@@ -8,8 +8,8 @@
 //! 36  encrypted items, then the 16-byte tag
 //! ```
 //!
-//! The cipher is AES-256-GCM. A session's key is derived with HKDF-SHA256 from the shared secret and the session.
-//! The sequence number is the nonce, so a nonce is never reused with the same key.
+//! The cipher is AES-256-GCM. A session's key is derived with HKDF-SHA256 from the shared secret and the session. The
+//! sequence number is the nonce, so a nonce is never reused with the same key.
 
 use std::fmt;
 

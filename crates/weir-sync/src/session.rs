@@ -34,7 +34,7 @@ const MAX_QUEUED: usize = 1 << 18;
 const TRANSFER_LOW_WATERMARK: usize = 512;
 /// How many entries ahead of its export an entry is prefetched.
 const PREFETCH_DISTANCE: usize = 8;
-/// Maximum number of replaced sessions to remember; when it is reached, the challenge changes and the list is cleared.
+/// Maximum number of replaced sessions to store; when it is reached, the challenge changes and the list is cleared.
 const MAX_RETIRED: usize = 64;
 /// Maximum length of a record and its item header, in bytes.
 const MAX_RECORD_BYTES: usize = 160;
@@ -202,8 +202,9 @@ pub struct Session {
     ack_pending: bool,
     queue: VecDeque<(u32, Duration)>,
     in_flight: BTreeMap<u64, InFlight>,
-    /// When the peer last acknowledged datagrams, or the session with it began.
-    acknowledged_at: Duration,
+    /// When the wait for an acknowledgement began: at the last acknowledgement, or with the first datagram after it.
+    /// `None` = everything is acknowledged.
+    waiting_since: Option<Duration>,
     /// The entry at which the transfer of the whole table continues; `None` if no transfer is in progress.
     transfer_entry: Option<u32>,
     announce_complete: bool,
@@ -238,7 +239,7 @@ impl Session {
             ack_pending: false,
             queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
-            acknowledged_at: now,
+            waiting_since: None,
             transfer_entry: None,
             announce_complete: false,
             connections: ConnectionLists::default(),
@@ -246,7 +247,8 @@ impl Session {
         }
     }
 
-    fn is_alive(&self, now: Duration) -> bool {
+    /// Returns whether the peer has sent a datagram in the last three seconds.
+    pub fn is_alive(&self, now: Duration) -> bool {
         let remote = self.remote.as_ref();
         remote.is_some_and(|it| now.saturating_sub(it.received_at) < SILENT_AFTER)
     }
@@ -362,7 +364,6 @@ impl Session {
     }
 
     fn adopt(&mut self, remote: Remote) {
-        self.acknowledged_at = remote.received_at;
         if let Some(previous) = self.remote.replace(remote) {
             self.retired.push(previous.id);
         }
@@ -372,6 +373,7 @@ impl Session {
             self.challenge = challenge(&self.seed, self.peer, self.challenge_changes);
         }
         self.in_flight.clear();
+        self.waiting_since = None;
         self.queue.clear();
         self.connections.peer.clear();
         self.send_all();
@@ -415,9 +417,6 @@ impl Session {
     }
 
     fn handle_ack(&mut self, highest: u64, received: &[u8]) {
-        if let Some(remote) = &self.remote {
-            self.acknowledged_at = remote.received_at;
-        }
         let is_received = |number: u64| {
             let distance = highest.checked_sub(number)?;
             let byte = received.get((distance / 8) as usize)?;
@@ -425,6 +424,10 @@ impl Session {
         };
         self.in_flight
             .retain(|number, _| is_received(*number) != Some(true));
+        let remote = self.remote.as_ref();
+        self.waiting_since = remote
+            .filter(|_| !self.in_flight.is_empty())
+            .map(|remote| remote.received_at);
         let lost: Vec<u64> = self
             .in_flight
             .range(..highest.saturating_sub(LOST_BEHIND))
@@ -478,6 +481,12 @@ impl Session {
         }
         self.append_ack(&mut body);
         let filled = self.fill(now, source, &mut body);
+        if filled.is_some() {
+            self.waiting_since.get_or_insert(now);
+        } else if self.in_flight.is_empty() {
+            // The flows of the lost datagrams have ended.
+            self.waiting_since = None;
+        }
         if body.is_empty() {
             return None;
         }
@@ -517,6 +526,7 @@ impl Session {
         {
             self.queue.clear();
             self.in_flight.clear();
+            self.waiting_since = None;
             self.send_all();
         }
     }
@@ -608,19 +618,19 @@ impl Session {
         self.cipher.as_ref()?.seal(&header, body)
     }
 
-    /// Returns the age of the oldest unacknowledged change. A change that is sent again is at the end of the queue.
+    /// Returns the age of the oldest unacknowledged change. A flow that is sent again is at the end of the queue. For a
+    /// slot, which is queued without a time, this is the time since the wait for an acknowledgement began.
     fn lag(&self, now: Duration) -> Duration {
         let queued = self.queue.front().into_iter().chain(self.queue.back());
         let queued = queued.map(|(_, time)| *time);
         let sent = self.in_flight.values().map(|datagram| datagram.queued_at);
-        let oldest = queued.chain(sent).min();
+        let oldest = queued.chain(sent).chain(self.waiting_since).min();
         oldest.map_or(Duration::ZERO, |time| now.saturating_sub(time))
     }
 
     fn is_unacknowledged(&self, now: Duration) -> bool {
-        !self.in_flight.is_empty()
-            && self.lag(now) > UNACKNOWLEDGED_AFTER
-            && now.saturating_sub(self.acknowledged_at) > UNACKNOWLEDGED_AFTER
+        let is_overdue = |since| now.saturating_sub(since) > UNACKNOWLEDGED_AFTER;
+        self.waiting_since.is_some_and(is_overdue)
     }
 
     /// Returns the status for operators.

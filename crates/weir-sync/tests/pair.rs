@@ -218,6 +218,26 @@ fn peer_that_receives_nothing_is_unacknowledged() {
     assert_eq!(b.received, a.table.0);
 }
 
+#[test]
+fn wait_for_an_acknowledgement_ends_if_the_flows_of_a_lost_datagram_have_ended() {
+    let (mut a, mut b, mut now) = joined();
+    a.table.0.insert(7, 2);
+    a.session.queue_entry(7, now);
+    assert!(!a.send(now).is_empty(), "this datagram is lost");
+    a.table.0.remove(&7);
+    let until = now + Duration::from_secs(5);
+    exchange(&mut a, &mut b, &mut now, until);
+    a.table.0.insert(8, 2);
+    a.session.queue_entry(8, now);
+    let sent = a.send(now);
+    let status = a.session.status(now);
+    assert_eq!(
+        (status.state, status.lag),
+        (PeerState::Established, Duration::ZERO)
+    );
+    assert!(!sent.is_empty());
+}
+
 /// The newest changes are dropped, because the whole table is sent instead.
 #[test]
 fn changes_that_exceed_the_queue_are_counted_and_sent_with_the_whole_table() {

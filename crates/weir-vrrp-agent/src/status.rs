@@ -57,7 +57,8 @@ pub struct RouterStatus {
     pub last_ignored_seconds: BTreeMap<String, u64>,
     /// Number of accepted packets whose addresses differ from the configured ones.
     pub address_mismatches: u64,
-    /// Whether the active router's last advertisement had other addresses than this director is configured with.
+    /// Whether the addresses in the active router's last advertisement differed from those that this director is
+    /// configured with.
     #[serde(default)]
     pub peer_addresses_differ: bool,
     /// Number of times the virtual router became active since `weir run` started.

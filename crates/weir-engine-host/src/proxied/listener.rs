@@ -1,4 +1,4 @@
-//! The listeners of proxy services, as far as their VIPs can move between directors.
+//! The listeners of proxy services whose VIPs can move between directors.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +48,7 @@ impl ProxiedListeners {
         self.addresses.is_empty()
     }
 
-    /// Returns whether an address and port is that of a listener.
+    /// Returns whether an address and port are those of a listener.
     pub(super) fn contains(&self, local: SocketAddr) -> bool {
         let is_any_address = || {
             self.any_address_ports.contains(&local.port()) && self.addresses.contains(&local.ip())

@@ -6,7 +6,7 @@
 //! accepts it, because this is exactly the number that it expects (RFC 5961, 3.2). If this director has such a
 //! connection after all, the ACK has no effect on it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ struct Batch {
 /// The segments to send.
 #[derive(Debug, Default)]
 pub(super) struct Prompts {
-    batches: VecDeque<Batch>,
+    batches: Vec<Batch>,
     /// Sockets by source address; `None` = it could not be opened.
     sockets: HashMap<IpAddr, Option<SegmentSocket>>,
     sent: u64,
@@ -53,7 +53,7 @@ impl Prompts {
     pub(super) fn add(&mut self, connections: Vec<Connection>, now: Duration) {
         // An address may be on this machine again.
         self.sockets.retain(|_, socket| socket.is_some());
-        self.batches.push_back(Batch {
+        self.batches.push(Batch {
             connections,
             next: 0,
             attempt: 0,
@@ -80,6 +80,8 @@ impl Prompts {
         self.last_sent_at = now;
         let budget = elapsed.as_micros() as u64 * SEGMENTS_PER_SECOND / 1_000_000;
         let mut budget = budget.min(MAX_BURST);
+        // Earlier takeovers do not delay the first segments to clients of later ones.
+        self.batches.sort_by_key(|batch| batch.attempt);
         for batch in &mut self.batches {
             while budget > 0
                 && let Some((connection, attempt)) = batch.next_due(now)
@@ -205,6 +207,28 @@ mod tests {
             assert!(now < Duration::from_secs(20));
         }
         assert_eq!(prompts.sent(), 2000 * DELAYS.len() as u64);
+    }
+
+    #[test]
+    fn first_segments_precede_repeated_ones() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let mut prompts = Prompts::default();
+        let mut now = Duration::from_secs(5);
+        prompts.send(now);
+        prompts.add((1..=200).map(connection).collect(), now);
+        prompts.add((1001..=1050).map(connection).collect(), now);
+        // All segments are due.
+        now += DELAYS[2];
+        prompts.send(now);
+        for _ in 0..3 {
+            now += Duration::from_millis(5);
+            prompts.send(now);
+        }
+        // 250 segments were sent.
+        let attempts: Vec<usize> = prompts.batches.iter().map(|it| it.attempt).collect();
+        assert_eq!((prompts.sent(), attempts), (250, vec![1, 1]));
     }
 
     #[test]

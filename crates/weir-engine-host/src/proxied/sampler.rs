@@ -1,4 +1,4 @@
-//! Lists this director's proxied connections in a thread of its own: with many connections, this takes tens of
+//! Lists this director's proxied connections in a separate thread: with many connections, this takes tens of
 //! milliseconds.
 
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ pub(super) struct Sample {
     pub(super) changes: Vec<Change>,
     /// Connections that are not listed because the list is full.
     pub(super) excess: usize,
-    /// How long it took to take the sample.
+    /// How long sampling took.
     pub(super) duration: Duration,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Slots are queued, not their contents, so a record is never out of date when it is sent. Flows are sent first.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -94,9 +94,9 @@ impl Session {
         self.connections.peer.len()
     }
 
-    /// Removes and returns the connections to an address from the peer's list.
-    pub fn take_peer_connections(&mut self, vip: IpAddr) -> Vec<Connection> {
-        self.connections.peer.take(vip)
+    /// Removes and returns the connections to these addresses from the peer's list. Visits the whole list once.
+    pub fn take_peer_connections(&mut self, vips: &HashSet<IpAddr>) -> Vec<Connection> {
+        self.connections.peer.take(vips)
     }
 }
 
@@ -107,6 +107,7 @@ mod tests {
     use super::*;
     use crate::record::Record;
     use crate::seal::Key;
+    use crate::session::PeerState;
 
     const STEP: Duration = Duration::from_millis(5);
 
@@ -203,10 +204,13 @@ mod tests {
         pair.set(7, Some(connection(9999)));
         pair.run(Duration::from_secs(4), 3);
         assert_eq!(pair.standby.peer_connections(), 4001);
-        let taken = pair.standby.take_peer_connections(vip(1));
+        let taken = pair.standby.take_peer_connections(&[vip(1)].into());
         assert_eq!(taken.len(), 2001);
         assert!(taken.contains(&connection(9999)));
         assert_eq!(pair.standby.peer_connections(), 2000);
+        let both = [vip(0), vip(1)].into();
+        assert_eq!(pair.standby.take_peer_connections(&both).len(), 2000);
+        assert_eq!(pair.standby.peer_connections(), 0);
     }
 
     #[test]
@@ -224,6 +228,23 @@ mod tests {
         (pair.active, pair.list) = (Session::new(&key, [3; 32], 0, pair.now), List(Vec::new()));
         pair.run(Duration::from_secs(2), 0);
         assert_eq!(pair.standby.peer_connections(), 0);
+    }
+
+    /// A firewall can drop the datagrams in one direction only. A director without layer 4 services sends no flows.
+    #[test]
+    fn peer_that_receives_no_connections_is_unacknowledged() {
+        let mut pair = Pair::new(300);
+        pair.run(Duration::from_secs(2), 0);
+        assert_eq!(pair.active.status(pair.now).lag, Duration::ZERO);
+        pair.set(0, None);
+        pair.run(Duration::from_secs(6), 1);
+        let status = pair.active.status(pair.now);
+        assert_eq!(status.state, PeerState::Unacknowledged);
+        assert!(status.lag > Duration::from_secs(5), "{:?}", status.lag);
+        pair.run(Duration::from_secs(2), 0);
+        let status = pair.active.status(pair.now);
+        let expected = (PeerState::Established, Duration::ZERO);
+        assert_eq!((status.state, status.lag), expected);
     }
 
     /// The previous version sends a hello without features, and does not acknowledge these records.

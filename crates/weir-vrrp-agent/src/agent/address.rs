@@ -23,7 +23,7 @@ pub(super) type Sender = (u32, MacAddr);
 /// The addresses of an active virtual router.
 #[derive(Debug, Default)]
 pub(super) struct ActiveAddresses {
-    /// Whether the helper has replied to a request for the addresses. Before, no address is announced.
+    /// Whether the helper has replied to a request for the addresses. Until then, no address is announced.
     has_reply: bool,
     /// Why the last request failed; `None` = it succeeded.
     failure: Option<String>,
@@ -45,8 +45,8 @@ impl ActiveAddresses {
         self.pending_announcement.take_if(|_| self.has_reply)
     }
 
-    /// Replaces the missing addresses. Returns those that are no longer missing: neighbours may not have their current
-    /// MAC address.
+    /// Replaces the missing addresses. Returns those that are no longer missing: neighbours might not have their
+    /// current MAC address.
     fn set_missing(&mut self, missing: Vec<IpAddr>) -> Vec<IpAddr> {
         let mut restored = std::mem::replace(&mut self.missing, missing);
         let missing: HashSet<IpAddr> = self.missing.iter().copied().collect();

@@ -1,15 +1,17 @@
 //! Announces the addresses of active virtual routers for which another machine replies or has stopped replying.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use weir_defense::{EventKind, SegmentAddress, View};
+use weir_model::VirtualRouter;
 use weir_sys::FrameSocket;
 use weir_wire::MacAddr;
 
 use super::Agent;
 use super::port::Port;
 use crate::announce;
+use crate::link::Network;
 
 /// How to announce an address: the link address, and the number of frames after a conflict.
 type Announcement = (MacAddr, u32);
@@ -28,14 +30,10 @@ impl Agent {
             own_macs: owned.values().map(|(mac, _)| *mac).collect(),
             ..View::default()
         };
-        // The sockets stay open while a virtual router is on the interface, active or not.
-        for attachment in self.ports.iter().filter_map(Port::attachment) {
-            self.network.describe_segment(attachment.ifindex, &mut view);
-        }
-        for (ifindex, _) in owned.keys() {
-            if !view.interfaces.contains_key(ifindex) {
-                self.network.describe_segment(*ifindex, &mut view);
-            }
+        let own = self.ports.iter().filter_map(Port::attachment);
+        let own = own.map(|attachment| attachment.ifindex);
+        for ifindex in interfaces(&self.settings, &self.network, own) {
+            self.network.describe_segment(ifindex, &mut view);
         }
         for event in self.defense.tick(&view, FrameSocket::open_listener, now) {
             let (ifindex, address) = event.address;
@@ -65,5 +63,37 @@ impl Agent {
             }
         }
         owned
+    }
+}
+
+/// Returns the interfaces of all virtual routers, active or not. The sockets on them stay open: closing many sockets
+/// when a virtual router becomes inactive would delay the advertisements of the others. `own` contains the interfaces
+/// that the virtual routers send advertisements on.
+fn interfaces(
+    routers: &[VirtualRouter],
+    network: &Network,
+    own: impl Iterator<Item = u32>,
+) -> BTreeSet<u32> {
+    let others = routers.iter().flat_map(|router| &router.other_interfaces);
+    let others = others.filter_map(|other| network.index_of(&other.interface));
+    own.chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::tests::{link, router};
+
+    #[test]
+    fn interfaces_of_inactive_routers_are_kept() {
+        let router = router(
+            "addresses = [\"10.0.0.10/24\"]\nexcluded_addresses = [\"10.9.0.10/24\", \"10.8.0.10/24\"]\n\
+             other_interfaces = [{ interface = \"side\", addresses = [\"10.9.0.10\"] }, \
+             { interface = \"absent\", addresses = [\"10.8.0.10\"] }]",
+        );
+        let links = vec![link(2, "eth0"), link(3, "side"), link(4, "unused")];
+        let network = Network::new(links, Vec::new());
+        let found = interfaces(&[router.clone(), router], &network, [2, 2].into_iter());
+        assert_eq!(found, [2, 3].into());
     }
 }

@@ -152,7 +152,7 @@ fn director_without_accept_serves_only_services() {
     assert!(!has_filter(&pair) && !pair.holds("director", VIP));
 }
 
-/// Neither program accepts packets to the address, but both answer ARP requests for it and hand it over.
+/// Neither program accepts packets to the address, but both reply to ARP requests for it and hand it over.
 #[test]
 fn weir_and_keepalived_are_silent_without_accept() {
     if !privileged() {

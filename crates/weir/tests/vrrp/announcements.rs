@@ -1,4 +1,4 @@
-//! Tests that clients learn the MAC address of an active director's addresses when a takeover is not the reason.
+//! Tests that clients learn an active director's MAC address after changes other than a takeover.
 
 use super::config;
 use super::pair::{Pair, VIP};

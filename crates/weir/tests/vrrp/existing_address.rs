@@ -6,10 +6,6 @@ use super::world::privileged;
 
 const EXTRA: &str = "10.0.0.77";
 
-fn log(pair: &Pair, host: &str) -> String {
-    std::fs::read_to_string(pair.path(&format!("{host}.log"))).expect("read the log")
-}
-
 fn wait_for_only_holder(pair: &Pair, host: &str, other: &str) {
     pair.wait_for(&format!("only {host} to have the addresses"), || {
         [VIP, EXTRA]
@@ -18,7 +14,7 @@ fn wait_for_only_holder(pair: &Pair, host: &str, other: &str) {
     });
 }
 
-/// If the address remained, both directors would answer ARP requests for it.
+/// If the address remained, both directors would reply to ARP requests for it.
 #[test]
 fn existing_address_is_removed_while_director_is_not_active() {
     if !privileged() {
@@ -35,7 +31,7 @@ fn existing_address_is_removed_while_director_is_not_active() {
     pair.start("second", &config(100, &extra));
     wait_for_only_holder(&pair, "director", "second");
     assert_eq!(pair.router("second")["state"], "backup");
-    assert!(log(&pair, "second").contains("this director is not active"));
+    assert!(pair.log("second").contains("this director is not active"));
 
     // The addresses are present when the router becomes active, and another program then adds one of them again.
     pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
@@ -69,7 +65,10 @@ fn address_that_is_removed_from_the_active_director_is_added_again() {
     pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
     pair.wait_for("the address on eth0", || pair.holds("director", VIP));
     assert_eq!(pair.router("director")["state"], "active");
-    assert!(log(&pair, "director").contains("was removed; adding it again"));
+    assert!(
+        pair.log("director")
+            .contains("was removed; adding it again")
+    );
 }
 
 /// A router that becomes active immediately adopts an existing address.
@@ -85,7 +84,7 @@ fn own_address_is_kept_and_leftovers_are_removed() {
     pair.wait_for_holder("director");
     assert!(pair.holds("director", EXTRA));
     pair.wait_for("the log", || {
-        let log = log(&pair, "director");
+        let log = pair.log("director");
         log.contains("the address was already on the interface")
             && log.contains("the address is the interface's own and is never removed")
     });

@@ -73,10 +73,7 @@ fn new_helper_reads_virtual_routers_as_soon_as_it_can() {
     // The helper does not trust a file that every user can change.
     set_mode(0o666);
     pair.kill(pair.process_id("director", "helper"));
-    let has_logged = |text: &str| {
-        let log = fs::read_to_string(pair.path("director.log")).unwrap_or_default();
-        log.contains(text)
-    };
+    let has_logged = |text: &str| pair.log("director").contains(text);
     pair.wait_for("the failure", || {
         has_logged("failed to get the virtual routers")
     });

@@ -70,8 +70,8 @@ fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
     });
 }
 
-/// A director that does not receive the peer's advertisements on one of two segments remains backup on both. If it
-/// became active, the peer's advertisements on the other segment would make it backup again, over and over.
+/// A director that does not receive the peer's advertisements on one of two segments remains a backup on both. If
+/// it became active, the peer's advertisements on the other segment would make it a backup again, over and over.
 #[test]
 fn group_does_not_flap_while_one_segment_is_cut() {
     if !privileged() {
@@ -113,7 +113,7 @@ fn group_does_not_flap_while_one_segment_is_cut() {
     wait_for_holder(&pair, "director", "second");
 }
 
-/// When the first of keepalived's members becomes backup, all of its members do, and Weir announces all addresses.
+/// When the first of keepalived's members becomes a backup, all of its members do, and Weir announces all addresses.
 #[test]
 fn group_takes_over_from_keepalived_and_hands_back() {
     if !privileged() {

@@ -40,7 +40,7 @@ fn new_router_waits_visibly_for_the_guard() {
     assert!(text.contains(STARTS), "{text}");
     let text = pair.weir("director", &["status"]);
     assert!(text.contains(STARTS), "{text}");
-    // The peer runs already: it does not receive advertisements.
+    // The peer is already running, and receives no advertisements.
     pair.start("second", &config(100, ""));
     pair.wait_for("both directors to have the VIP", || {
         pair.holds("director", VIP) && pair.holds("second", VIP)
@@ -57,6 +57,9 @@ fn new_router_waits_visibly_for_the_guard() {
         let text = std::fs::read_to_string(pair.path("guarded.err"));
         text.unwrap_or_default().contains(&printed)
     });
+    // The command prints both lines at once.
+    let text = std::fs::read_to_string(pair.path("guarded.err")).expect("read the file");
+    assert!(text.contains("is removed after 60 s"), "{text}");
     // The next reload confirms the guarded one.
     pair.reload("director", &config(150, ""));
     pair.wait_for_state("director", "active");

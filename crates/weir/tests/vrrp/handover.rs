@@ -182,7 +182,7 @@ fn vip_of_layer_4_stays_while_its_owner_changes() {
     }
 }
 
-/// If the standby kept the address, both directors would answer ARP requests for it.
+/// If the standby kept the address, both directors would reply to ARP requests for it.
 #[test]
 fn vip_is_removed_in_first_election_if_another_director_is_active() {
     if !privileged() {
@@ -204,7 +204,7 @@ fn vip_is_removed_in_first_election_if_another_director_is_active() {
         (&router["state"], router["takeovers"].as_u64()),
         (&"backup".into(), Some(0))
     );
-    let log = std::fs::read_to_string(pair.path("director.log")).expect("read the log");
+    let log = pair.log("director");
     assert!(
         log.contains("removing addresses that were handed over"),
         "{log}"

@@ -68,7 +68,7 @@ fn different_router_ids_are_reported_with_both_values() {
         pair.log("director")
             .contains("another machine replies for a VIP of this director")
     });
-    let mac = pair.mac("second");
+    let mac = pair.world.mac("second");
     let entry = format!("neigh replace {VIP} lladdr {mac} dev eth0 nud reachable");
     pair.ip("client", &entry);
     pair.reload("second", &config(100, ""));

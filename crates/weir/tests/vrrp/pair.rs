@@ -171,16 +171,7 @@ impl Pair {
     pub(crate) fn resolves_to(&self, host: &str, address: &str, director: &str) -> bool {
         let output = self.world.output(host, &format!("ip neigh show {address}"));
         let neighbour = String::from_utf8_lossy(&output.stdout);
-        neighbour.contains(&self.mac(director))
-    }
-
-    /// Returns the MAC address of a host.
-    pub(crate) fn mac(&self, host: &str) -> String {
-        let output = self.world.output(host, "ip -o link show dev eth0");
-        let link = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut words = link.split_whitespace();
-        words.find(|word| *word == "link/ether");
-        words.next().expect("eth0 has a MAC address").to_owned()
+        neighbour.contains(&self.world.mac(director))
     }
 
     /// Returns a director's log.
@@ -210,7 +201,7 @@ impl Pair {
         });
     }
 
-    /// Returns the process id of the child of a host's keeper that runs this command.
+    /// Returns the process ID of the child of a host's keeper that runs this command.
     pub(crate) fn find_process(&self, host: &str, command: &str) -> Option<u32> {
         let keeper = self.keepers.get(host)?;
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
