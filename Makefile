@@ -59,7 +59,7 @@ test: require-root require-cargo deps check ## everything that CI runs; needs ro
 
 # Tests named ..._soak have a long form. Fuzzing takes ten minutes for each parser, on all CPUs. Then each pure
 # crate's tests must detect at least 95 % of 300 random changes to the crate. This takes hours.
-soak: require-root require-cargo deps ## the long forms of the tests, one after the other, because some of them measure latencies
+soak: require-root require-cargo deps ## the long forms of the tests, one after another, because some of them measure latencies
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _soak
 	tools/fuzz.sh

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The director's tc programs, for what XDP cannot do:
+ * The director's tc programs, for the cases that XDP cannot handle:
  *
  *   ingress   packet that XDP passed on unmodified because its checksum is partial → the whole path on the skb
  *             rewritten packet with an unresolved neighbour, or for a device that XDP cannot send to → sent through the

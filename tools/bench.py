@@ -9,11 +9,11 @@ Without --compare, every benchmark program runs once, and its output is shown as
 contains for each row the median, the minimum, the maximum, and the goal of the product if there is one.
 
 With --compare, the benchmarks of REF are also built, in a worktree under the target directory. For each row, both
-builds run in turn, N times, each of them first in every other round, so that other load on the machine affects both.
-The table contains both medians, both ranges, and the ratio: the median of the rounds' ratios of this build to REF, with
-the minimum and the maximum. Rows are compared by name; rows that only one build has are marked. The default rows are
-those in ROWS (packets and the proxy); --all also measures every row of the packet benchmark. HAProxy's ratio in the
-same rounds, whose program does not change, shows which part of a difference is due to the machine.
+builds run in each of N rounds, in alternating order, so that other load on the machine affects both. The table contains
+both medians, both ranges, and the ratio: the median of the rounds' ratios of this build to REF, with the minimum and
+the maximum. Rows are compared by name; rows that only one build has are marked. The default rows are those in ROWS
+(packets and the proxy); --all also measures every row of the packet benchmark. HAProxy, whose program does not change,
+is measured in the same rounds: its ratio shows which part of a difference is due to the machine.
 
 --without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1, which counts neither
 packets, bytes and reasons nor results and durations of requests, but still counts what schedulers and limits need. The
@@ -216,7 +216,7 @@ def parse(text):
         elif match := IDLE.match(line):
             rows[f"{match['name']}: {match['who']}"] = Value("bytes", match[3])
         elif match := CALL.match(line):
-            rows[f"{match['name']}, by the VIP"] = Value("×", match[4])
+            rows[f"{match['name']}, through the VIP"] = Value("×", match[4])
         elif match := RATIO.match(line):
             _, median, unit, least, most = match.groups()
             rows[match["what"]] = Value(unit.strip() or "×", median, least, most)

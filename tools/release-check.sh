@@ -6,7 +6,7 @@
 # debian:  for each suite, runs `make demo` and `make test` in a clone of HEAD on a new system with only git, Rust and
 #          make. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and a
 #          few test programs instead; --run: COMMAND instead. --keep keeps the build directories.
-# kernels: release-check/kernels.sh runs BINARY and tests of flow tables of another layout in virtual machines;
+# kernels: release-check/kernels.sh runs BINARY and tests of flow tables with another layout in virtual machines;
 #          virtio.sh uses one as a server, virtio-director.sh as a director. --quick: `direct` only in kernels.sh.
 # packages: release-check/packages.sh installs the packages of BINARY on new systems, as the manual's first-request page
 #          describes, upgrades them under traffic, removes and purges them.

@@ -3,9 +3,9 @@
 
     tools/run-tests.py [--jobs N] [--only NAME]… [--limit SECONDS] [-- ARGUMENT…]
 
-Most end-to-end tests wait for timers and use a fifth of a CPU, so `cargo test`, which runs one program after the other,
+Most end-to-end tests wait for timers and use a fifth of a CPU, so `cargo test`, which runs one program after another,
 leaves the machine idle. This script builds everything as `cargo test` does, runs N programs at a time (default: the
-number of CPUs), the longest first, then the programs in ALONE one after the other, then the documentation tests.
+number of CPUs), the longest first, then the programs in ALONE one after another, then the documentation tests.
 Arguments after `--` are passed to every program. All programs run even if one fails; then the exit code is 1. A program
 that takes longer than --limit seconds is killed and counts as failed; its output shows the test that hung. The script
 ends with a table of each program's time, and the CPU time of those of its processes that were waited for.

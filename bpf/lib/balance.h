@@ -65,8 +65,8 @@ __noinline int fragment_store_reply(struct packet *p, __u32 dest_id, struct weir
 }
 
 /*
- * If WEIR_DEST_LIVE is the only flag of these that is set, the server accepts no new flows, and a client that is still
- * connecting gets a different server.
+ * If WEIR_DEST_LIVE is the only one of these flags that is set, the server accepts no new flows, and a client that is
+ * still connecting gets a different server.
  */
 #define SYN_RESCHEDULE_MASK (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
 

@@ -8,7 +8,7 @@
 
 #include "abi/weir_abi.h"
 
-/* Returns whether destination address and port are rewritten, and replies return through the director. */
+/* Returns whether the destination address and port are rewritten, and replies return through the director. */
 static __always_inline int forward_translates(__u32 forward)
 {
 	return forward == WEIR_FORWARD_NAT;

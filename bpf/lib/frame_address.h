@@ -28,8 +28,8 @@ static __always_inline int mac_is_listed(__u64 word)
 }
 
 /*
- * Returns whether this is a VRRP virtual router MAC address: 00:00:5e:00:01:xx (IPv4) or 00:00:5e:00:02:xx (IPv6)
- * (RFC 9568 section 7.3).
+ * Returns whether this is a VRRP virtual router MAC address (RFC 9568 section 7.3): 00:00:5e:00:01:xx (IPv4) or
+ * 00:00:5e:00:02:xx (IPv6).
  */
 static __always_inline int mac_is_virtual(__u64 mac)
 {

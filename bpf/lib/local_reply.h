@@ -28,7 +28,7 @@ struct translation {
 
 static __always_inline int reply_of_fragment(struct packet *p, __u32 now, struct translation *to)
 {
-	struct weir_fragment record = {}; /* before Linux 6.3, memory passed to a function must be initialised */
+	struct weir_fragment record = {}; /* before Linux 6.3, memory passed to a function must be initialized */
 
 	if (!fragment_lookup(p, now, &record) || !record.reverse)
 		return 0;

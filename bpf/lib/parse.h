@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Parses a frame into struct packet: Ethernet with up to two tags, IPv4 with options, IPv6 with extension headers,
- * ports. Returns PARSE_OK or a reason. Checksums are not verified: they are updated incrementally, so a wrong
- * checksum stays wrong and the receiver detects it.
+ * ports. Returns PARSE_OK or a reason. Checksums are not verified: they are updated incrementally, so a wrong checksum
+ * stays wrong and the receiver detects it.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H

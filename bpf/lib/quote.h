@@ -69,8 +69,8 @@ static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 offs
 }
 
 /*
- * Parses the packet at `offset`, which ends at `end`. Sets `q->slow_path` to PACKET_PLAIN if it has ports. Returns 0
- * if it is not an IP packet or its headers are truncated.
+ * Parses the packet at `offset`, which ends at `end`. Sets `q->slow_path` to PACKET_PLAIN if it has ports. Returns 0 if
+ * it is not an IP packet or its headers are truncated.
  */
 __noinline int quote_parse(struct weir_context *ctx, __u32 offset, __u32 end, struct packet *q)
 {

@@ -34,8 +34,8 @@ static __always_inline __u64 linked_meta(__u32 reverse_index, const struct weir_
 }
 
 /*
- * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry has a
- * different tuple or the flow has ended.
+ * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry has a different
+ * tuple or the flow has ended.
  */
 static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
 				      const struct weir_settings *settings, struct reply *reply)

@@ -2,8 +2,8 @@
 /*
  * least-time: draws two servers at random by their share (weight per estimated latency, see
  * crates/weir-latency/src/share.rs), and selects the one with the lower (active + 1) / share. User space publishes the
- * shares every few milliseconds; flows that are assigned between two updates are counted at once. Among idle servers
- * the first draw is used, so that noise in the estimates does not send all flows to one server. One flow in
+ * shares every few milliseconds; flows that are assigned between two updates are counted immediately. Among idle
+ * servers the first draw is used, so that noise in the estimates does not send all flows to one server. One flow in
  * WEIR_COST_EXPLORE is assigned only by weight, because a server without flows would yield no samples.
  * crates/weir-sched/src/least_time.rs is the model.
  */

@@ -157,7 +157,7 @@ static __always_inline int sweep_start(void)
 
 	if (!sweep)
 		return 0;
-	/* Fails if an earlier generation initialised the timer; in this case only the callback changes. */
+	/* Fails if an earlier generation initialized the timer; in this case only the callback changes. */
 	bpf_timer_init(&sweep->timer, &weir_sweeps, CLOCK_MONOTONIC_ID);
 	bpf_timer_set_callback(&sweep->timer, sweep_tick);
 	bpf_timer_start(&sweep->timer, 0, 0);

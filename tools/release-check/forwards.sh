@@ -94,7 +94,7 @@ request() {
   fetch "$(client_of "$2")" "http://$(bracketed "$(vip "$1" "$2")")/name" >/dev/null || echo "failed $2-ipv$1"
 }
 
-# Requests through all services, one after the other, until /tmp/go exists.
+# Requests through all services, one after another, until /tmp/go exists.
 requests() {
   until [ -e /tmp/go ]; do each request 2>&1; echo turn; sleep 3; done
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests a built program in the root file system of its container image, or by emulation.
+"""Tests a built program in the root file system of its container image, or under emulation.
 
     program.py image IMAGE.oci.tar        the compose file's proxy in the unpacked image; then a director with "direct"
     program.py proxy PROGRAM              a proxy that serves 1 000 requests

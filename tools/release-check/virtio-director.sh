@@ -49,7 +49,6 @@ serve() {
   md5sum <"$www/big" | cut -d ' ' -f 1 >"$www/sum"
   cp "$HERE/upload.sh" "$www/cgi-bin/upload"
   nsenter "--net=/run/netns/$TAG-server" "$TREE/usr/bin/busybox" httpd -f -p '[::]:80' -h "$www" &
-  pids+=($!)
 }
 
 # Checks the mode, and that `weir check` warns at tc.

@@ -13,7 +13,6 @@ gue 14 --forward tunnel --tunnel gue
 gre 15 --forward tunnel --tunnel gre
 l3dsr 16 --forward l3dsr'
 work=$(mktemp -d)
-pids=()
 guest_pid=''
 result=0
 
@@ -33,10 +32,16 @@ weir_on() { # HOST ARGUMENTS…
   in_ns "$host" "$BINARY" $(directories "$host") "$@"
 }
 
+# Ends the programs, also those that ignore SIGTERM, and removes the network.
+# shellcheck disable=SC2046
 cleanup() {
-  local host
-  [[ -z $guest_pid ]] || kill "$guest_pid" 2>/dev/null || true
-  [[ ${#pids[@]} -eq 0 ]] || kill "${pids[@]}" 2>/dev/null || true
+  local host tries
+  kill $(jobs -rp) 2>/dev/null || true
+  for ((tries = 0; tries < 200; tries++)); do
+    [[ -n $(jobs -rp) ]] || break
+    sleep 0.1
+  done
+  kill -KILL $(jobs -rp) 2>/dev/null || true
   wait 2>/dev/null || true
   for host in director server; do
     [[ -e /run/netns/$TAG-$host ]] || continue
@@ -158,7 +163,7 @@ TOML
 fetch() { # CLIENT URL OPTIONS…
   local client=$1 url=$2
   shift 2
-  in_ns "$client" curl --noproxy '*' -sSfg --max-time 120 "$@" "$url"
+  in_ns "$client" curl --noproxy '*' -sSfg --connect-timeout 15 --max-time 120 "$@" "$url"
 }
 
 # Creates the file that clients send. The server has another one.

@@ -34,7 +34,6 @@ config auto >"$work/weir.toml"
 # shellcheck disable=SC2046
 nsenter "--net=/run/netns/$TAG-director" "$BINARY" $(directories director) run -c "$work/weir.toml" \
   >"$work/weir.log" 2>&1 &
-pids+=($!)
 wait_until 600 "the servers are not up; see $LOG" is_up || { tail -n 5 "$work/weir.log" >&2; exit 1; }
 echo "    note: the servers are up after $SECONDS s"
 

@@ -15,7 +15,7 @@ constants! {
     /// [`SyncFlow::result`]: the flow existed and was updated.
     SYNC_UPDATED: u8 = 2;
     /// [`SyncFlow::result`]: this director has received a packet of the flow more recently than the peer's record
-    /// says.
+    /// indicates.
     SYNC_OLDER: u8 = 3;
     /// [`SyncFlow::result`]: a different live flow has the same tag or reverse tuple.
     SYNC_CONFLICT: u8 = 4;

@@ -431,8 +431,8 @@ pub(crate) static NODE: Section = Section {
              on devices whose packets may carry partial checksums (veth, bridge, macvlan, tun, and virtual machine \
              drivers that reject XDP), otherwise native XDP if the driver supports it, otherwise generic XDP. With \
              `xdp`, native XDP on veth, tap and similar devices passes each packet with a partial checksum to tc; \
-             generic XDP cannot detect them. `weir status` shows the mode, the reason, and the share of packets per \
-             hook.",
+             generic XDP cannot detect such packets. `weir status` shows the mode, the reason, and the share of \
+             packets per hook.",
             "attach = \"tc\"",
         )
         .known_as(&["mode", "xdp_mode", "hook"]),
@@ -450,8 +450,8 @@ pub(crate) static NODE: Section = Section {
         Key::new(
             "admin",
             Kind::Either(&Kind::SocketAddress, &Kind::Table(&ADMIN)),
-            Absent("the unix socket only"),
-            "Address of the dashboard, the HTTP API and `/metrics`, in addition to the unix socket. An address \
+            Absent("the Unix socket only"),
+            "Address of the dashboard, the HTTP API and `/metrics`, in addition to the Unix socket. An address \
              that is reachable from other machines requires the table form with `tls`.",
             "admin = \"127.0.0.1:9900\"",
         ),
@@ -519,7 +519,7 @@ pub(crate) static NODE: Section = Section {
             "syn_budget",
             integer(Node::SYN_BUDGET),
             Default("125000"),
-            "Maximum number of half-open TCP flows and UDP flows that get a flow table entry, per second and CPU. SYNs \
+            "Maximum number of half-open TCP flows and UDP flows that get a flow table entry, per second per CPU. SYNs \
              and datagrams above the limit are balanced by hash without an entry, so that a flood cannot fill the \
              table. With `nat`, SYNs above the limit are dropped; UDP flows always get an entry.",
             "syn_budget = 50000",

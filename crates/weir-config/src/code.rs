@@ -362,7 +362,7 @@ codes! {
     /// A configured program does not exist or is not executable.
     MissingProgram = "N007",
         "A check whose program cannot be started fails, so its servers go down. A tracked program that cannot be \
-         started counts as failed. A notification is lost, and the log reports this only when it is due.",
+         started counts as failed. Notifications are not sent; the log reports this only when one is due.",
         "Install the program, make it executable with `chmod +x`, or correct the path.";
     /// The last group of a server's IPv6 address may be meant as a port.
     PossiblePort = "N008",

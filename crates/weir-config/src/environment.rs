@@ -187,9 +187,9 @@ fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String
         rest = after;
     }
     out.push_str(rest);
-    // Whether a caller may use a unix socket is checked on the unexpanded text, so expansion must not produce one.
+    // Whether a caller may use a Unix socket is checked on the unexpanded text, so expansion must not produce one.
     if out.starts_with(weir_model::unix_socket::PREFIX) {
-        let message = "a unix socket path must not come from an environment variable".to_owned();
+        let message = "a Unix socket path must not come from an environment variable".to_owned();
         return Err((message, "write the full path".to_owned()));
     }
     Ok(out)
@@ -296,7 +296,7 @@ mod tests {
         for text in ["unix${A:-:}/run/a.sock", "unix:/run/${A:-a}.sock"] {
             let text = format!("[pool.a]\nservers = [\"{text}\"]\n");
             let found = crate::parse(&text, &WithVariables(&[])).expect_err("invalid");
-            let message = "a unix socket path must not come from an environment variable";
+            let message = "a Unix socket path must not come from an environment variable";
             assert!(found.iter().any(|it| it.message == message), "{found:?}");
         }
     }

@@ -28,8 +28,8 @@ pub enum FileError {
     },
     /// The daemon has dropped root privileges, and its account has no access to the file.
     #[error(
-        "{} cannot be read: the daemon runs as the account {account}, which may not read this path or may not enter a \
-         directory above it",
+        "{} cannot be read: the daemon runs as the account {account}, which is not allowed to read this path or to \
+         enter a directory above it",
         path.display()
     )]
     NoAccess {

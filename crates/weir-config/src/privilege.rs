@@ -44,7 +44,7 @@ enum Privilege {
     /// Reads an environment variable of the daemon. A variable that the active configuration uses is allowed in any
     /// address.
     Environment,
-    /// Connects to a unix socket. A socket that the active configuration uses is allowed in any pool.
+    /// Connects to a Unix socket. A socket that the active configuration uses is allowed in any pool.
     Connect,
 }
 
@@ -233,7 +233,7 @@ impl Use {
                 "variables are those of the daemon, and may contain secrets",
             ),
             Privilege::Connect => (
-                "is a unix socket that the active configuration does not use",
+                "is a Unix socket that the active configuration does not use",
                 "sockets are opened with the daemon's privileges",
             ),
             Privilege::Control => (
@@ -390,7 +390,7 @@ impl UseCollector {
         }
     }
 
-    /// Records a server on a unix socket.
+    /// Records a server on a Unix socket.
     fn record_unix_server(&mut self, item: &Item<'_>, location: &str) {
         self.uses.push(Use {
             identity: Identity {

@@ -232,7 +232,7 @@ impl PublishedPart<'_, '_> {
         }
     }
 
-    /// Rejects a published server on a unix socket.
+    /// Rejects a published server on a Unix socket.
     fn reject_unix_server(&mut self, name: &str, span: &Range<usize>) {
         if span.start < self.start {
             return;
@@ -240,7 +240,7 @@ impl PublishedPart<'_, '_> {
         let message = format!("server {name} cannot be published");
         self.sink.push(
             Diagnostic::new(Code::OwnerOnly, span, message)
-                .cause("a unix socket exists on one director only")
+                .cause("a Unix socket exists on one director only")
                 .fix("publish a pool of servers with addresses"),
         );
     }

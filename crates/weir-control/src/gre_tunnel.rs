@@ -1,4 +1,4 @@
-//! Selects GRE tunnels with checksums. The data plane drops packets of many segments for them.
+//! Selects GRE tunnels with checksums, for which the data plane drops packets that consist of many segments.
 
 use weir_model::{Desired, Forward, Server, Service, Tunnel, TunnelChecksum, TunnelKind};
 

@@ -1,17 +1,17 @@
-//! Defines the configuration of a group of directors, and the form in which it is published.
+//! Defines the configuration of a group of directors, and the format in which it is published.
 //!
-//! Without files, the published form is the text itself. With files, it begins with the line `%weir-publication 1`, and
-//! a line with the files as JSON; the text follows. A program that does not know the form rejects it, because no
-//! configuration begins with `%`.
+//! Without files, the configuration is published as plain text. With files, the publication begins with the line
+//! `%weir-publication 1`, and a line with the files as JSON; the text follows. A program that does not support this
+//! format rejects it, because no configuration begins with `%`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Beginning of a published form that contains files; the number of the form and a line feed follow.
-const FORM: &str = "%weir-publication ";
-const FORM_NUMBER: &str = "1";
+/// Beginning of a publication with files; the version of the format and a line feed follow.
+const FORMAT_PREFIX: &str = "%weir-publication ";
+const FORMAT_VERSION: &str = "1";
 
 /// The directory with the received files, in the runtime directory.
 pub(crate) const PUBLISHED_FILES: &str = "published-files";
@@ -28,8 +28,8 @@ pub struct GroupConfiguration {
     /// How long each director guards the configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
-    /// Certificates, keys, CAs and revocation lists that the text names. The directors use them in place of their own
-    /// files.
+    /// Certificates, keys, CAs and revocation lists that the text refers to. The directors use them instead of their
+    /// own files.
     #[serde(default, skip_serializing_if = "PublishedFiles::is_empty")]
     pub files: PublishedFiles,
 }
@@ -60,7 +60,7 @@ impl fmt::Debug for PublishedFile {
 
 impl PublishedFiles {
     /// Maximum size of all files together, in bytes. With the text and the overhead of JSON, a publication is then
-    /// smaller than the maximum in weir-cluster (`CHUNKS_MAX`).
+    /// smaller than the maximum in weir-cluster (`CHUNKS_MAX`), unless it consists mainly of OCSP responses.
     pub const BYTES_MAX: usize = 8 << 20;
     /// Maximum number of files.
     pub const FILES_MAX: usize = 10_000;
@@ -93,12 +93,13 @@ impl PublishedFiles {
 }
 
 impl PublishedFile {
-    fn bytes(&self) -> usize {
+    /// Returns the size of the content, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
         self.pem.len() + self.ocsp.as_ref().map_or(0, Vec::len)
     }
 
-    /// Returns a name for a file with this content. It depends on the path and the content, so a renewed certificate
-    /// has another name, and consists of characters that have no meaning in a path.
+    /// Returns a name for a file with this content. The name contains no characters that are special in a path. It
+    /// depends on the path and the content, so a renewed certificate has another name.
     pub fn name(&self) -> String {
         /// Number of hexadecimal digits of the digest.
         const DIGITS: usize = 32;
@@ -125,27 +126,27 @@ impl PublishedFile {
 }
 
 impl GroupConfiguration {
-    /// Returns the published form.
+    /// Returns the configuration in the format in which it is published.
     pub fn to_publication(&self) -> String {
         if self.files.is_empty() {
             return self.text.clone();
         }
         // A map with keys that are strings can always be serialized.
         let files = serde_json::to_string(&self.files).unwrap_or_default();
-        format!("{FORM}{FORM_NUMBER}\n{files}\n{}", self.text)
+        format!("{FORMAT_PREFIX}{FORMAT_VERSION}\n{files}\n{}", self.text)
     }
 
-    /// Returns the text and the files of a published form.
+    /// Returns the text and the files of a publication.
     ///
     /// # Errors
     /// Returns a one-line message if a later version of Weir has published it, or it is malformed. The message contains
     /// no part of the files.
     pub fn read_publication(publication: &str) -> Result<(String, PublishedFiles), String> {
-        let Some(rest) = publication.strip_prefix(FORM) else {
+        let Some(rest) = publication.strip_prefix(FORMAT_PREFIX) else {
             return Ok((publication.to_owned(), PublishedFiles::default()));
         };
         let (number, rest) = rest.split_once('\n').unwrap_or((rest, ""));
-        if number != FORM_NUMBER {
+        if number != FORMAT_VERSION {
             return Err(
                 "a later version of Weir has published the configuration; upgrade this director"
                     .to_owned(),
@@ -214,7 +215,7 @@ mod tests {
             "{\"/a\":[{\"path\":\"/a\",\"pem\":\"secret\",\"ocsp\":[256]}]}\n",
             "{\"/a\":[\0\n",
         ] {
-            let publication = format!("{FORM}{FORM_NUMBER}\n{rest}");
+            let publication = format!("{FORMAT_PREFIX}{FORMAT_VERSION}\n{rest}");
             assert_eq!(read(&publication), Err(malformed.to_owned()), "{rest:?}");
         }
         for later in ["%weir-publication 2\n{}\n", "%weir-publication "] {

@@ -75,7 +75,7 @@ pub enum Error {
         /// The program.
         program: &'static str,
     },
-    /// A map differs from what this build expects.
+    /// The properties of a map differ from those that this build expects.
     #[error("map {name}: {attribute} is {found}, not {expected}")]
     MapMismatch {
         /// The map.

@@ -1,6 +1,6 @@
 //! Reads and writes the shared maps. Writes follow the order that packets rely on.
 //!
-//! A packet never finds a partly written next hop ready; an address that stays in the filter always matches; a
+//! A packet never treats a partly written next hop as ready; an address that stays in the filter always matches; a
 //! service's extent changes atomically. The caller is responsible for the contents of rows.
 
 use std::mem::offset_of;

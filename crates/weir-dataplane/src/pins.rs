@@ -9,7 +9,7 @@
 //! PIN_DIR/link-IFINDEX-HOOK           attachments
 //! PIN_DIR/socket/MAP, …/link-SCOPE-HOOK  maps and attachments of the cgroup programs
 //! ```
-//! A directory that the record does not reference remains from an interrupted change; the next open removes it.
+//! A directory that the record does not reference is left over from an interrupted change; the next open removes it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -300,7 +300,7 @@ fn is_generation(path: &Path) -> bool {
         .any(|prefix| file_name(path).starts_with(prefix))
 }
 
-/// Returns whether a pin in a generation's directory is a program, because private maps are pinned there too.
+/// Returns whether a pin in a generation's directory is a program. The directory also contains private maps.
 fn inner_is_program(path: &Path) -> bool {
     !crate::loader::PRIVATE_MAPS.contains(&file_name(path))
 }

@@ -80,7 +80,7 @@ pub(crate) fn bytes<T: Pod>(value: &T) -> &[u8] {
 
 /// Returns the bytes of values.
 pub(crate) fn slice_bytes<T: Pod>(values: &[T]) -> &[u8] {
-    // SAFETY: a Pod has no padding, so all its bytes are initialised.
+    // SAFETY: a Pod has no padding, so all its bytes are initialized.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 

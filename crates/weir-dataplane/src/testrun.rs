@@ -71,7 +71,7 @@ pub struct TestRun {
 const XDP_PASS: u32 = 2;
 
 impl TestRun {
-    /// Returns the run of `program`, an XDP program that gets a request in place of a packet, if the program accepted
+    /// Returns the run of `program`, an XDP program that gets a request instead of a packet, if the program accepted
     /// the request.
     ///
     /// # Errors

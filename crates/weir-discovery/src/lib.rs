@@ -39,7 +39,7 @@ pub fn parse_dns_response(message: &[u8]) {
 
 /// Name of the file in the runtime directory that stores the last good lists.
 const FILE: &str = "members.json";
-/// Name of the file that stores where these lists are from. Earlier versions reject additional values in [`FILE`].
+/// Name of the file that stores the origins of these lists. Earlier versions reject additional values in [`FILE`].
 const ORIGINS_FILE: &str = "members-origins.json";
 
 /// The status of a pool's server list.
@@ -177,7 +177,7 @@ impl Lists {
         }
     }
 
-    /// Returns where each list is from.
+    /// Returns the origin of each list.
     fn origins(&self) -> Vec<(&String, ListSource, &String)> {
         let lists = self.by_source.iter();
         lists
@@ -260,8 +260,8 @@ fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Resul
     Ok(())
 }
 
-/// Returns the reason if a server cannot belong to a pool: a check is not configured, the group may not publish the
-/// address, or a layer 4 service cannot use the address family.
+/// Returns the reason if a server cannot belong to a pool: a check is not configured, the group is not allowed to
+/// publish the address, or a layer 4 service cannot use the address family.
 fn find_incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
     let server = &member.server;
     let names = member.checks.iter().flatten();
@@ -452,7 +452,7 @@ fn log_new_problems(previous: &Lists, lists: &Lists) {
     }
 }
 
-/// Returns the file, the DNS names and record types, or the API.
+/// Returns the origin of a list: the file, the DNS names and record types, or the API.
 fn origin(pool: &Pool, source: ListSource) -> String {
     match (source, &pool.servers_file) {
         (ListSource::File, Some(file)) => file.clone(),

@@ -11,8 +11,8 @@ use weir_config::{MigratedMembers, migrate_members};
 
 use crate::list::{Key, List, ListSource};
 
-/// Reads the lists, without invalid ones. Returns no lists if the file cannot be read. `origins_file` contains where
-/// the lists are from; if it is missing, their origins are unknown.
+/// Reads the lists, without invalid ones. Returns no lists if the file cannot be read. `origins_file` contains the
+/// origins of the lists; if it is missing, they are unknown.
 pub(crate) fn read(file: &Path, origins_file: &Path) -> BTreeMap<Key, List> {
     let origins = read_values(origins_file).into_iter();
     let mut origins: BTreeMap<Key, String> = origins

@@ -1,3 +1,5 @@
+//! Tests server lists in files that are replaced, damaged or shortened.
+
 use std::fs;
 
 use super::*;

@@ -196,7 +196,7 @@ impl ReplyWatch {
         })
     }
 
-    /// Returns how long a server has sent no reply, or `None` if no client is waiting for a reply.
+    /// Returns the period in which a server has sent no reply, or `None` if no client is waiting for a reply.
     pub fn silence(&self, key: Key) -> Option<Silence> {
         let watch = self.watches.get(&key)?;
         let since = watch.silent_since?;

@@ -18,7 +18,7 @@ pub struct Target {
     pub address: IpAddr,
     /// Destination port; `None` = the probe uses no port.
     pub port: Option<u16>,
-    /// Path of the unix socket to connect to instead of `address`.
+    /// Path of the Unix socket to connect to instead of `address`.
     pub unix: Option<Arc<str>>,
     /// Source address.
     pub source: Option<IpAddr>,
@@ -100,7 +100,7 @@ impl Target {
         Outcome { note, ..outcome }
     }
 
-    /// Returns the address with the port, if there is one, or the unix socket.
+    /// Returns the address with the port, if there is one, or the Unix socket.
     fn endpoint(&self) -> String {
         if let Some(path) = &self.unix {
             return format!("{}{path}", unix_socket::PREFIX);

@@ -61,7 +61,7 @@ impl Queue {
 
 impl ProcessFinder {
     /// Starts a search for a process with this name: the kernel's name (`comm`, proc_pid_comm(5)), or the file name of
-    /// its first argument. The returned future yields whether such a process runs, or the reason why this is not known.
+    /// its first argument. The returned future yields whether such a process is running, or why this is unknown.
     pub(crate) fn find(
         &mut self,
         name: &str,
@@ -104,8 +104,8 @@ impl ProcessFinder {
 }
 
 /// Executes searches. The kernel's names are read first, because this never waits; searches that find their process in
-/// this way get their results before the first command line is read. `is_hidden` is whether the log reports that
-/// processes are hidden.
+/// this way get their results before the first command line is read. `is_hidden` stores whether the log has reported
+/// that processes are hidden.
 fn search(proc: &Path, searches: Vec<Search>, is_hidden: &mut bool) {
     let was_hidden = std::mem::replace(is_hidden, fs::metadata(proc.join("1/comm")).is_err());
     if *is_hidden && !was_hidden {

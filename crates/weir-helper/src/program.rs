@@ -115,7 +115,7 @@ pub(crate) async fn track(object: &TrackObject) -> Result<TrackedOutcome, String
         TrackObject::File(path) => {
             let text = untrusted_file::read(Path::new(path), Owner::Any, MAX_FILE_BYTES);
             let number = leading_number(&text.unwrap_or_default());
-            let too_large = || format!("{path}: the number does not have 32 bits");
+            let too_large = || format!("{path}: the number does not fit in 32 bits");
             number.map(TrackedOutcome::Number).ok_or_else(too_large)
         }
         TrackObject::Interface(_)
@@ -127,7 +127,7 @@ pub(crate) async fn track(object: &TrackObject) -> Result<TrackedOutcome, String
 }
 
 /// Returns the number at the beginning of a text, as keepalived reads it (strtol(3) with base 0): 0 if there is none;
-/// `None` if the number does not have 32 bits.
+/// `None` if the number does not fit in 32 bits.
 fn leading_number(text: &str) -> Option<i32> {
     let text = text.trim_start();
     let (sign, digits) = match text.strip_prefix('-') {

@@ -54,12 +54,12 @@ pub(crate) enum OtherChange {
 }
 
 impl AddedAddress {
-    /// Returns what identifies the address on this machine.
+    /// Returns the key that identifies the address on this machine.
     fn key(&self) -> (&str, IpAddr, u8) {
         (&self.interface, self.address, self.prefix)
     }
 
-    /// Returns a line that says that the address was removed.
+    /// Returns a line that reports the removal of the address.
     fn to_removal(&self) -> String {
         let Self {
             interface,
@@ -72,7 +72,7 @@ impl AddedAddress {
 }
 
 impl OtherChange {
-    /// Returns a line that says that the change was reverted.
+    /// Returns a line that reports the reversal of the change.
     fn to_reversal(&self) -> String {
         match self {
             Self::Route {
@@ -131,7 +131,7 @@ impl Record {
         self.added.extend(addresses);
     }
 
-    /// Returns a line for each change, which says that it was reverted.
+    /// Returns a line for each change that reports its reversal.
     pub(crate) fn reversals(&self) -> Vec<String> {
         let added = self.added.iter().map(AddedAddress::to_removal);
         let other = self.other_changes.iter().map(OtherChange::to_reversal);

@@ -1,4 +1,4 @@
-//! Writes numbers and addresses without `core::fmt`, which took most of the time of formatting an access log line.
+//! Writes numbers and addresses without `core::fmt`, which would take most of the time to format an access log line.
 
 use std::io::Write as _;
 use std::net::IpAddr;

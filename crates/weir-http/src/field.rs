@@ -74,7 +74,8 @@ pub struct Field {
     end: u32,
     /// Whether the field is not forwarded.
     pub dropped: bool,
-    /// Whether keys and conditions ignore the field, because it describes the client and its sender may not set it.
+    /// Whether keys and conditions ignore the field, because it describes the client and its sender is not allowed to
+    /// set it.
     pub(crate) untrusted: bool,
     /// Whether the name contains a `_`, which many servers treat like `-`.
     pub(crate) underscore: bool,

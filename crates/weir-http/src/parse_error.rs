@@ -1,7 +1,6 @@
 //! Defines the reasons for rejecting a message, with the status code for the client and the text for logs.
 
-/// Why a message was rejected. The connection is always closed, because the start of the next message is
-/// unknown.
+/// Why a message was rejected. The connection is always closed, because the start of the next message is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ParseError {
     /// The first line is not a request line.

@@ -94,7 +94,7 @@ impl<'a> RequestPath<'a> {
         self.first_route as usize
     }
 
-    /// Returns the same path, to be compared with the routes from this index on.
+    /// Returns the same path, to be compared with the routes starting at this index.
     #[must_use]
     pub const fn from_route(self, first_route: u32) -> Self {
         Self {

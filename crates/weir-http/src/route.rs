@@ -117,8 +117,8 @@ impl<'a> RouteInput<'a> {
     }
 }
 
-/// Returns the index of the first route that matches. This is the reference; [`RouteTable::choose`] returns the same
-/// result without comparing every route.
+/// Returns the index of the first route that matches. This is the reference implementation; [`RouteTable::choose`]
+/// returns the same result without comparing every route.
 pub fn choose(routes: &[Route], route_input: &RouteInput<'_>) -> Option<usize> {
     let host = route_input.host();
     let first_route = route_input.target.first_route();
@@ -239,7 +239,7 @@ pub fn compared_value(
                     field.value_in(route_input.head),
                 );
                 let note = match field.untrusted {
-                    true => " (ignored, because untrusted clients may not set it)",
+                    true => " (ignored, because untrusted clients are not allowed to set it)",
                     false => "",
                 };
                 format!("{}: {}{note}", text(name), text(value))

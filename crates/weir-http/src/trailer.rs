@@ -12,8 +12,8 @@ use crate::field::Name;
 pub struct TrailerFilter {
     /// Names of fields that are removed or replaced.
     pub names: Vec<String>,
-    /// Whether fields about the client are removed, even if a trusted proxy sends them, because it forwards its
-    /// clients' trailers.
+    /// Whether fields about the client are removed. This also applies to requests from a trusted proxy, because it
+    /// forwards its clients' trailers.
     pub removes_client_fields: bool,
     /// Rules for individual fields about the client, which override `removes_client_fields`.
     pub rules: ClientFields,

@@ -54,7 +54,7 @@ impl Node {
         positions
     }
 
-    /// Notes that the directive and every line of its block are not imported.
+    /// Adds notes that the directive and every line of its block are not imported.
     pub(crate) fn reject(&self, notes: &mut Notes, reason: &str) {
         notes.add(self.position, format!("not imported: {reason}"));
         let reason = format!(
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// Remarks that the program does not use the directive and its block, or that Weir does not need them.
+    /// Adds a remark to the directive and its block: the program does not use them, or Weir does not need them.
     pub(crate) fn ignore(&self, notes: &mut Notes, reason: &str) {
         let reason = format!("not imported: {reason}");
         for position in self.block_positions().into_iter().chain([self.position]) {

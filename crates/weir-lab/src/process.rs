@@ -18,8 +18,8 @@ use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 
-/// Directories in which Debian installs the peers. They are searched after `PATH`, because root's `PATH` after `su` may
-/// not contain them.
+/// Directories in which Debian installs the peers. They are searched after `PATH`, because root's `PATH` after `su`
+/// might not contain them.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Time limit for a daemon to exit after SIGTERM.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -28,7 +28,7 @@ pub struct ScalingArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub duration: u32,
-    /// Delay of flow synchronization in milliseconds: younger connections are not synchronized.
+    /// Delay of flow synchronization in milliseconds: connections younger than this are not synchronized.
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub lag: u32,
     /// Rate of each director's link.

@@ -1,4 +1,4 @@
-//! Manages a run of the lab: its tag and directory, and the removal of objects of crashed runs.
+//! Manages a run of the lab: its tag and directory, and the removal of objects that crashed runs left behind.
 //!
 //! The names of all objects of a run contain its tag, `weir-lab-PID-N`: namespaces, the directory in `/run`, and pin
 //! directories in bpffs. The process locks the directory until it exits, which distinguishes active runs from crashed

@@ -14,8 +14,8 @@
 //! (`nat`).
 //!
 //! All devices keep ethtool's default offloads, for Weir and its peers alike, as in a network of containers or virtual
-//! machines: senders leave checksums and segmentation to devices that do not exist. Weir is at tc there. The shapers
-//! split packets that exceed their burst.
+//! machines: senders defer checksums and segmentation to hardware that does not exist. Weir attaches at tc there. The
+//! shapers split packets that exceed their burst.
 //!
 //! The client's receive direction is not limited, because the client must receive the traffic of four servers. The
 //! reports limited only the transmit direction.
@@ -58,7 +58,7 @@ pub(crate) struct Plan {
 /// A host of the trial.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// Name in reports and of its link devices: `client`, `director`, `server1`….
+    /// Name of the host in reports, and of its link devices: `client`, `director`, `server1`….
     pub(crate) name: String,
     /// The address.
     pub(crate) address: Ipv4Addr,
@@ -175,8 +175,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Makes the client connect from the address `number` after its own. Flows whose connections have ended keep their
-    /// ports for up to two minutes, and a new address has no such flows.
+    /// Makes the client connect from its own address plus `number`. Flows whose connections have ended keep their ports
+    /// for up to two minutes, and a new address has no such flows.
     pub(crate) fn change_client_address(&self, number: u8) -> Result<()> {
         let address = Ipv4Addr::from_bits(self.client.address.to_bits() + u32::from(number));
         let batch = format!(
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Peers and Weir get packets as in a network of containers.
+    /// Peers and Weir receive packets as in a network of containers.
     #[test]
     fn devices_keep_their_default_offloads() {
         if !weir_testing::require_root() {

@@ -123,7 +123,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Crates that have no cycles on any level. Other crates have no cycles between their top-level modules.
+/// Crates that have no cycles at any level. Other crates have no cycles between their top-level modules.
 const ALL_LEVELS: &[&str] = &["weir-engine", "weir-control"];
 
 /// The name of a module's own file in a cycle with its children.

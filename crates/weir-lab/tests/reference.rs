@@ -91,7 +91,7 @@ fn attribute_text(attributes: &[syn::Attribute], name: &str) -> String {
     texts.map(|list| list.tokens.to_string()).collect()
 }
 
-/// Returns the documentation comment in one line.
+/// Returns the documentation comment on one line.
 fn comment(attributes: &[syn::Attribute]) -> String {
     let docs = attributes.iter().filter(|it| it.path().is_ident("doc"));
     let lines = docs.filter_map(|it| match &it.meta.require_name_value().ok()?.value {

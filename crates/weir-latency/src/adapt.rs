@@ -16,7 +16,7 @@ const APPROACH_RATIO: f64 = 0.3;
 const RECOVERY_STEP: f64 = 0.05;
 /// Latencies below this number of microseconds are treated as equal, because network noise exceeds them.
 const LATENCY_MIN_US: f64 = 100.0;
-/// Smaller differences from the best server's latency are noise, in microseconds and as a ratio.
+/// Differences from the best server's latency below these limits are noise: in microseconds, and as a ratio.
 const NOISE_BAND_US: f64 = 500.0;
 const NOISE_BAND_RATIO: f64 = 1.25;
 

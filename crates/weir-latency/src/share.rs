@@ -25,7 +25,7 @@ pub struct Server {
 
 /// Latencies below this number of microseconds are treated as equal, because network noise exceeds them.
 const LATENCY_MIN_US: f64 = 100.0;
-/// Smaller differences from the best server's latency are noise, in microseconds.
+/// Differences from the best server's latency below this number of microseconds are noise.
 const NOISE_BAND_US: f64 = 250.0;
 /// The same limit as a ratio to the best server's latency.
 const NOISE_BAND_RATIO: f64 = 1.1;

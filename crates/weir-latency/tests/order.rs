@@ -23,7 +23,7 @@ const REQUESTS_MAX: u64 = 20;
 /// How clients use connections.
 #[derive(Clone, Copy, Debug)]
 enum Workload {
-    /// One request per connection. The client acknowledges the response at once.
+    /// One request per connection. The client acknowledges the response immediately.
     Single,
     /// The next request acknowledges the previous response.
     Persistent,

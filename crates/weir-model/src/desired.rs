@@ -211,7 +211,7 @@ pub struct Node {
     pub latency: bool,
     /// Interface to which missing VIPs are added; `None` = VIPs are not added.
     pub vip_interface: Option<String>,
-    /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
+    /// HTTP API, metrics and dashboard over TCP; `None` = Unix socket only.
     pub admin: Option<Admin>,
     /// Group of the runtime directory and of the control socket; `None` = the group of the process.
     pub socket_group: Option<String>,
@@ -492,7 +492,7 @@ pub struct OtherVersion {
     /// The servers with their configured weights. No override applies to a server with an empty name.
     pub servers: Vec<Server>,
     /// Whether the table of these servers replaces the second hop's table. If false, it is used only if the director
-    /// does not know the table before the last change.
+    /// does not have the table from before the last change.
     pub replaces: bool,
 }
 
@@ -501,11 +501,11 @@ pub struct OtherVersion {
 pub struct Server {
     /// The address as written in the file, including the port. `weir server POOL/ADDRESS` uses this name.
     pub name: String,
-    /// Address. For a server on a unix socket, [`unix_socket::stand_in`], which only identifies the server.
+    /// Address. For a server on a Unix socket, [`unix_socket::stand_in`], which only identifies the server.
     pub address: IpAddr,
-    /// Port; `None` = the port that the client used; 0 = a unix socket.
+    /// Port; `None` = the port that the client used; 0 = a Unix socket.
     pub port: Option<u16>,
-    /// Absolute path to the unix socket on which the server listens; `None` = it listens on `address` and `port`.
+    /// Absolute path to the Unix socket on which the server listens; `None` = it listens on `address` and `port`.
     pub unix: Option<Arc<str>>,
     /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
@@ -548,7 +548,7 @@ impl Server {
         }
     }
 
-    /// Creates a server on the unix socket at `path`, with weight 1.
+    /// Creates a server on the Unix socket at `path`, with weight 1.
     pub fn on_unix_socket(path: &str) -> Self {
         Self {
             unix: Some(path.into()),
@@ -560,7 +560,7 @@ impl Server {
         }
     }
 
-    /// Returns the IP address; `None` if the server listens on a unix socket.
+    /// Returns the IP address; `None` if the server listens on a Unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
         self.unix.is_none().then_some(self.address)
     }

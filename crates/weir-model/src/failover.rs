@@ -46,9 +46,10 @@ impl Desired {
     /// Returns whether another director can take over a VIP. `is_floating` returns whether a virtual router, keepalived
     /// or Pacemaker manages the VIP.
     ///
-    /// A director cannot know all others. It assumes that no other director can take over a VIP only if Weir itself
-    /// keeps the VIP on `vip_interface`, no function that involves other directors is configured, and the VIP is not
-    /// floating. Without `vip_interface`, an operator or another program decides which director has the VIP.
+    /// A director does not have a list of all others. It assumes that no other director can take over a VIP only if
+    /// Weir itself keeps the VIP on `vip_interface`, no function that involves other directors is configured, and the
+    /// VIP is not floating. Without `vip_interface`, an operator or another program determines which director has the
+    /// VIP.
     pub fn can_move_vip(&self, is_floating: impl FnOnce() -> bool) -> bool {
         let has_other_directors =
             self.sync.is_some() || self.cluster.is_some() || self.announce.is_some();

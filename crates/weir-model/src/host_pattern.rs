@@ -18,8 +18,8 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// Returns whether this pattern matches every host that `other` matches; false if this cannot be
-    /// determined from the patterns.
+    /// Returns whether this pattern matches every host that `other` matches; false if this cannot be determined from
+    /// the patterns.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Suffix(suffix), Self::Exact(host)) => host.ends_with(suffix.as_str()),

@@ -68,7 +68,7 @@ impl From<Desired> for Indexed {
                         .insert(service.pool.clone(), vec![index]),
                 ),
             }
-            // No machine need have the VIP of a socket service as an address.
+            // The VIP of a socket service need not be an address of any machine.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
                 let services = indexed

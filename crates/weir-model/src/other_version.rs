@@ -1,7 +1,7 @@
 //! Defines the servers that a pool has in another version of a group's configuration.
 //!
 //! During a rollout, the directors of a group select servers by two versions. A director uses one version for its
-//! choice, and also knows the other one: the next version until it activates that version, the previous version
+//! choice, and also has the other one: the next version until it activates that version, the previous version
 //! afterwards. With GUE, the other version selects the second hop. With `[sync]`, flows for which the versions select
 //! different servers are sent to the other directors, which have rows for the servers of both versions.
 
@@ -110,7 +110,7 @@ impl Desired {
     }
 }
 
-/// Returns what the table of a pool's servers depends on.
+/// Returns the values that determine the table of a pool's servers.
 fn table_servers(pool: &Pool) -> Vec<(IpAddr, Option<u16>, u32)> {
     let servers = pool.servers.iter();
     let mut servers: Vec<_> = servers

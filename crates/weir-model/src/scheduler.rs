@@ -122,7 +122,7 @@ impl SchedulerKind {
     }
 }
 
-/// Where a scheduler is available, and on what its choice depends.
+/// Where a scheduler is available, and which values its choice depends on.
 struct Traits {
     ipvs: bool,
     layer4: bool,

@@ -59,7 +59,7 @@ pub struct ServiceTls {
     pub client_crl: Option<String>,
     /// Whether client certificates are required; ignored without `client_ca`.
     pub client_auth: ClientAuth,
-    /// Session ticket keys. The first key encrypts, all keys decrypt; empty = Weir generates and rotates the keys.
+    /// Session ticket keys. The first key encrypts; all keys decrypt. Empty = Weir generates and rotates the keys.
     pub ticket_keys: Vec<Secret>,
     /// How requests whose host differs from the SNI are treated.
     pub sni_host: SniHost,

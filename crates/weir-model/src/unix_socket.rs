@@ -1,4 +1,4 @@
-//! Represents servers on unix sockets (unix(7)).
+//! Represents servers on Unix sockets (unix(7)).
 
 use std::net::{IpAddr, Ipv6Addr};
 

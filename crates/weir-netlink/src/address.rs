@@ -79,7 +79,7 @@ impl Address {
 }
 
 /// Returns the lifetimes of an address that is valid for `seconds`; `u32::MAX` = always. An IPv6 address with prefix
-/// 128 is deprecated (RFC 4862 section 5.5.4), as keepalived does it.
+/// 128 is deprecated (RFC 4862 section 5.5.4), as keepalived does.
 fn lifetimes(ip: IpAddr, prefix: u8, seconds: u32) -> CacheInfo {
     let mut lifetimes = CacheInfo::default();
     lifetimes.ifa_valid = seconds;
@@ -121,9 +121,9 @@ impl Netlink {
     }
 
     /// Adds `ip`/`prefix` to a device. IPv6 skips duplicate address detection, because a VIP that moves must be usable
-    /// at once. An IPv6 address with prefix 128 is deprecated from the start, because the kernel would otherwise select
-    /// it as the source of this machine's own connections. Returns [`Change::None`] if the device already has the
-    /// address. The kernel adds the local route of an IPv6 address asynchronously; a [`crate::Watch`] reports it.
+    /// immediately. An IPv6 address with prefix 128 is deprecated from the start, because the kernel would otherwise
+    /// select it as the source of this machine's own connections. Returns [`Change::None`] if the device already has
+    /// the address. The kernel adds the local route of an IPv6 address asynchronously; a [`crate::Watch`] reports it.
     ///
     /// # Errors
     /// Fails if the device does not exist, the prefix is longer than the address, or `CAP_NET_ADMIN` is missing.

@@ -38,7 +38,7 @@ impl GenericMessage {
         }
     }
 
-    /// Adds an attribute; `value` must be short.
+    /// Adds an attribute; `value` must be shorter than 64 KiB.
     pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let length = (ATTRIBUTE_HEADER_BYTES + value.len()) as u16;
         self.attributes.extend(length.to_ne_bytes());

@@ -69,7 +69,7 @@ pub struct Link {
 
 impl Link {
     /// Returns whether packets from this device may have partial checksums and consist of many segments, because they
-    /// come from a network stack on this machine. For bonds, teams and VLANs, ask for the devices below.
+    /// come from a network stack on this machine. For bonds, teams and VLANs, query the lower devices.
     pub fn is_software(&self) -> bool {
         let kind = self.kind.as_deref();
         self.loopback || kind.is_some_and(|kind| SOFTWARE_KINDS.contains(&kind))

@@ -1,7 +1,7 @@
 //! Defines routes and the results of route lookups.
 //!
-//! A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as for packets. If a route has
-//! several paths, a lookup returns all of them with their weights, while `ip route get` shows only one path.
+//! A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as for packets. If a route has several
+//! paths, a lookup returns all of them with their weights, while `ip route get` shows only one path.
 
 mod lookup;
 

@@ -1,7 +1,7 @@
 //! Measures, in `make bench`, one process that checks ten thousand servers by HTTP every two seconds.
 //!
-//! Prints the CPU share of the checks, compared with a floor (a plain connection and exchange per check), and the delay
-//! of the probes' start. A separate process acts as all servers, on 127.0.0.0/8; its CPU time is not counted.
+//! Prints the CPU share of the checks, compared with a floor (a plain connection and exchange per check), and the
+//! lateness of the probes. A separate process acts as all servers, on 127.0.0.0/8; its CPU time is not counted.
 //! `WEIR_BENCH_CHECKS` (default 10000) sets the number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
 
 use std::error::Error;

@@ -102,7 +102,7 @@ pub(crate) async fn connect(
     Ok(Stream::Tcp(stream))
 }
 
-/// Connects to a server's unix socket, and sends the PROXY header if one is configured.
+/// Connects to a server's Unix socket, and sends the PROXY header if one is configured.
 async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream, ConnectError> {
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,

@@ -43,7 +43,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     }
 }
 
-/// Runs a program through the privileged helper, because this process may not start programs.
+/// Runs a program through the privileged helper, because this process is not allowed to start programs.
 async fn run_script_via_helper(
     helper: &'static dyn PrivilegedHelper,
     script: &Script,

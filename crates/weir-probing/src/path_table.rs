@@ -186,7 +186,7 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
 }
 
 /// Returns whether the server of a probe with `direct` replies to ARP requests for the VIP; if so, clients could bypass
-/// the director. Returns false if this process may not send ARP packets. Blocks.
+/// the director. Returns false if this process is not allowed to send ARP packets. Blocks.
 pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
     let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
         return false;

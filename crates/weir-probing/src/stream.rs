@@ -1,4 +1,4 @@
-//! Implements the connection of a probe, over TCP or a unix socket.
+//! Implements the connection of a probe, over TCP or a Unix socket.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 pub(crate) enum Stream {
     /// A connection to an address and port.
     Tcp(TcpStream),
-    /// A connection to a unix socket.
+    /// A connection to a Unix socket.
     Unix(UnixStream),
 }
 

@@ -19,7 +19,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the programs hold frames after a refresh.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
-/// Maximum number of held frames; a server could not accept more connections at once.
+/// Maximum number of held frames; a server could not accept more connections at the same time.
 const MAX_FRAMES: usize = 1 << 17;
 
 /// The attached programs and the frames collected from them.

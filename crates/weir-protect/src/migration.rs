@@ -60,7 +60,7 @@ impl Migration {
         let file = &migration.file;
         replace_file(file, previous.as_bytes()).map_err(io_error(file.display().to_string()))?;
         if let Err(error) = sysctl.set("1") {
-            // A container may not be permitted to set the sysctl; protection works without it.
+            // A container might not be permitted to set the sysctl; protection works without it.
             tracing::info!(%error, "failed to enable tcp_migrate_req: connections are not moved between sockets");
         }
         Ok(migration)

@@ -87,7 +87,7 @@ pub(crate) struct MirrorCopy {
     pub(crate) port: u16,
     /// The copy's concurrency slot.
     pub(crate) slot: Slot,
-    /// Framing of the copy, in the state before the body.
+    /// The state of the copy's framing before its body.
     pub(crate) exchange: Exchange,
     /// The head, and the part of the body received so far.
     pub(crate) bytes: Vec<u8>,
@@ -231,7 +231,7 @@ impl Context {
         }
     }
 
-    /// Replaces the buffers that were lost when a session panicked during its turn.
+    /// Replaces the buffers that were lost when a session panicked.
     pub(crate) fn restore_buffers(&mut self) {
         self.scratch.resize(BODY_BUFFER_BYTES, 0);
         self.out.clear();

@@ -28,7 +28,7 @@ pub struct HandedOverConnection {
     pub port: u16,
     /// The address that the client connected to, according to the PROXY protocol.
     pub destination: Option<SocketAddr>,
-    /// Whether a request was answered on this connection.
+    /// Whether a request has been served on this connection.
     pub served: bool,
     /// Bytes from the client that were not processed.
     pub input: Vec<u8>,

@@ -257,7 +257,7 @@ impl Log {
         ];
         let texts = (0..5).map(|index| record.text(index));
         for part in names.into_iter().chain(texts) {
-            // The texts always fit: a head has at most 64 KiB.
+            // The texts always fit: a head is at most 64 KiB long.
             let len = u32::try_from(part.len()).unwrap_or(0);
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(part);
@@ -508,7 +508,7 @@ impl OpenLog {
         Ok(())
     }
 
-    /// Counts lost lines. Logs a warning at once, then at intervals of [`WARNING_INTERVAL`].
+    /// Counts lost lines. Logs a warning immediately, then at intervals of [`WARNING_INTERVAL`].
     fn count_lost(&mut self, count: u64, operation: &str, error: &std::io::Error, now: Instant) {
         let first = self.outage.is_none();
         let outage = self.outage.get_or_insert(Outage {

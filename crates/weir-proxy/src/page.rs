@@ -1,6 +1,6 @@
 //! Reads `error_pages`: files that replace the default text of responses that Weir generates.
 //!
-//! A file that starts with a status line is a whole response, like HAProxy's error files. Its body and its
+//! A file that starts with a status line is a whole response, like HAProxy's error files. Only its body and its
 //! `Content-Type` are used.
 
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ pub(crate) struct Page {
     pub(crate) content: Content,
 }
 
-/// What an error page sends.
+/// The content of an error page.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// A body and its media type.

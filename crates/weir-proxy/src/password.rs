@@ -176,7 +176,7 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Parses user and password in the value of `Authorization` (RFC 7617 section 2).
+/// Parses the user and the password in the value of `Authorization` (RFC 7617 section 2).
 pub(crate) fn parse_credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
     const SCHEME: &[u8] = b"basic ";
     let (scheme, encoded) = value.split_at_checked(SCHEME.len())?;

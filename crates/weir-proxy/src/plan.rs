@@ -51,7 +51,7 @@ pub(crate) struct Target {
     pub(crate) address: IpAddr,
     /// `None` = the listener's port.
     pub(crate) port: Option<u16>,
-    /// Path of the unix socket to connect to instead of `address`.
+    /// Path of the Unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
     /// Connection settings. A server with different TLS or HTTP/2 settings is a different target, so their connections
@@ -128,7 +128,7 @@ pub(crate) struct Targets {
     pub(crate) pool: String,
     pub(crate) scheduler: Scheduler,
     pub(crate) tls: Option<TlsConnector>,
-    /// Whether servers use HTTP/2.
+    /// Whether the servers use HTTP/2.
     pub(crate) http2: bool,
     /// The pool's servers in file order, then the backups, then the sorry server.
     pub(crate) list: Vec<Arc<Target>>,

@@ -64,7 +64,7 @@ pub(crate) fn bind(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     weir_sys::privileged::bind_stream(address)
 }
 
-/// Accepts the next client. Fails with `EAGAIN` if no client waits.
+/// Accepts the next client. Fails with `EAGAIN` if no client is waiting.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     loop {
         match rustix::net::acceptfrom_with(listener, flags()) {
@@ -91,7 +91,7 @@ pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Connects to a unix socket. This never blocks: it fails at once if the server's accept queue is full.
+/// Connects to a Unix socket. This never blocks: it fails immediately if the server's accept queue is full.
 pub(crate) fn connect_unix(path: &str) -> rustix::io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags(), None)?;
@@ -217,8 +217,7 @@ pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::i
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// Registers a writable socket for all events except send buffer events. With them, the kernel would report at once
-/// that the socket is writable.
+/// Registers a writable socket for all events except write events, which the kernel would report immediately.
 pub(crate) fn watch_reading(
     epoll: &OwnedFd,
     socket: impl AsFd,

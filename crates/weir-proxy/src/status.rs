@@ -32,7 +32,7 @@ pub struct ServiceStatus {
     pub bytes_out: u64,
     /// Responses that Weir generated, including those to rejected requests.
     pub errors: u64,
-    /// Requests that were retried at another server.
+    /// Requests that were retried on another server.
     pub retries: u64,
     /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],

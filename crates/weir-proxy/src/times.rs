@@ -130,7 +130,7 @@ pub struct ExchangeCounters {
     pub errors: [u64; ErrorKind::ALL.len()],
     /// Durations, in the order of [`Stage::ALL`].
     pub stages: [DurationHistogram; Stage::ALL.len()],
-    /// Attempts at another server after a failure.
+    /// Attempts on another server after a failure.
     pub redispatches: u64,
     /// Attempts on a new connection because the idle one was closed before the server received the request.
     pub repetitions: u64,

@@ -15,7 +15,7 @@ use weir_model::{ParentTrace, Tracing};
 /// Maximum number of finished requests per worker that wait for the exporter.
 const BUFFER_MAX: usize = 4_096;
 
-/// A finished request that is recorded. Times are since 1970.
+/// A finished request that is recorded. All times are durations since the Unix epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TracedRequest {
     /// Trace identifier.
@@ -54,17 +54,17 @@ pub struct TracedRequest {
     pub status: u16,
     /// Name of the error kind, if the exchange failed.
     pub error: Option<&'static str>,
-    /// Number of retries at other servers.
+    /// Number of retries on other servers.
     pub retries: u32,
     /// Time and server of each failed attempt.
     pub failed: Vec<(Duration, String)>,
     /// Time in a pool's queue, in microseconds; `None` = the request did not wait.
     pub queue_us: Option<u32>,
-    /// The last attempt at a server; `None` = the request needed no server.
+    /// The last attempt on a server; `None` = the request needed no server.
     pub upstream: Option<TracedUpstream>,
 }
 
-/// An attempt at a server.
+/// An attempt on a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TracedUpstream {
     /// Span of the request to the server, and parent of the server's span.
@@ -83,7 +83,7 @@ pub struct TracedUpstream {
     pub pool: String,
     /// The server's address as in the configuration file.
     pub server: String,
-    /// IP address and port; `None` for a unix socket.
+    /// IP address and port; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
 }
 
@@ -177,8 +177,7 @@ impl Tracer {
         }
     }
 
-    /// Decides how a request that was received with this context is traced. `random` is the identifier of a new
-    /// trace.
+    /// Decides how a request that was received with this context is traced. `random` is the identifier of a new trace.
     pub(crate) fn decide(&self, received: Option<TraceContext>, random: u128) -> Decision {
         let received = received.filter(|_| self.parent == ParentTrace::Continue);
         match received {

@@ -63,7 +63,7 @@ impl Transport {
         })
     }
 
-    /// Returns the socket and the TLS over it, if any, for another thread. Returns `None` for a stream.
+    /// Returns the socket and its TLS channel, if any, for another thread. Returns `None` for a stream.
     pub(crate) fn into_parts(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
         match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
@@ -125,7 +125,7 @@ impl Transport {
             .map_or(Ok(()), |socket| socket::watch(epoll, socket, token))
     }
 
-    /// Registers the socket for all events except send buffer events; see [`socket::watch_reading`].
+    /// Registers the socket for all events except write events; see [`socket::watch_reading`].
     pub(crate) fn watch_reading(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::watch_reading(epoll, socket, token))
@@ -207,7 +207,7 @@ impl Transport {
         self.channel()?.error.as_ref()
     }
 
-    /// Reads, and updates `ready`. `buffer` must have at least 64 KiB.
+    /// Reads, and updates `ready`. `buffer` must be at least 64 KiB long.
     pub(crate) fn read(&mut self, ready: &mut Readiness, buffer: &mut [u8]) -> Read {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,

@@ -60,7 +60,8 @@ pub(crate) struct Worker {
     actions: Actions,
     /// Sessions that can continue without an event.
     runnable: Vec<Key>,
-    /// Events for clients that have closed their connections. If many do so at once, they must not delay the others.
+    /// Events for clients that have closed their connections. If many do so at the same time, they must not delay the
+    /// others.
     ended: VecDeque<(u64, EventFlags)>,
     /// Whether a listener is paused.
     has_paused_listener: bool,

@@ -39,7 +39,7 @@ pub(crate) fn is_daemon_account(owner: u32) -> bool {
 
 /// Mode of a directory that root and the account share: each can remove only its own files.
 const SHARED_MODE: u32 = 0o1770;
-/// Mode of a shared directory if a group may use the socket: all users may enter the directory, but may not list or
+/// Mode of a shared directory if a group may use the socket: all users can enter the directory, but cannot list or
 /// change it.
 const SHARED_GROUP_MODE: u32 = 0o1771;
 const STICKY: u32 = 0o1000;

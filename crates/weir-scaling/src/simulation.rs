@@ -21,7 +21,7 @@ pub enum Step {
     ServerAdded,
     /// A server receives no new connections and keeps its existing ones.
     ServerDrained,
-    /// A server dies with its connections.
+    /// A server dies, and its connections are lost.
     ServerDied,
     /// A director is added to the router's next hops.
     DirectorAdded,

@@ -41,9 +41,9 @@ pub enum Rule {
     Sed,
     /// The first server without active connections; if there is none, like [`Rule::Sed`].
     Nq,
-    /// Greatest weight.
+    /// Highest weight.
     Fo,
-    /// Greatest weight among servers with at most as many active connections as their weight.
+    /// Highest weight among servers with at most as many active connections as their weight.
     Ovf,
 }
 
@@ -156,11 +156,11 @@ fn less_loaded(
     }
 }
 
-/// Maximum number of redraws for an unbiased number. The kernel has no limit. One in `2^32 / ceiling` draws needs a
+/// Maximum number of redraws for an unbiased number; the kernel has no limit. One in `2^32 / ceiling` draws needs a
 /// redraw.
 const REDRAWS_MAX: u32 = 8;
 
-/// Returns a random number below `ceiling`, computed in the same way as by the kernel's `get_random_u32_below`.
+/// Returns a random number below `ceiling`, computed like the kernel's `get_random_u32_below`.
 pub(crate) fn random_below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
     for _ in 0..REDRAWS_MAX {

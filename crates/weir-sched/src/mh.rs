@@ -1,8 +1,8 @@
 //! Implements `mh`, the kernel's Maglev hashing (net/netfilter/ipvs/ip_vs_mh.c).
 //!
 //! The table depends on the servers' addresses, ports and *last* weights above 0: a quiesced server keeps its entries,
-//! and its clients are rejected or probe further. Unlike `sh`, `mh` probes by hashing the client's key again with an
-//! offset, so the probed entries depend on the client and are computed for each flow.
+//! and flows that select it are rejected or probe further entries. Unlike `sh`, `mh` probes by hashing the client's key
+//! again with an offset, so the probed entries depend on the client and are computed for each flow.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
@@ -103,7 +103,7 @@ const fn hash(fold: u32, port: u16, offset: u32, key: u64) -> u32 {
 }
 
 /// Returns the server for a client, or `None` if the flow is rejected. The flow is also rejected after [`SIZE`] probes,
-/// which may not have found every server. `table` must have [`SIZE`] entries; with a shorter one, an index beyond its
+/// which might not have found every server. `table` must have [`SIZE`] entries; with a shorter one, an index beyond its
 /// end rejects the flow.
 pub fn lookup(
     table: &[u32],

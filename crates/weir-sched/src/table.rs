@@ -25,8 +25,8 @@ pub struct Cursor {
     pub generation: u32,
     /// `seq` of the last chosen server; 0 = the head of the list.
     pub last_seq: u32,
-    /// `wrr`: the minimum weight in the current pass, 1 to [`Start::max_weight`], or 0 in a service
-    /// that never had a server with weight.
+    /// `wrr`: the minimum weight in the current pass, 1 to [`Start::max_weight`], or 0 in a service that never had a
+    /// server with weight.
     pub pass_weight: u32,
 }
 
@@ -39,7 +39,7 @@ pub struct Start {
     pub last_seq: u32,
     /// [`Cursor::pass_weight`] for a cursor with another generation.
     pub pass_weight: u32,
-    /// `wrr`: the weight of the first pass, which is the greatest weight minus `step - 1`; 0 if no server has weight.
+    /// `wrr`: the weight of the first pass, which is the highest weight minus `step - 1`; 0 if no server has weight.
     pub max_weight: u32,
     /// `wrr`: greatest common divisor of the weights above 0, which is the difference between passes; 1 if there is
     /// none.

@@ -15,7 +15,7 @@ pub const NONE: u32 = u32::MAX;
 /// much as it saves for new flows.
 pub const MAX_SEARCHED_LEN: usize = 16;
 
-/// What the nodes of a tree contain.
+/// The contents of a tree's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
     /// The best server according to a rule.

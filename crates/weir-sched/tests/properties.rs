@@ -177,7 +177,8 @@ proptest! {
         }
     }
 
-    /// Tests that a chosen server with the new flow is not more loaded than any other server would be with it.
+    /// Tests that a chosen server, including the new flow, is no more loaded than any other server would be with this
+    /// flow.
     #[test]
     fn loads_are_balanced_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {

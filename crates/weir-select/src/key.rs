@@ -14,7 +14,7 @@ pub fn hash_of_client(client: SocketAddr) -> u64 {
 }
 
 /// Returns the hash of the part of the request that `key` specifies, or of the client's address if the request does not
-/// contain this part or the client may not set it ([`weir_http::mark_untrusted`]).
+/// contain this part or the client is not allowed to set it ([`weir_http::mark_untrusted`]).
 pub fn hash_of_request(
     key: &HashKey,
     client: SocketAddr,

@@ -78,8 +78,8 @@ impl RateLimit {
         )
     }
 
-    /// Like [`new`](Self::new), but for a route's limit, in requests per minute and with a smaller table. `burst`
-    /// must not exceed the number of requests that the rate allows in nine hours, because arrival times wrap.
+    /// Like [`new`](Self::new), but for a route's limit, in requests per minute and with a smaller table. `burst` must
+    /// not exceed the number of requests that the rate allows in nine hours, because arrival times wrap.
     pub fn for_route(per_minute: u32, burst: u32) -> Self {
         let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
         Self::with_interval(interval, burst, ROUTE_ENTRIES)

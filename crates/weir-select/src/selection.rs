@@ -275,7 +275,7 @@ impl Selection {
         self.stage != Stage::Unselected || self.retries > 0
     }
 
-    /// Returns the number of retries, each of which used another server.
+    /// Returns the number of retries on other servers.
     pub const fn retries(&self) -> u32 {
         self.retries
     }

@@ -37,9 +37,9 @@ pub fn now_ns(clock: Clock) -> u64 {
     (now.tv_sec as u64) * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// A clock with Unix time that never goes backwards and does not follow steps of the wall clock. Excludes the time
-/// while the machine is suspended. The times of two processes differ by the steps of the wall clock between their
-/// starts, so pass durations between processes instead.
+/// A clock with Unix time that never goes backwards and does not follow steps of the wall clock. Does not count the
+/// time during which the machine is suspended. The times of two processes differ by the steps of the wall clock between
+/// their starts, so pass durations between processes instead.
 #[derive(Debug, Clone, Copy)]
 pub struct SteadyClock {
     started: Instant,
@@ -95,7 +95,7 @@ mod tests {
         assert!(0 < coarse && coarse <= fine && fine <= boot);
     }
 
-    /// As if the wall clock had been set forward after the clock had started.
+    /// The wall clock was set forward after this clock had started.
     #[test]
     fn steady_clock_does_not_follow_the_wall_clock() {
         let start = Duration::from_secs(1000);

@@ -105,8 +105,8 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads a regular file owned by root or by the user of this process. Symbolic links are not followed. If
-/// another account can also write to the directory, it can neither create nor replace such a file.
+/// Reads a regular file owned by root or by the user of this process. Symbolic links are not followed. If another
+/// account can also write to the directory, it can neither create nor replace such a file.
 ///
 /// # Errors
 /// Fails if the file cannot be read. If another user owns the file, the error is [`io::ErrorKind::NotFound`] too.

@@ -30,8 +30,8 @@ pub fn raise_nofile() -> Result<()> {
         .map_err(|error| Error::call("setrlimit", "RLIMIT_NOFILE", error))
 }
 
-/// Restores the initial open-file limit for a child process: a program that uses select(2) cannot handle
-/// descriptors above 1023.
+/// Restores the initial open-file limit for a child process: a program that uses select(2) cannot handle descriptors
+/// above 1023.
 #[allow(unsafe_code, reason = "setrlimit(2) between fork and exec")]
 pub fn restore_nofile(command: &mut Command) {
     let Some(initial) = NOFILE.get().cloned() else {

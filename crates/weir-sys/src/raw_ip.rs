@@ -200,8 +200,8 @@ impl RawIpSocket {
             destination: Ipv6Addr::UNSPECIFIED.into(),
             hop_limit: 0,
         };
-        // SAFETY: the kernel filled the control buffer; the macros stay within msg_controllen, and each type is only
-        // read where the kernel states it, from unaligned data.
+        // SAFETY: the kernel filled the control buffer; the macros stay within msg_controllen, and each type is read,
+        // unaligned, only where the kernel has announced it.
         unsafe {
             let mut header = libc::CMSG_FIRSTHDR(&raw const message);
             while !header.is_null() {

@@ -204,7 +204,7 @@ pub fn create_private_listener(path: &Path, backlog: i32) -> io::Result<UnixList
 /// Connects to the socket at `path`. The returned peer is the listening process.
 ///
 /// # Errors
-/// Fails if no process listens at `path`, or this process may not connect.
+/// Fails if no process listens at `path`, or this process is not allowed to connect.
 pub fn connect_to_service(path: &Path) -> Result<(Channel, Peer)> {
     let open_connection = || -> io::Result<(Channel, Peer)> {
         let socket = packet_socket()?;

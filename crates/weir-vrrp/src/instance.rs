@@ -32,7 +32,7 @@ pub struct Instance {
     tracked: Vec<TrackedState>,
     /// Why an operator or the driver keeps the router from being active.
     block_reason: Option<&'static str>,
-    /// The reason for the fault of another member of the group; `None` = no other member is in fault.
+    /// The reason for the fault of another member of the group; `None` = no other member is in the fault state.
     group_fault: Option<String>,
     /// Weights of objects that only other members of the group track.
     group_weight: i32,
@@ -64,7 +64,7 @@ pub struct Instance {
     checksum: ChecksumForm,
     /// Number of packets whose address list differs from the configured one.
     mismatches: u64,
-    /// Whether the active router's last advertisement had other addresses than this router.
+    /// Whether the addresses in the active router's last advertisement differed from those of this router.
     peer_addresses_differ: bool,
     loss: LossCounter,
     outputs: VecDeque<Output>,
@@ -137,8 +137,8 @@ impl Instance {
         self.since
     }
 
-    /// Returns whether, since its creation, the router has been neither active nor in fault, and has received no
-    /// advertisement from an active router.
+    /// Returns whether, since its creation, the router has been neither active nor in the fault state, and has received
+    /// no advertisement from an active router.
     pub const fn is_first_election(&self) -> bool {
         self.is_first_election
     }
@@ -186,8 +186,8 @@ impl Instance {
         self.mismatches
     }
 
-    /// Returns whether the active router's last advertisement had other addresses than this router is configured with.
-    /// Returns false while this router is active.
+    /// Returns whether the addresses in the active router's last advertisement differed from those that this router is
+    /// configured with. Returns false while this router is active.
     pub const fn peer_addresses_differ(&self) -> bool {
         self.peer_addresses_differ
     }
@@ -238,7 +238,7 @@ impl Instance {
         }
     }
 
-    /// Sets the source address of sent packets. With `None`, the router is in fault.
+    /// Sets the source address of sent packets. With `None`, the router is in the fault state.
     pub fn handle_source(&mut self, source: Option<IpAddr>, now: Duration) {
         self.source = source;
         self.evaluate(now);
@@ -246,7 +246,7 @@ impl Instance {
 
     /// Records that the router was active in the previous process of this director. The router continues as active if
     /// it starts before another router can have become active. It then announces its addresses only if the previous
-    /// process may not have done so.
+    /// process might not have done so.
     pub fn continue_from(&mut self, previous: PreviousProcess) {
         if self.state == State::Init {
             self.previous = Some(previous);
@@ -375,12 +375,12 @@ impl Instance {
         unknown.map(|(tracked, _)| format!("waiting for the first result of {}", tracked.name))
     }
 
-    /// Returns whether the router is in fault for a reason of its own, not only because of its group.
+    /// Returns whether the router is in the fault state for a reason of its own, not only because of its group.
     pub(crate) fn has_own_fault(&self) -> bool {
         self.state == State::Fault && self.fault_reason().is_some()
     }
 
-    /// Sets the fault of another member of the group; `None` if no other member is in fault.
+    /// Sets the fault of another member of the group; `None` if no other member is in the fault state.
     pub(crate) fn handle_group_fault(&mut self, fault: Option<String>, now: Duration) {
         if self.group_fault == fault {
             return;

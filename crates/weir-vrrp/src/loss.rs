@@ -11,7 +11,8 @@ pub(crate) struct LossCounter {
     /// The active router's last advertisement.
     last: Option<Received>,
     /// Number of advertisements that were missing before the last one. They count with the next advertisement, unless
-    /// it is early: after a pause of this director, all packets that have waited in its socket are handled at once.
+    /// it is early: after a pause of this director, all packets that have waited in its socket are handled in immediate
+    /// succession.
     missing: u64,
 }
 
@@ -52,7 +53,7 @@ impl LossCounter {
         }
     }
 
-    /// Forgets the active router: it has stopped, or this router is no longer its backup.
+    /// Discards the data about the active router: it has stopped, or this router is no longer its backup.
     pub(crate) const fn forget_active_router(&mut self) {
         self.last = None;
         self.missing = 0;

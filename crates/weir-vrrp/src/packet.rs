@@ -334,8 +334,8 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(address).into())
 }
 
-/// Returns the checksum form if the checksum is valid. It does not cover the trailer, except over IPv6, where
-/// the sender's kernel includes the trailer.
+/// Returns the checksum form if the checksum is valid. It does not cover the trailer, except over IPv6, where the
+/// sender's kernel includes the trailer.
 fn checksum_form(
     arrival: &ReceivedPacket<'_>,
     length: usize,

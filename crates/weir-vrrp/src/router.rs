@@ -424,7 +424,7 @@ impl Router {
                 .filter(|(member, _)| *member != index)
                 .map(|(_, name)| name)
                 .next();
-            let fault = other.map(|name| format!("{name} of the same group is in fault"));
+            let fault = other.map(|name| format!("{name} of the same group is in the fault state"));
             instance.handle_group_fault(fault, now);
         }
     }

@@ -113,7 +113,7 @@ pub struct TrackConfig {
 /// The effect of a tracked object's state on a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A failure puts the router in fault, which releases the addresses.
+    /// A failure puts the router in the fault state, which releases the addresses.
     Fault,
     /// Added to the priority on success, and subtracted on failure.
     Weight {
@@ -123,8 +123,8 @@ pub enum Effect {
         penalty: u8,
     },
     /// The object is a number. The product of the number and this factor, at most 253, is added to the priority. A
-    /// product below -253 puts the router in fault. With factor 0, every number except 0 does. The rules are those of
-    /// keepalived's `track_file`.
+    /// product below -253 puts the router in the fault state. With factor 0, every number except 0 does. The rules are
+    /// those of keepalived's `track_file`.
     Factor(i16),
 }
 
@@ -151,7 +151,7 @@ impl Effect {
         }
     }
 
-    /// Returns whether the object puts the router in fault in this state.
+    /// Returns whether the object, in this state, puts the router in the fault state.
     pub(crate) fn is_fault(self, state: TrackedState) -> bool {
         match (self, state) {
             (Self::Fault, TrackedState::Down) => true,

@@ -1,4 +1,4 @@
-//! Defines the states of a virtual router, what it knows about other routers, and its requests to the driver.
+//! Defines the states of a virtual router, its data about other routers, and its requests to the driver.
 
 use std::net::IpAddr;
 

@@ -132,7 +132,7 @@ impl Icmpv4Message {
     /// Port unreachable.
     pub const PORT_UNREACHABLE: Self = Self::Unreachable { code: 3 };
 
-    /// Returns type and code.
+    /// Returns the type and the code.
     #[must_use]
     pub const fn kind_and_code(self) -> (u8, u8) {
         match self {

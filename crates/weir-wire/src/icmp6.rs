@@ -119,7 +119,7 @@ impl Icmpv6Message {
     /// Port unreachable.
     pub const PORT_UNREACHABLE: Self = Self::Unreachable { code: 4 };
 
-    /// Returns type and code.
+    /// Returns the type and the code.
     #[must_use]
     pub const fn kind_and_code(self) -> (u8, u8) {
         match self {

@@ -263,8 +263,8 @@ impl Ipv4Header {
         Ipv4View::MIN_HEADER_LEN + self.options.len()
     }
 
-    /// Appends the header for a payload of `payload_len` bytes. A total above 65535 is written as
-    /// 65535, which does not match the packet.
+    /// Appends the header for a payload of `payload_len` bytes. A total above 65535 is written as 65535, which does not
+    /// match the packet.
     pub fn emit(&self, payload_len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         let words = u8::try_from(self.header_len() / 4).unwrap_or(15);

@@ -4,8 +4,8 @@
 //! A flow consists of a SYN and an ACK that the pinned program processes in test runs, so no client or server network
 //! stack is involved. The CPU time is the time that the daemon's threads use while the flows begin, minus the time that
 //! they use in an equal period without flows. At the end, SIGSTOP stops the sender's daemon, so the other director has
-//! only what the daemon had sent by then. The rows "direct, sync" of the packet benchmark measure the cost in the data
-//! plane.
+//! only the flows that the daemon had sent by then. The rows "direct, sync" of the packet benchmark measure the cost in
+//! the data plane.
 //!
 //! `WEIR_BENCH_FLOWS` sets the flows per second, `WEIR_BENCH_SECONDS` the duration of a round, and `WEIR_BENCH_ROUNDS`
 //! the number of rounds. The benchmark requires root.
@@ -141,7 +141,7 @@ fn start_daemon(world: &mut World, forward: &str, host: &str) -> u32 {
     daemon_pid(keeper)
 }
 
-/// Returns the process id of the keeper's child that runs the daemon.
+/// Returns the process ID of the keeper's child that runs the daemon.
 fn daemon_pid(keeper: u32) -> u32 {
     let children = format!("/proc/{keeper}/task/{keeper}/children");
     let children = fs::read_to_string(children).expect("read the keeper's children");
@@ -214,7 +214,7 @@ fn run_round(forward: &str, rate: u32, seconds: u32) -> Round {
         total.saturating_sub(idle).as_secs_f64() * 1e6 / f64::from(flows.max(1))
     };
     let received = u32::try_from(received).unwrap_or(u32::MAX);
-    // A busy machine may not reach the rate.
+    // A busy machine might not reach the rate.
     let flows_per_second = f64::from(sent) / time.as_secs_f64();
     Round {
         sender_us: us_per_flow(sender_cpu, idle[0], received),

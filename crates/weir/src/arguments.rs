@@ -567,7 +567,7 @@ pub(crate) enum ServerForward {
 
 /// Splits the text at the last slash: pool names created by ipvsadm contain a slash, but addresses do not.
 fn parse_server_name(text: &str) -> Result<ServerName, String> {
-    // The path of a unix socket also contains slashes.
+    // The path of a Unix socket also contains slashes.
     let unix_socket = text
         .find("/unix:/")
         .map(|index| (&text[..index], &text[index + 1..]));

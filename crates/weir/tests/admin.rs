@@ -37,7 +37,7 @@ fn file_path_is_rejected_over_tcp() {
             "{path} shows the file: {response}"
         );
         assert!(response.starts_with("HTTP/1.1 403"), "{response}");
-        assert!(response.contains("only on the unix socket"), "{response}");
+        assert!(response.contains("only on the Unix socket"), "{response}");
     }
     let response = daemon.post(
         "/v1/upgrade",
@@ -242,7 +242,7 @@ fn endpoints_require_their_role() {
                 assert!(response.0.contains("insufficient_scope"), "{}", response.0);
             } else if path == "/v1/upgrade" {
                 assert!(
-                    response.0.contains("only on the unix socket"),
+                    response.0.contains("only on the Unix socket"),
                     "{}",
                     response.0
                 );
@@ -309,7 +309,7 @@ fn non_loopback_listener_requires_tls() {
     }
 }
 
-/// A program of another user, such as a member of `socket_group`, uses the unix socket.
+/// A program of another user, such as a member of `socket_group`, uses the Unix socket.
 #[test]
 fn socket_rejects_file_paths_from_other_users() {
     if !privileged() {
@@ -346,13 +346,13 @@ fn socket_rejects_file_paths_from_other_users() {
             "{command} shows the file: {printed}"
         );
         assert!(
-            !succeeded && printed.contains("only on the unix socket, by root"),
+            !succeeded && printed.contains("only on the Unix socket, by root"),
             "{printed}"
         );
     }
     let (succeeded, printed) = as_other_user(&["upgrade", "/bin/true"]);
     assert!(
-        !succeeded && printed.contains("only on the unix socket, by root"),
+        !succeeded && printed.contains("only on the Unix socket, by root"),
         "{printed}"
     );
     let (succeeded, printed) = as_other_user(&["plan"]);

@@ -162,7 +162,7 @@ fn route_follows_health_drain_and_stop() {
         reply.is_ok(),
         "VIP must be reachable through the route: {reply:?}"
     );
-    // Routes send the VIP to the director, so it need not be on an interface.
+    // The VIP is routed to the director, so it need not be on an interface.
     for command in ["check", "doctor"] {
         let mut weir = fabric.world.weir("director");
         let file = fabric.world.write_config(&config);

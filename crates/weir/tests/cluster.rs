@@ -57,6 +57,8 @@ struct Group {
     environment: Vec<(&'static str, PathBuf)>,
     /// Further lines of `[cluster]`, for directors with local services.
     cluster_keys: String,
+    /// Further sections of directors without local services.
+    sections: String,
 }
 
 impl Group {
@@ -86,6 +88,7 @@ impl Group {
             etcd_port: ETCD_PORT,
             environment: Vec::new(),
             cluster_keys: String::new(),
+            sections: String::new(),
         };
         if is_secured {
             group.make_certificates();
@@ -178,7 +181,8 @@ impl Group {
             return format!(
                 "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {endpoints:?}\nname = \"edge\"\n\
                  member = \"lb{n}\"\nlease = \"{lease_s}s\"\n[cluster.publish]\nvips = \
-                 [\"192.0.2.0/24\", \"198.18.0.0/15\"]\nservers = [\"10.0.0.0/8\"]\n"
+                 [\"192.0.2.0/24\", \"198.18.0.0/15\"]\nservers = [\"10.0.0.0/8\"]\n{}",
+                self.sections
             );
         }
         format!(

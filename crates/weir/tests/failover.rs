@@ -144,13 +144,7 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
     pair.world
         .ip("second", &format!("addr add {VIP}/32 dev eth0"));
     // Update the neighbour entry, as a gratuitous ARP packet would.
-    let link = pair.world.output("second", "ip -br link show dev eth0");
-    let link = String::from_utf8_lossy(&link.stdout).into_owned();
-    let mac = link
-        .split_whitespace()
-        .nth(2)
-        .expect("output contains the address")
-        .to_owned();
+    let mac = pair.world.mac("second");
     pair.world.ip(
         "client",
         &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
@@ -270,13 +264,7 @@ fn keepalived_recipe_keeps_every_connection() {
         || {
             let neighbour = pair.world.output("client", &format!("ip neigh show {VIP}"));
             let neighbour = String::from_utf8_lossy(&neighbour.stdout).into_owned();
-            let second = pair.world.output("second", "ip -br link show dev eth0");
-            let second = String::from_utf8_lossy(&second.stdout).into_owned();
-            let mac = second
-                .split_whitespace()
-                .nth(2)
-                .expect("output contains the address");
-            neighbour.contains(mac)
+            neighbour.contains(&pair.world.mac("second"))
         },
     );
     let surviving = count_served(&mut held);

@@ -209,7 +209,7 @@ fn dead_server_stays_down_after_restart_and_reload() {
     world.kill_keeper(pid);
 }
 
-/// In the band of the hysteresis, the pool's state depends on its previous state.
+/// Within the hysteresis band, the pool's state depends on its previous state.
 #[test]
 fn pool_stays_below_its_quorum_after_a_crash() {
     if !privileged() {
@@ -235,6 +235,29 @@ fn pool_stays_below_its_quorum_after_a_crash() {
         }
     }
     world.kill_keeper(pid);
+}
+
+/// No check and no other event determines the state of this pool.
+#[test]
+fn unchecked_pool_is_below_its_quorum_from_the_start() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let text = format!(
+        "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nservers = [\"{}\"]\nquorum = 2\n[service.web]\n\
+         listen = [\"{}:80\"]\nforward = \"direct\"\npool = \"web\"\n",
+        Family::V4.server(0),
+        Family::V4.vip()
+    );
+    let pid = world.start_daemon(&text);
+    assert_eq!(world.status()["services"][0]["pool_state"], "below quorum");
+    wait_for("a line about the pool", TIMEOUT, || {
+        world.log().contains("pool state changed")
+    });
+    world.kill_keeper(pid);
+    world.start_daemon(&text);
+    assert_eq!(world.status()["services"][0]["pool_state"], "below quorum");
 }
 
 #[test]

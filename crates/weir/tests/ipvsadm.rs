@@ -460,6 +460,30 @@ fn service_conflicting_with_proxy_can_be_deleted_without_daemon() {
     world.start_daemon(&file);
 }
 
+/// The rows of a removed service remain, because its flows continue.
+#[test]
+fn status_without_daemon_omits_deleted_service() {
+    if !privileged() {
+        return;
+    }
+    let mut world = world_with_two_servers();
+    let pid = world.start_daemon(NODE);
+    for service in ["-t 10.71.0.10:80", "-t 10.71.0.10:8080"] {
+        run_ipvsadm(&world, &format!("-A {service} -s rr"));
+        run_ipvsadm(
+            &world,
+            &format!("-a {service} -r {} -g", Family::V4.server(0)),
+        );
+    }
+    responding_server(&world);
+    world.kill_keeper(pid);
+    run_ipvsadm(&world, "-D -t 10.71.0.10:80");
+    let services = world.status()["services"].clone();
+    let names = services.as_array().expect("services is an array").iter();
+    let names: Vec<_> = names.map(|service| service["name"].clone()).collect();
+    assert_eq!(names, ["ipvsadm:tcp/10.71.0.10:8080"], "{services:#}");
+}
+
 #[test]
 fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     if !privileged() {

@@ -106,7 +106,7 @@ const WORKLOADS: [Workload; 9] = [
     ),
 ];
 
-/// Shell script that runs a command 60 times, several at once.
+/// Shell script that runs a command 60 times, several in parallel.
 const REPEAT: &str = "parallel=$1; shift; seq 60 | xargs -P $parallel -I{} \"$@\" >/dev/null";
 
 /// Number of requests of `ab`.

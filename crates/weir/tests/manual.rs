@@ -294,7 +294,7 @@ fn metrics_page_matches_running_daemon() {
     });
     let url = format!("http://{}:81/name", bracketed(family.vip()));
     wait_for("a latency", Duration::from_secs(60), || {
-        // The server may not yet be up.
+        // The server might not be up yet.
         let _ = world.get_within(1, &url);
         metrics().contains("weir_server_latency_seconds{")
     });

@@ -1,7 +1,7 @@
 //! Tests that another local user and a remote client can neither read secrets nor make changes.
 
 #[path = "admin/daemon.rs"]
-#[allow(dead_code, reason = "this test needs a part of it")]
+#[allow(dead_code, reason = "this test uses only part of it")]
 mod daemon;
 mod world;
 

@@ -99,7 +99,7 @@ fn lines_required_by_release_check() -> Vec<String> {
     let (_, rest) = check.split_once("for line in ").expect("find the list");
     let (list, _) = rest.split_once("; do").expect("find the end of the list");
     let mut lines = Vec::new();
-    // Every other part was in quotation marks.
+    // Every other part was quoted.
     for (index, part) in list.split('\'').enumerate() {
         if index % 2 == 1 {
             lines.push(part.to_owned());

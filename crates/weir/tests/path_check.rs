@@ -42,7 +42,7 @@ fn wait_for_reason(world: &World, family: Family, state: &str, reason: &str) {
     }
 }
 
-/// Asserts that the fix for the server is this command, and not to start its application.
+/// Asserts that the doctor suggests this command for the server, and not to start its application.
 fn assert_doctor_suggests(world: &World, command: &str) {
     let found = world.output_of("doctor");
     assert!(found.contains("is down: server up, path broken"), "{found}");

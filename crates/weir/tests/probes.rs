@@ -273,7 +273,7 @@ fn certificate(world: &World) -> (String, String) {
     (key.display().to_string(), certificate.display().to_string())
 }
 
-/// Starts nginx with TLS at the ports 443 and 444 (HTTP/2) of the server. Returns the file with its certificate.
+/// Starts nginx with TLS on ports 443 and 444 (HTTP/2) of the server. Returns the file with its certificate.
 fn start_tls_server(world: &mut World) -> String {
     let (key, certificate) = certificate(world);
     let root = world.path("tls");

@@ -108,6 +108,7 @@ fn unprivileged_daemon_serves() {
         "copy it over the daemon's file",
         "after-refusal: served",
         "file: applied",
+        "a.pem.ocsp: not an OCSP response",
         "file: served",
         "without-helper: served",
         "new helper: reloaded",
@@ -165,7 +166,7 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "attempt to permit an ipvsadm edit",
-        "user 991 may not edit ipvsadm services",
+        "user 991 is not allowed to edit ipvsadm services",
     ),
 ];
 
@@ -354,6 +355,9 @@ fn daemon_of_group_with_layer_4_services_is_unprivileged() {
         "after-refusal: served",
         "published again",
         "publication: 0 lost",
+        "published with a guard",
+        "log: staged",
+        "log2: staged",
         "killed engine, helper and daemon: 0 lost",
         "killed engine, helper and daemon: served",
         "killed service: 0 lost",

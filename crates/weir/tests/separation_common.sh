@@ -11,7 +11,7 @@ mkdir bpf web out
 chmod 1777 out
 mount -t bpf bpf bpf
 echo found >web/page
-# The account may not be able to enter the directory of the repository.
+# The account might not be able to enter the directory of the repository.
 touch program
 mount --bind "$weir" program
 weir=$dir/program
@@ -20,7 +20,7 @@ weir=$dir/program
 add_namespace() { unshare --net sleep 1000 & }
 has_own_netns() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
 
-# wait_for COMMAND: waits until the command succeeds, at most 600 times 50 ms.
+# wait_for COMMAND: waits until the command succeeds, for at most 30 s.
 wait_for() {
   tries=0
   until "$@" >/dev/null 2>&1; do
@@ -68,7 +68,7 @@ start_origin() {
 }
 
 # start_requests PAGE…: requests the pages in turn until `stop_requests`. The script defines `page`, with a limit of
-# $seconds. A request is lost after ten, because on a busy machine the programs alone may take two.
+# $seconds. A request counts as lost after ten seconds, because on a busy machine the programs alone may take two.
 start_requests() {
   seconds=10
   : >"$dir/out/requests"
@@ -84,8 +84,8 @@ start_requests() {
   load=$!
 }
 has_enough_requests() { [ "$(grep -c served "$dir/out/requests")" -gt 10 ]; }
-# stop_requests NAME: ends the requests and prints how many were lost. Appends these to out/losses, with the
-# status after them.
+# stop_requests NAME: ends the requests and prints how many were lost. Appends the lost requests to out/losses, followed
+# by the status.
 stop_requests() {
   seconds=
   wait_for has_enough_requests

@@ -13,7 +13,7 @@ add_namespace
 peer=$!
 wait_for has_own_netns $peer
 link peer $peer 10.79.3
-# The VIP of `direct` is on the server, which at first answers ARP requests for it.
+# The VIP of `direct` is on the server, which at first replies to ARP requests for it.
 in_server ip address add 10.79.9.2/32 dev lo
 start_origin
 

@@ -217,12 +217,7 @@ impl Pair {
 
     /// Changes the ARP table of `neighbour`, as a gratuitous ARP packet from `host` would.
     fn update_neighbour(&self, neighbour: &str, address: &str, host: &str) {
-        let link = self.world.output(host, "ip -br link show dev eth0");
-        let link = String::from_utf8_lossy(&link.stdout).into_owned();
-        let mac = link
-            .split_whitespace()
-            .nth(2)
-            .expect("output contains the address");
+        let mac = self.world.mac(host);
         let entry = format!("neigh replace {address} lladdr {mac} dev eth0");
         self.world.ip(neighbour, &entry);
     }

@@ -188,17 +188,6 @@ fn vip_of_another_machine_is_logged_at_startup() {
     assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
 }
 
-fn mac(world: &World, host: &str) -> String {
-    let link = world.output(host, "ip -o link show dev eth0");
-    let link = String::from_utf8_lossy(&link.stdout).into_owned();
-    let mut words = link.split_whitespace();
-    words.find(|word| *word == "link/ether");
-    words
-        .next()
-        .unwrap_or_else(|| panic!("{host}: {link}"))
-        .to_owned()
-}
-
 /// While a server had the VIPs, clients learned its MAC address. The director announces the VIPs when the server has
 /// lost them, with and without a layer 4 engine.
 #[test]
@@ -212,7 +201,7 @@ fn vip_is_announced_when_another_machine_has_lost_it() {
     let layer_4 = format!(
         "[service.l4]\nlisten = [\"{V4_LAYER_4}:80\"]\nforward = \"nat\"\npool = \"web\"\n"
     );
-    let (server, director) = (mac(&world, "server0"), mac(&world, "director"));
+    let (server, director) = (world.mac("server0"), world.mac("director"));
     for (services, vips) in [
         (proxy_service(), vec![V4, V6]),
         (
@@ -313,7 +302,7 @@ fn clean_in_another_namespace_is_refused() {
         code == Some(1) && output.contains("weir doctor --runtime-dir"),
         "{output}"
     );
-    // Nor does another director adopt the existing objects.
+    // Another director does not adopt the existing objects either.
     let file = world.path("weir.toml");
     let (code, output) = run(&["run", "-c", file.to_str().expect("path is valid UTF-8")]);
     assert!(code == Some(1) && output.contains(&command), "{output}");

@@ -261,7 +261,10 @@ fn tracked_fault_releases_all_addresses_of_group_and_notifies() {
             .any(|vip| pair.holds("director", vip))
     });
     let other = pair.routers("director")[1].clone();
-    assert_eq!(other["reason"], "outside of the same group is in fault");
+    assert_eq!(
+        other["reason"],
+        "outside of the same group is in the fault state"
+    );
     pair.wait_for("the notification", || {
         std::fs::read_to_string(&log).is_ok_and(|text| {
             text.contains("INSTANCE outside MASTER 140\n")

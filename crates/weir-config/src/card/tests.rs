@@ -1,3 +1,5 @@
+//! Tests that the examples and defaults in the catalog are valid.
+
 use super::*;
 use crate::{Host, parse};
 

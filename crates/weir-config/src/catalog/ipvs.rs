@@ -90,7 +90,10 @@ pub(crate) static IPVS: Section = Section {
             "cache_bypass = 1",
         ),
         Key::planned("am_droprate", "Rate of `drop_packet` in mode 3."),
-        Key::planned("backup_only", "A synchronization backup does not balance."),
+        Key::planned(
+            "backup_only",
+            "A synchronization backup does not balance traffic.",
+        ),
         Key::planned(
             "conntrack",
             "Flows are also tracked by netfilter conntrack.",

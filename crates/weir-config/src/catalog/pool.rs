@@ -23,7 +23,7 @@ pub(crate) static POOL: Section = Section {
             Kind::List(&Kind::Either(&Kind::PoolServer, &Kind::Table(&SERVER))),
             Absent("no servers"),
             "The servers, in the order that schedulers use. A server without a port uses the port that the client \
-             connected to. With `proxy` services, a server may be a unix socket, `unix:PATH`: an absolute path of at \
+             connected to. With `proxy` services, a server may be a Unix socket, `unix:PATH`: an absolute path of at \
              most 107 bytes. The daemon's user needs write permission on the socket and search permission on its \
              parent directories.",
             "servers = [\"10.0.0.5\", \"10.0.0.6:8080\", { address = \"2001:db8::5\", weight = 2 }]",
@@ -442,7 +442,7 @@ pub(crate) static SCHEDULER: Section = Section {
             Default("source"),
             "Key of `hash`: the client's address, path and query, only the path, or the value of a header field, a \
              cookie or a query parameter. If a request does not contain the value, or it is in a field that the \
-             client may not set (`trusted`), the client's address is used.",
+             client is not allowed to set (`trusted`), the client's address is used.",
             "key = \"header:X-User\"",
         )
         .known_as(&["on", "hash", "uri"]),

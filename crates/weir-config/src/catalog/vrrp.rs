@@ -598,7 +598,7 @@ pub(crate) static VRRP_TRACK: Section = Section {
             Kind::Text,
             Absent("no process"),
             "Name of a process that must be running. The helper looks for it in `/proc` once per second. If `/proc` is \
-             mounted with `hidepid`, it may not see the process.",
+             mounted with `hidepid`, it might not see the process.",
             "process = \"haproxy\"",
         ),
         Key::new(

@@ -353,7 +353,7 @@ fn note_possible_port(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) {
 fn unix_server(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Server> {
     if let Some(problem) = unix_socket::path_problem(path) {
         let text = path.escape_debug();
-        let message = format!("`unix:{text}` is not a unix socket: {problem}");
+        let message = format!("`unix:{text}` is not a Unix socket: {problem}");
         sink.push(
             Diagnostic::new(Code::BadAddress, span, message)
                 .fix("write an absolute path, as in \"unix:/run/app/app.sock\""),

@@ -17,7 +17,7 @@ use crate::key::Section;
 use crate::tree::{Entry, Table, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// Keys that are only for layer 4 services.
+/// Keys that apply only to layer 4 services.
 const LAYER_4: [&str; 7] = [
     "tunnel",
     "snat",
@@ -27,7 +27,7 @@ const LAYER_4: [&str; 7] = [
     "one_packet",
     "persistence",
 ];
-/// Keys that are only for proxy services of either protocol.
+/// Keys that apply only to proxy services, with either protocol.
 const PROXY: [&str; 8] = [
     "tls",
     "protocol",
@@ -39,7 +39,7 @@ const PROXY: [&str; 8] = [
     "access_log",
 ];
 
-/// Keys that are only for `http` services.
+/// Keys that apply only to `http` services.
 const HTTP: [&str; 21] = [
     "http2",
     "forwarded",
@@ -64,7 +64,7 @@ const HTTP: [&str; 21] = [
     "client_ip_recursive",
 ];
 
-/// Keys of `limits` that are only for `http` services.
+/// Keys of `limits` that apply only to `http` services.
 pub(crate) const HTTP_LIMITS: [&str; 11] = [
     "head",
     "fields",

@@ -1,3 +1,5 @@
+//! Tests server lists in each format, and rejected lists.
+
 use super::*;
 
 fn names_and_weights(text: &str) -> Vec<(String, u32)> {

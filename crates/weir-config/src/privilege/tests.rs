@@ -1,3 +1,5 @@
+//! Tests which changes of a configuration only the owner may make.
+
 use super::*;
 use crate::card::tests::file_with;
 use crate::{Host, parse};
@@ -130,7 +132,7 @@ fn could_be_privileged(kind: &Kind) -> bool {
         | Kind::Address
         | Kind::Network
         | Kind::ServerAddress
-        // A unix socket is privileged wherever it is written.
+        // A Unix socket is privileged wherever it is written.
         | Kind::PoolServer
         | Kind::Listener
         | Kind::PortRange
@@ -483,7 +485,7 @@ fn only_owner_may_add_unix_socket_servers() {
         let found = privileged_changes(&active, &proposed);
         assert_eq!(found.len(), 1, "{proposed}: {found:?}");
         assert_eq!(found[0].code, Code::OwnerOnly);
-        assert!(found[0].message.contains("is a unix socket"), "{found:?}");
+        assert!(found[0].message.contains("is a Unix socket"), "{found:?}");
     }
     let same_socket =
         active.clone() + "[pool.q]\nservers = [{ address = \"unix:/run/a.sock\", weight = 2 }]\n";

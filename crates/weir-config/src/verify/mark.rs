@@ -36,7 +36,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Ma
     }
 }
 
-/// Reports the costs of firewall mark services, and reports disabled forwarding.
+/// Reports the costs of firewall mark services, and disabled forwarding.
 fn report_costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let Some(first) = service.marks.first() else {
         return;

@@ -1,4 +1,4 @@
-//! Verifies servers on unix sockets, which only proxy services and some checks can reach.
+//! Verifies servers on Unix sockets, which only proxy services and some checks can reach.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
-/// Reports servers of layer 4 services that are on unix sockets.
+/// Reports servers of layer 4 services that are on Unix sockets.
 pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     let Some(method) = &service.forward else {
         return;
@@ -17,7 +17,7 @@ pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, p
     for (server, location) in unix_socket_servers(pool) {
         let forward = server.forward_in(&service.service);
         let message = format!(
-            "`{forward}` forwards packets, but server {} is a unix socket",
+            "`{forward}` forwards packets, but server {} is a Unix socket",
             server.name
         );
         sink.push(
@@ -29,7 +29,7 @@ pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, p
     }
 }
 
-/// Reports TLS and checks that do not work with the unix sockets of a pool.
+/// Reports TLS and checks that do not work with the Unix sockets of a pool.
 pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let without_name = pool
         .pool
@@ -39,7 +39,7 @@ pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let first = unix_socket_servers(pool).next();
     if let (true, Some((server, location)), Some(tls)) = (without_name, first, &pool.tls) {
         let message = format!(
-            "the certificate of server {} cannot be verified: a unix socket has no name",
+            "the certificate of server {} cannot be verified: a Unix socket has no name",
             server.name
         );
         sink.push(
@@ -78,12 +78,12 @@ fn verify_check(sink: &mut Sink<'_>, server: &Server, check: &Check, location: &
     );
     sink.push(
         Diagnostic::new(Code::Contradiction, location, message)
-            .cause("the server is a unix socket, without an address and a port")
+            .cause("the server is a Unix socket, without an address and a port")
             .fix("give the server its own `check`, or add `address` and `port` to the check"),
     );
 }
 
-/// Returns why a check does not work with a unix socket; `None` if the check works, or has its own target address.
+/// Returns why a check does not work with a Unix socket; `None` if the check works, or has its own target address.
 fn check_problem(check: &Check) -> Option<String> {
     let (kind, target) = (check.probe.as_str(), &check.target);
     if target.address.is_some() {

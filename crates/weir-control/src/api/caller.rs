@@ -1,6 +1,6 @@
 //! Defines the client that sent a request, and its permissions.
 //!
-//! On the unix socket, the kernel provides the peer's credentials (SO_PEERCRED). Over TCP, a token identifies the
+//! On the Unix socket, the kernel provides the peer's credentials (SO_PEERCRED). Over TCP, a token identifies the
 //! client. The caller is attached to each HTTP request, and to the commands that depend on it.
 
 use std::fmt;
@@ -56,7 +56,7 @@ impl FromStr for Role {
 /// A connection's client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A process on this machine, with the credentials that the kernel recorded when the process connected to the unix
+    /// A process on this machine, with the credentials that the kernel recorded when the process connected to the Unix
     /// socket.
     Unix {
         /// Effective user ID.
@@ -85,7 +85,7 @@ impl Caller {
         }
     }
 
-    /// Returns whether the caller is root or the daemon's user on the unix socket. Only these owners may specify files
+    /// Returns whether the caller is root or the daemon's user on the Unix socket. Only these owners may specify files
     /// and programs, change privileged keys, and see lines quoted from files.
     pub fn is_owner(&self) -> bool {
         match self {
@@ -94,7 +94,7 @@ impl Caller {
         }
     }
 
-    /// Returns the caller's role. Every client of the unix socket has the highest role, because the socket's mode
+    /// Returns the caller's role. Every client of the Unix socket has the highest role, because the socket's mode
     /// already restricts access.
     pub const fn role(&self) -> Role {
         match self {

@@ -19,12 +19,12 @@ use super::Caller;
 pub(super) struct Limits {
     /// Maximum number in total.
     pub(super) total: usize,
-    /// Maximum number per client: a user on the unix socket, or an IPv4 address or IPv6 /64 over TCP.
+    /// Maximum number per client: a user on the Unix socket, or an IPv4 address or IPv6 /64 over TCP.
     pub(super) per_client: usize,
 }
 
 impl Limits {
-    /// Limits for the unix socket, whose mode already restricts clients.
+    /// Limits for the Unix socket, whose mode already restricts clients.
     pub(super) const UNIX: Self = Self {
         total: 64,
         per_client: 48,

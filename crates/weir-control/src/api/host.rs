@@ -63,7 +63,7 @@ pub(super) fn check(
     }
 }
 
-/// Checks a request on the unix socket. `Host`, if present, must be an address or a name without a dot; public DNS
+/// Checks a request on the Unix socket. `Host`, if present, must be an address or a name without a dot; public DNS
 /// servers do not resolve such names. The host and port in `Origin`, if present, must match `Host`.
 pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
     let mut fields = headers.get_all(header::HOST).iter();

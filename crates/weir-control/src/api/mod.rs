@@ -3,7 +3,7 @@
 //! `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests are converted to [`Command`]s; responses are JSON. The size of a body and the time to receive it are
-//! limited. On the unix socket, the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only
+//! limited. On the Unix socket, the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only
 //! the daemon's owner may specify files and programs (see [`Caller::is_owner`]).
 
 mod body;
@@ -59,7 +59,7 @@ pub use weir_state::{Override, ServerUpdate};
 /// How access to a listener is restricted.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// The mode of the unix socket restricts access.
+    /// The mode of the Unix socket restricts access.
     Unix,
     /// The policy of the TCP listener restricts access.
     Tcp(SharedPolicy),
@@ -423,7 +423,7 @@ async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failur
 }
 
 fn owner_only(what: &str) -> Failure {
-    let condition = "only on the unix socket, by root or the daemon's user";
+    let condition = "only on the Unix socket, by root or the daemon's user";
     Failure::new(StatusCode::FORBIDDEN, format!("{what} {condition}"))
 }
 

@@ -68,8 +68,8 @@ pub(super) struct Gate {
     pub(super) rejections: Arc<RejectionCounters>,
 }
 
-/// Returns the role that a request requires. Unlisted routes require the role for changes. A tap requires more than the
-/// read role, because the paths and queries in clients' requests can contain secrets.
+/// Returns the role that a request requires. Unlisted routes require the write role. A tap requires more than the read
+/// role, because the paths and queries in clients' requests can contain secrets.
 pub(super) fn required_role(method: &Method, path: &str) -> Role {
     if path.starts_with("/v1/tap/") {
         return Role::Operate;
@@ -108,7 +108,7 @@ pub(super) async fn gate(
     }
 }
 
-/// Rejects requests on the unix socket that come from a page with another origin or use a public DNS name. A browser
+/// Rejects requests on the Unix socket that come from a page with another origin or use a public DNS name. A browser
 /// can reach the socket through a port that an operator forwards to the socket.
 pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
     match host::check_socket(request.headers()) {

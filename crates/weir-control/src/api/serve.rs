@@ -46,7 +46,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// The unix socket in the runtime directory.
+    /// The Unix socket in the runtime directory.
     Unix(UnixListener),
     /// The TCP socket that `[node] admin` configures.
     Tcp {

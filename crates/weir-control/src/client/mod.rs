@@ -1,4 +1,4 @@
-//! Implements the API client that the commands use. It opens a connection to the daemon's unix socket for each request.
+//! Implements the API client that the commands use. It opens a connection to the daemon's Unix socket for each request.
 
 mod tap;
 

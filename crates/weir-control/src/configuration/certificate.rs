@@ -23,7 +23,7 @@ pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
 fn token_problem(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
-    // The daemon can run as another user, so some errors may not occur there.
+    // The daemon may run as another user, for which some of these errors do not occur.
     let fatal = match &error {
         TokenFileError::Owner { .. } => false,
         TokenFileError::File { source, .. } => source.kind() == ErrorKind::NotFound,
@@ -58,7 +58,7 @@ pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected
 pub enum ListeningProcess<'a> {
     /// This daemon, which has these listeners now.
     ThisDaemon(&'a BTreeSet<SocketAddr>),
-    /// A daemon that does not run yet. It may have permissions that this process does not have.
+    /// A daemon that is not running yet. It may have permissions that this process does not have.
     NextDaemon,
 }
 
@@ -93,7 +93,7 @@ pub fn own_listeners(desired: &Desired) -> BTreeSet<SocketAddr> {
     proxies.chain(admin).copied().collect()
 }
 
-/// Returns the findings for problems, similar ones merged.
+/// Returns the findings for problems, with similar ones merged.
 pub fn findings(desired: &Desired, problems: &[Problem], path: &Path) -> Vec<Finding> {
     let name = path.display().to_string();
     Finding::merge_similar(

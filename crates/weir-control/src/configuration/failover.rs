@@ -68,8 +68,8 @@ pub fn floating_ips(desired: &Desired) -> BTreeSet<IpAddr> {
     floating
 }
 
-/// Returns whether this process can read the files from which [`floating_ips`] reads addresses, as far as they exist.
-/// A daemon without privileges may be unable to.
+/// Returns whether this process can read the files from which [`floating_ips`] reads addresses; missing files do not
+/// count. A daemon without privileges may be unable to read them.
 pub(super) fn knows_floating_ips() -> bool {
     let knows_pacemaker = match fs::File::open(PACEMAKER_CIB) {
         Ok(_) => true,
@@ -78,8 +78,8 @@ pub(super) fn knows_floating_ips() -> bool {
     knows_pacemaker && read_keepalived().are_readable
 }
 
-/// Returns each layer 4 service with TCP connections that are lost on a failover. Local clients of `socket` connect to
-/// the servers themselves, so no failover affects them.
+/// Returns each layer 4 service with TCP connections that are lost on a failover. Local clients of `socket` connect
+/// directly to the servers, so no failover affects them.
 fn find_failover_losses(desired: &Desired, floating: &BTreeSet<IpAddr>) -> Vec<FailoverFinding> {
     let services = desired.services.iter();
     let services = services.filter(|service| service.forward.handles_packets());

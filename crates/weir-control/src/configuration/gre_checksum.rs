@@ -47,8 +47,8 @@ impl GreChecksum {
     }
 }
 
-/// The interfaces of a running director with `attach = "auto"`. It has tried what their drivers accept, which cannot be
-/// predicted for drivers of virtual machines.
+/// The interfaces of a running director with `attach = "auto"`. It has tested which modes their drivers accept, which
+/// cannot be predicted for drivers of virtual machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachedInterfaces {
     /// Whether an interface's packets are balanced at tc, by name.
@@ -77,7 +77,7 @@ pub(crate) fn needs_attached_interfaces(desired: &Desired) -> bool {
     desired.node.attach == Attach::Auto && services_with_gre_checksum(desired).next().is_some()
 }
 
-/// What is known about this machine's devices.
+/// The known properties of this machine's devices.
 #[derive(Default)]
 struct LocalDevices {
     state: NetState,
@@ -161,7 +161,7 @@ fn find(desired: &Desired, services: &[&Service], local: &LocalDevices) -> Vec<G
     found.collect()
 }
 
-/// Returns why packets of a service may consist of many segments; `None` = they do not, as far as is known.
+/// Returns why packets of a service may consist of many segments; `None` = no reason is known.
 fn reason(desired: &Desired, service: &Service, local: &LocalDevices) -> Option<String> {
     match desired.node.attach {
         Attach::Tc => return Some("`attach` is \"tc\"".to_owned()),
@@ -174,8 +174,7 @@ fn reason(desired: &Desired, service: &Service, local: &LocalDevices) -> Option<
     reasons.next()
 }
 
-/// Returns why packets of a device are balanced at tc with `attach = "auto"`; `None` = they are not, as far as is
-/// known.
+/// Returns why packets of a device are balanced at tc with `attach = "auto"`; `None` = no reason is known.
 fn tc_reason(device: u32, local: &LocalDevices) -> Option<String> {
     // Dummy devices receive no packets.
     let receives = |link: &&Link| !link.loopback && link.kind.as_deref() != Some("dummy");
@@ -203,8 +202,8 @@ fn tc_reason(device: u32, local: &LocalDevices) -> Option<String> {
     })
 }
 
-/// Returns the devices on which a service's packets arrive, as far as is known without the daemon: `interfaces`, or the
-/// devices on the routes to the servers.
+/// Returns the devices on which a service's packets arrive, without asking the daemon: `interfaces`, or the devices on
+/// the routes to the servers.
 fn packet_devices(desired: &Desired, service: &Service, state: &NetState) -> BTreeSet<u32> {
     if let Some(names) = &desired.node.interfaces {
         let links = state.links.values();
@@ -234,7 +233,7 @@ mod tests {
         parse(&text, &Host::default()).unwrap().desired
     }
 
-    /// Returns the state of a machine with `eth0`, a device of this kind, on which the server is, and `eth1`, hardware.
+    /// Returns the state of a machine with two devices: `eth0`, of this kind, leads to the server; `eth1` is hardware.
     fn state(kind: Option<&str>) -> NetState {
         let link = |index: u32, name: &str, kind: Option<&str>| Link {
             index,
@@ -308,8 +307,8 @@ mod tests {
         }
     }
 
-    /// The driver of a virtual machine may reject XDP: the mode of a running director is known, otherwise the features
-    /// that the driver reports.
+    /// The driver of a virtual machine may reject XDP. The result depends on the mode of a running director or, without
+    /// one, on the features that the driver reports.
     #[test]
     fn mode_of_running_director_and_features_of_driver_are_used() {
         use Attach::{Auto, Tc, Xdp};
@@ -323,7 +322,7 @@ mod tests {
             ("", Auto, "eth1 tc", "", None),
             ("", Auto, "", "vmxnet3", no_xdp),
             ("", Auto, "eth0 tc", "vmxnet3", no_xdp),
-            // The operator has selected the mode, not the driver.
+            // The mode was selected by the operator, not by the driver.
             ("", Tc, "eth0 tc", "", None),
             ("", Xdp, "eth0 generic", "vmxnet3", no_xdp),
             (both, Auto, "eth1 native,eth0 tc", "", tc),

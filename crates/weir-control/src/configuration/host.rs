@@ -10,16 +10,16 @@ use super::gre_checksum::{AttachedInterfaces, gre_checksums};
 use super::routed_server::routed_servers;
 use super::{Finding, absent_vips, failover_findings};
 
-/// Maximum numbers of services whose VIPs a daemon looks up, and of servers of `direct`, or of GRE tunnels with
-/// checksums, whose routes it looks up. Each lookup takes microseconds, but the daemon handles nothing else at that
-/// time.
+/// Maximum number of services whose VIPs a daemon looks up, and of servers (of `direct` or of GRE tunnels with
+/// checksums) whose routes it looks up. Each lookup takes microseconds, but the daemon handles nothing else in the
+/// meantime.
 const LOOKUPS_MAX: usize = 256;
 
-/// Returns the findings about this machine, similar ones merged: VIPs that are on no interface, servers of `direct`
-/// behind a router, GRE tunnels whose packets are dropped, connections that are lost on a failover, and `others`.
-/// `desired` should contain the servers of lists ([`super::with_listed_servers`]). `added` contains the VIPs that Weir
-/// has added, with their interfaces; `attached` contains the interfaces of a running director; `file` is the name of
-/// the configuration file.
+/// Returns the findings about this machine, with similar ones merged: VIPs that are on no interface, servers of
+/// `direct` behind a router, GRE tunnels whose packets are dropped, connections that are lost on a failover, and
+/// `others`. `desired` should contain the servers of lists ([`super::with_listed_servers`]). `added` contains the VIPs
+/// that Weir has added, with their interfaces; `attached` contains the interfaces of a running director; `file` is the
+/// name of the configuration file.
 ///
 /// If the machine's addresses or routes cannot be read, nothing is reported about them.
 pub async fn host_findings(

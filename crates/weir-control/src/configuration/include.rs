@@ -36,7 +36,7 @@ impl Files for Disk {
             FileError::Missing { .. } => "it does not exist".to_owned(),
             FileError::NoAccess { account, .. } => {
                 format!(
-                    "the daemon's account {account} may not read it, or may not enter a directory above it"
+                    "the daemon's account {account} cannot read it, or cannot enter a directory above it"
                 )
             }
             other => other.to_string(),

@@ -1,7 +1,7 @@
 //! Finds the addresses in keepalived's configuration files on this machine, including files that they include.
 //!
-//! The files are not parsed: every address in them counts, whatever its directive and its conditions. An address that
-//! no virtual router manages is not the VIP of a service either. `weir import` parses the files.
+//! The files are not parsed: every address in them counts, whatever its directive and its conditions. Addresses that no
+//! virtual router manages do no harm, because they are not VIPs of services. `weir import` parses the files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 16;
 /// The letters after `include` that make keepalived check the files (keepalived.conf(5)).
 const INCLUDE_CHECKS: &str = "rmwba";
 
-/// What keepalived's files contain.
+/// The addresses in keepalived's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeepalivedFiles {
     /// All addresses, without prefix lengths.
@@ -93,7 +93,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether this user can list the directory, or it does not exist.
+/// Returns whether this user can list the directory. A missing directory counts as listable.
 fn is_listable(directory: &Path) -> bool {
     fs::read_dir(directory).map_or_else(
         |error| error.kind() != ErrorKind::PermissionDenied,

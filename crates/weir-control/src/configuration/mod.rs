@@ -92,7 +92,7 @@ impl Loaded {
         self.found.iter().filter(|finding| finding.code.is_none())
     }
 
-    /// Removes quoted file lines from the findings, for a caller who may not read the file.
+    /// Removes quoted file lines from the findings, for a caller that is not allowed to read the file.
     pub(crate) fn without_quotes(mut self) -> Self {
         self.findings = finding::locations(&self.found);
         self.found = Vec::new();
@@ -101,7 +101,7 @@ impl Loaded {
 }
 
 impl Rejected {
-    /// Removes quoted file lines from the findings, for a caller who may not read the file.
+    /// Removes quoted file lines from the findings, for a caller that is not allowed to read the file.
     pub(crate) fn without_quotes(self) -> Self {
         let errors = self
             .found

@@ -6,7 +6,7 @@
 //! configuration, and the previous files remain until the rollout has ended. Only the keys of published services, pools
 //! and checks change: the director's own services always use its own files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -36,18 +36,25 @@ pub(crate) fn read_published_files(
     path: &Path,
 ) -> Result<(Loaded, PublishedFiles), Rejected> {
     let desired = &loaded.desired;
-    let (mut files, mut problems) = (BTreeMap::new(), Vec::new());
+    let (mut files, mut problems) = (PublishedFiles::default(), Vec::new());
+    let mut bytes = 0;
     for reference in references(desired) {
-        if files.contains_key(reference.path) {
+        if files.0.contains_key(reference.path) {
             continue;
         }
         match read(&reference, previous) {
-            Ok(read) => drop(files.insert(reference.path.to_owned(), read)),
+            Ok(read) => {
+                bytes += read.iter().map(PublishedFile::bytes).sum::<usize>();
+                files.0.insert(reference.path.to_owned(), read);
+            }
             Err(error) => problems.push(unreadable(&error, reference.source)),
+        }
+        // The remaining files need not be read into memory.
+        if bytes > PublishedFiles::BYTES_MAX {
+            break;
         }
     }
     let loaded = reject_if_fatal(loaded, problems, path)?;
-    let files = PublishedFiles(files);
     match files.check_size() {
         Ok(()) => Ok((loaded, files)),
         Err(reason) => Err(rejected(loaded, reason)),
@@ -277,8 +284,8 @@ fn checks_mut(desired: &mut Desired) -> impl Iterator<Item = &mut Check> {
     named.chain(of_pools)
 }
 
-/// Returns the paths whose files on this director differ from the published ones. A missing or unreadable file is no
-/// difference.
+/// Returns the paths whose files on this director differ from the published ones. A missing or unreadable file does not
+/// count as a difference.
 pub(crate) fn differing_files(files: &PublishedFiles) -> Vec<String> {
     let bytes_max = PublishedFiles::BYTES_MAX as u64;
     let differs = |path: &str, published: &[PublishedFile]| {
@@ -299,7 +306,7 @@ pub(crate) fn differing_files(files: &PublishedFiles) -> Vec<String> {
 }
 
 /// Returns a fingerprint that changes when a file on this director that [`differing_files`] reads is replaced, added or
-/// removed. Replacing only the key in a separate file is not noticed.
+/// removed. Replacing only the key in a separate file is not detected.
 pub(crate) fn own_files_fingerprint(files: &PublishedFiles) -> u64 {
     let names = files.0.iter().flat_map(|(path, published)| {
         let published = published.iter().map(|file| file.path.as_str());

@@ -63,8 +63,7 @@ impl AbsentVip {
 
 /// Returns the VIPs of `desired` that are on no interface of this network namespace, or are on an interface only
 /// because Weir has `added` them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes floating
-/// IPs, and VIPs of layer 4 services that `[announce]` covers, because these are routed to
-/// this machine.
+/// IPs, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
 ///
 /// # Errors
 /// Fails if the addresses cannot be read.

@@ -285,7 +285,7 @@ impl Privileged {
                     stopping.wait();
                 }
                 if !has_served {
-                    // Root's files, such as the lock, stay: this process may not remove them.
+                    // Root's files, such as the lock, stay: this process is not allowed to remove them.
                     before.remove_created();
                 }
             }

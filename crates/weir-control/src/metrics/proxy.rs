@@ -26,7 +26,7 @@ const FAMILIES: [Family; 20] = [
     (
         "retries_total",
         "counter",
-        "Attempts at another server after a failure.",
+        "Attempts on another server after a failure.",
         |proxy| proxy.retries,
     ),
     ("clients", "gauge", "Connected clients.", |proxy| {

@@ -22,7 +22,7 @@ const VALUES: [Value; 7] = [
     (
         "weir_vrrp_fault",
         "gauge",
-        "1 while the virtual router is in fault.",
+        "1 while the virtual router is in the fault state.",
         |router| u64::from(router.state == "fault"),
     ),
     (

@@ -172,8 +172,8 @@ fn flows_of_address(vip: IpAddr, old: &Desired, live: &impl LiveFlows) -> u64 {
     count.unwrap_or_default()
 }
 
-/// Returns whether edits of a pool or a server concern only its checks and what follows from their results. Such edits
-/// do not affect existing flows.
+/// Returns whether edits of a pool or a server affect only its checks and the handling of their results. Such edits do
+/// not affect existing flows.
 fn concern_only_health(edits: &[Edit]) -> bool {
     const HEALTH_KEYS: [&str; 9] = [
         "check",

@@ -50,7 +50,7 @@ const CONFIGURATION: &str = "configuration";
 /// this version.
 const ACTIVE_CONFIG_FILES: [&str; 2] = ["in-force.toml", "in-force.json"];
 
-/// Returns whether a daemon holds the directory's lock. The daemon may not be listening on its socket yet.
+/// Returns whether a daemon holds the directory's lock. The daemon might not be listening on its socket yet.
 pub fn is_locked(runtime_dir: &Path) -> bool {
     LockFile::is_held(&runtime_dir.join(LOCK))
 }

@@ -103,7 +103,7 @@ enum Value {
     Flag(bool),
 }
 
-/// Attributes of a span; empty texts are omitted.
+/// Attributes of a span; empty strings are omitted.
 #[derive(Debug, Default)]
 struct Attributes(Vec<Attribute>);
 

@@ -17,7 +17,7 @@ pub(crate) const TABLE_ENTRIES: u32 = 1 << 21;
 /// The packets sent in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// ACKs of this number of established connections, in turn.
+    /// ACKs of this number of established connections, in rotation.
     Established(u32),
     /// Replies of the servers of this number of established connections.
     Replies(u32),

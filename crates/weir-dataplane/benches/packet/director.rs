@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     pub(crate) checksum: TunnelChecksum,
     pub(crate) scheduler: SchedulerKind,
     pub(crate) servers: u32,
-    /// Whether the servers have the weights 1, 2 and 3 in turn; otherwise, all have weight 1.
+    /// Whether the servers have the weights 1, 2 and 3 in rotation; otherwise, all have weight 1.
     pub(crate) weighted: bool,
     /// Number of other services, each with its own address and ten servers.
     pub(crate) other_services: u32,

@@ -1,6 +1,6 @@
-//! Measures cases with test runs of the floor and the data plane in turn (A B A B), and takes the median of the
-//! differences. Every number is checked against the counts. If a peer has a row with the same packets, its runs (its
-//! own floor C and its program D) alternate with Weir's.
+//! Measures cases with test runs of the floor and the data plane, which alternate (A B A B), and takes the median of
+//! the differences. Every number is checked against the counts. If a peer has a row with the same packets, its runs
+//! (its own floor C and its program D) alternate with Weir's.
 
 use aya::programs::ProgramFd;
 

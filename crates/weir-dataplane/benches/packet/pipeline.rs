@@ -29,7 +29,7 @@ const DIRECT_SERVERS: u32 = 4;
 enum Traffic {
     /// Only packets of clients.
     OneWay,
-    /// Packets of a client and the server's replies, in turn.
+    /// Packets of a client and the server's replies, alternately.
     BothWays,
 }
 

@@ -140,8 +140,8 @@ fn ticks_of(ns: u64) -> u32 {
 /// advances once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
-/// Waits until the clock is not close to a tick boundary. Budgets and lifetimes are counted in ticks, so if the
-/// two sides read different ticks for a packet, a difference can appear much later.
+/// Waits until the clock is not close to a tick boundary. Budgets and lifetimes are counted in ticks, so if the two
+/// sides read different ticks for a packet, a difference can appear much later.
 pub(crate) fn wait_until_tick_is_stable() {
     let is_near_change = || {
         let now = now_ns(Clock::MonotonicCoarse);

@@ -188,7 +188,7 @@ fn snat_tuple_of_a_new_connection_replaces_that_of_the_earlier_one() {
     Case::new("request", shape.arriving(client, vip))
         .sends(forwarded.build(macs, source, server))
         .check(&mut bench);
-    // XDP does not know the next hop to the client yet.
+    // XDP does not have the next hop to the client yet.
     let macs = ([2, 0, 0, 0, 9, 9], DIRECTOR_MAC);
     Case::new("reply", shape.build(macs, server, source))
         .passes(Reason::PassToTc)

@@ -12,7 +12,7 @@ use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const FLOWS: u16 = 4000;
-/// Maximum number of flows without an entry, because a CPU was preempted while it held a bucket's lock.
+/// Maximum number of flows that have no entry because a CPU was preempted while it held a bucket's lock.
 const MISSED_MAX: u64 = FLOWS as u64 / 20;
 
 fn race(forward: Forward) {

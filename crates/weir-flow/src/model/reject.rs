@@ -1,8 +1,9 @@
 //! Rejects packets: sends an ICMP error that quotes the packet, or a TCP reset, to the sender.
 //!
 //! The source of the response is the packet's destination address. Packets that must not trigger a response (RFC 1122
-//! section 3.2.2, RFC 4443 section 2.4; resets) and packets beyond the budget are dropped with the same reason, except
-//! for services without servers and removed servers, which have different reasons for rejecting and dropping.
+//! section 3.2.2, RFC 4443 section 2.4; resets) and packets beyond the budget are dropped. They are counted with the
+//! same reason as rejected packets; only services without servers and removed servers have separate reasons for
+//! rejected and dropped packets.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +15,7 @@ use crate::edit;
 use crate::family::Family;
 use crate::parse::Layout;
 
-/// Maximum length of the quote in an ICMPv4 error, in bytes: the error has at most 576 bytes (RFC 1812 section
+/// Maximum length of the quote in an ICMPv4 error, in bytes: the error is at most 576 bytes long (RFC 1812 section
 /// 4.3.2.3).
 const QUOTE_MAX_V4: usize = 576 - 20 - 8;
 /// Maximum length of the quote in an ICMPv6 error, in bytes: the error must fit in the minimum MTU (RFC 4443 section

@@ -95,8 +95,7 @@ impl<S: Scheduler> Model<S> {
         true
     }
 
-    /// Records another flow of the template. `counted`: whether the template is extended while the flow is
-    /// live.
+    /// Records another flow of the template. `counted`: whether the template is extended while the flow is live.
     pub(super) fn use_template(&mut self, key: &Tuple, now: u32, counted: bool) {
         if let Some(template) = self.flows.get_mut(key) {
             template.seen = now;

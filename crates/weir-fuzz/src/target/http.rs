@@ -55,7 +55,7 @@ pub(super) fn request(input: &[u8]) {
     let _ = exchange.client_data(&input[request.len..]);
 }
 
-/// Parses a server's response at once and in portions. The forwarded bytes must be the same.
+/// Parses a server's response as a whole and in portions. The forwarded bytes must be the same.
 pub(super) fn response(input: &[u8]) {
     let Some((&portion, input)) = input.split_first() else {
         return;
@@ -122,7 +122,7 @@ fn forward_response(request: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, b
     (out, false)
 }
 
-/// Parses a chunked body at once and byte by byte.
+/// Parses a chunked body as a whole and byte by byte.
 pub(super) fn chunked(input: &[u8]) {
     let mut data_at_once = Vec::new();
     let at_once =
@@ -145,7 +145,7 @@ pub(super) fn chunked(input: &[u8]) {
     trailers(&input[..consumed]);
 }
 
-/// Removes the trailers that servers must not receive from a valid chunked body, at once and byte by byte.
+/// Removes the trailers that servers must not receive from a valid chunked body, as a whole and byte by byte.
 fn trailers(body: &[u8]) {
     let forward = |portion: usize| {
         let (mut chunks, mut forwarded) =

@@ -233,7 +233,7 @@ fn not_http(bytes: &[u8]) -> Outcome {
     Outcome::failed(format!("not HTTP: {}", quote_first_line(bytes)))
 }
 
-/// Returns the value of `Host`: the address, and the port unless it is the scheme's default. For a unix socket, which
+/// Returns the value of `Host`: the address, and the port unless it is the scheme's default. For a Unix socket, which
 /// has no host name, the value is `localhost`, as in curl.
 fn default_host(target: &Target) -> String {
     if target.unix.is_some() {

@@ -280,7 +280,7 @@ impl Monitor {
         }
     }
 
-    /// Reports servers with a different health than in the previous configuration, and servers that no longer have a
+    /// Reports servers whose health differs from that in the previous configuration, and servers that no longer have a
     /// check.
     fn report_differences(&mut self, previous_pools: &HashMap<String, PoolWatch>, now: Duration) {
         for index in 0..self.pools.len() {

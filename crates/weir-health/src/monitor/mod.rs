@@ -1,8 +1,8 @@
 //! Schedules the probes for all active checks, and applies their results to servers.
 //!
-//! Each [`Target`] and each server in a pool has a state. A server is identified by address and port, never by
-//! its position, so it keeps its state if the order in the configuration changes. A target that several servers share
-//! is probed only once. A new target of a server that is up or down starts in that state, so a reload neither enables a
+//! Each [`Target`] and each server in a pool has a state. A server is identified by address and port, never by its
+//! position, so it keeps its state if the order in the configuration changes. A target that several servers share is
+//! probed only once. A new target of a server that is up or down starts in that state, so a reload neither enables a
 //! dead server nor disables a live one. Late and repeated results are ignored.
 
 mod checkpoint;

@@ -1,3 +1,5 @@
+//! Tests ejections and trials in virtual time.
+
 use super::*;
 
 /// Returns a limit in a group in which no server is ejected according to other counters.

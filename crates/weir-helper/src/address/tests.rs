@@ -1,3 +1,5 @@
+//! Tests addresses and their record in a new network namespace.
+
 use std::fs;
 use std::path::PathBuf;
 

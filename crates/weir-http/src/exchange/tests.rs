@@ -1,3 +1,5 @@
+//! Tests exchanges with the bytes of a client and a server.
+
 use super::*;
 use weir_model::Compression;
 

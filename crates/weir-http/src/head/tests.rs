@@ -1,3 +1,5 @@
+//! Tests accepted and rejected heads, and the properties of every prefix of a head.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests the normal form of paths, and its properties for random paths.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests the heads that servers and clients receive.
+
 use weir_model::{HeaderEdit, Template, TextRegex};
 
 use super::*;

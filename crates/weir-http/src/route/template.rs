@@ -139,7 +139,7 @@ pub fn map_key<'v>(map: &'v ValueMap, template_context: &TemplateContext<'v>) ->
 }
 
 /// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case,
-/// and fields that the client may not set are empty.
+/// and fields that the client is not allowed to set are empty.
 pub fn key_text(text: &Template, template_context: &TemplateContext<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.parts() {
@@ -238,7 +238,7 @@ impl<'a> TemplateContext<'a> {
         })
     }
 
-    /// Returns the value of a variable for a key, excluding anything that the client may not set.
+    /// Returns the value of a variable for a key, excluding anything that the client is not allowed to set.
     fn key_value<'v>(&self, variable: &'v Variable) -> Value<'v>
     where
         'a: 'v,

@@ -596,7 +596,7 @@ fn unix_socket_address(context: &Context<'_>, path: &str) -> Result<String, Stri
     }
 }
 
-/// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. Without a port, Weir connects to the port that
+/// Returns `ADDRESS[:PORT]` with a numeric address, or a Unix socket. Without a port, Weir connects to the port that
 /// the client used.
 pub(super) fn resolve_address(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {

@@ -13,7 +13,7 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// Maximum number of lines over all files and repetitions; stops recursive includes.
+/// Maximum number of lines across all files and repetitions; stops recursive includes.
 const MAX_LINES: usize = 1_000_000;
 
 /// Maximum depth of included files and repeated lines.

@@ -61,7 +61,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
     })
 }
 
-/// Returns the address of a server: a unix socket, or a numeric address with a port; `port` is the default.
+/// Returns the address of a server: a Unix socket, or a numeric address with a port; `port` is the default.
 pub(super) fn server_address(
     environment: &dyn Environment,
     text: &str,
@@ -213,7 +213,7 @@ pub(super) fn server_host(
     position: Position,
 ) -> Option<(String, Position)> {
     let lines = inherited(levels, "proxy_set_header").into_iter();
-    // nginx sends this name to a server on a unix socket.
+    // nginx sends this name to a server on a Unix socket.
     let proxy_host = match url.host.starts_with(unix_socket::PREFIX) {
         true => "localhost",
         false => &url.host,

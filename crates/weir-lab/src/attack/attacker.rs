@@ -14,7 +14,7 @@ use super::socket::{self, Event, Poll};
 
 /// Interval at which the attacker checks whether work is due.
 const TICK: Duration = Duration::from_millis(1);
-/// The attacker skips work that is later than this.
+/// The attacker skips work that is overdue by more than this.
 const MAX_DELAY_SECONDS: f64 = 0.05;
 
 /// Work done by an attack.

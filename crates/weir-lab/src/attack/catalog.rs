@@ -9,7 +9,7 @@ use super::frame::{
     SETTINGS, WINDOW_UPDATE,
 };
 
-/// The protocol that the attacked port and the other, measured clients use.
+/// The protocol of the attacked port and of the other clients, whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// HTTP/2 without TLS; other clients use the same port.

@@ -28,7 +28,7 @@ const WEIR_ID: u32 = 991;
 /// User and group ID of the unprivileged account.
 const UNPRIVILEGED_ID: u32 = 65534;
 
-/// Releases that were current when the limits were defined. Older releases lack some of the defences that the lab
+/// Releases that were current when the limits were defined. Older releases lack some of the defenses that the lab
 /// compares.
 const EXPECTED_RELEASES: [(Kind, u32, u32); 2] = [(Kind::Haproxy, 3, 4), (Kind::Nginx, 1, 30)];
 
@@ -317,7 +317,7 @@ fn nginx_configuration(
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    // nginx has `http2 on` since 1.25. Before, `http2` was an option of `listen`.
+    // nginx 1.25 and newer have `http2 on`. In older versions, `http2` is an option of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
     let (listen_option, directive) = if is_new {
         ("", "http2 on; ")

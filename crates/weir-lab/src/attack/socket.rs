@@ -47,7 +47,7 @@ impl Poll {
         Ok(epoll::add(&self.epoll, socket, data, flags)?)
     }
 
-    /// Waits for events, at most for `limit`.
+    /// Waits for events, for at most `limit`.
     pub(crate) fn wait(&self, limit: Duration) -> io::Result<Vec<Event>> {
         // rustix's events can contain pointers and are not `Send`, so the buffer is not a field.
         let mut buffer: Vec<epoll::Event> = Vec::with_capacity(MAX_EVENTS);

@@ -121,7 +121,7 @@ fn pin(cpu: usize) -> Result<()> {
 
 /// Keeps a CPU awake by starting a process that runs only while nothing else needs the CPU (SCHED_IDLE). The time that
 /// a sleeping virtual CPU takes to wake up depends on the host, and the kernel counts it as CPU time of processes.
-/// Without the process, equal rounds differ by a factor of two.
+/// Without the process, identical rounds differ by a factor of two.
 fn keep_awake(launcher: &Launcher<'_>, cpu: usize) -> Result<Daemon> {
     let name = format!("awake-{cpu}");
     let cpu = cpu.to_string();

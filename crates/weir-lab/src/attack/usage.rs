@@ -76,7 +76,7 @@ const ROLE_ARGUMENTS: &[&str] = &["run", "helper", "--daemon", "--engine"];
 /// Fields of `/proc/PID/status`.
 const PRIVILEGE_FIELDS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
-/// Returns the privilege fields in one line. Of the four user IDs, the line contains only the effective one.
+/// Returns the privilege fields on one line. Of the four user IDs, the line contains only the effective one.
 fn fields(status: &str) -> String {
     let value = |name: &&str| {
         let mut lines = status.lines();

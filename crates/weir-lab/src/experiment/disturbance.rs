@@ -17,7 +17,7 @@ use crate::requirement::{HAPROXY, NGINX, Program};
 /// The disturbed balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// HAProxy's older documented method: a new process makes the old ones finish (`-sf`).
+    /// HAProxy's older documented method: a new process asks the old ones to finish (`-sf`).
     Haproxy,
     /// A master process that reloads on a signal.
     HaproxyMaster,

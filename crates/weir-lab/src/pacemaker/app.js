@@ -1,3 +1,3 @@
-// The application: its host's name on port 3000.
+// The application: serves the name of its host on port 3000.
 const name = require("os").hostname();
 require("http").createServer((request, response) => response.end(`Up ${name}\n`)).listen(3000);

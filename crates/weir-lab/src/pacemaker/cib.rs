@@ -10,7 +10,7 @@ pub(super) struct Paths<'a> {
     pub(super) node: &'a Path,
 }
 
-/// Returns the sections of the configuration, in the order that the lab writes them.
+/// Returns the sections of the configuration, in the order in which the lab writes them.
 pub(super) fn sections(vip: &str, paths: &Paths<'_>) -> [(&'static str, String); 3] {
     let options = "<crm_config><cluster_property_set id=\"options\">\
                    <nvpair id=\"stonith\" name=\"stonith-enabled\" value=\"false\"/>\

@@ -1,5 +1,5 @@
 #!/bin/sh
-# OCF resource agent of the lab: an address on lo, as a clone. IPaddr2 takes a clone for CLUSTERIP.
+# OCF resource agent of the lab: an address on lo, as a clone. IPaddr2 would use CLUSTERIP for a clone.
 #
 # License: MIT or Apache-2.0
 
@@ -12,7 +12,7 @@ start)
     has || ip addr add "$OCF_RESKEY_ip/32" dev lo
     ;;
 stop)
-    # IPaddr2 with lvs_support may have taken it.
+    # IPaddr2 with lvs_support may have removed it.
     ! has || ip addr del "$OCF_RESKEY_ip/32" dev lo || ! has
     ;;
 monitor | status)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A node of the cluster, in namespaces of its own for mounts, host name, IPC and processes.
+# Starts a node of the cluster, which has its own mount, UTS, IPC and PID namespaces.
 #
 #   node.sh SESSION DIRECTORY NAME
 set -e
@@ -24,6 +24,6 @@ mount --bind "$directory/corosync" /etc/corosync
 cp -a /usr/lib/ocf/resource.d/. "$directory/agents/"
 mount --bind "$directory/agents" /usr/lib/ocf/resource.d
 corosync -f >"$directory/corosync.log" 2>&1 &
-# pacemakerd waits until corosync answers only for some seconds.
+# pacemakerd waits only a few seconds for corosync to respond.
 while ! corosync-cfgtool -s >/dev/null 2>&1; do sleep 0.2; done
 exec pacemakerd -f >"$directory/pacemakerd.log" 2>&1

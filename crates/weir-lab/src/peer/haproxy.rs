@@ -45,7 +45,7 @@ pub(crate) fn write(directory: &Path, servers: &[Ipv4Addr]) -> Result<()> {
     std::fs::write(&file, configuration("roundrobin", servers)).map_err(LabError::file(&file))
 }
 
-/// Returns the shell command that starts HAProxy in the background and makes the previous process finish.
+/// Returns the shell command that starts HAProxy in the background and asks the previous process to finish.
 pub(crate) fn daemon_command(directory: &Path) -> String {
     let program = requirement::locate(HAPROXY).unwrap_or_else(|| PathBuf::from(HAPROXY.name));
     format!(
@@ -55,7 +55,7 @@ pub(crate) fn daemon_command(directory: &Path) -> String {
     )
 }
 
-/// Starts a master process in the foreground. SIGUSR2 reloads it. The caller waits for the first response.
+/// Starts a master process in the foreground, which reloads on SIGUSR2. The caller waits for the first response.
 pub(crate) fn start_master(launcher: &Launcher<'_>, servers: &[Ipv4Addr]) -> Result<Daemon> {
     write(launcher.directory, servers)?;
     let file = launcher.directory.join("haproxy.cfg");

@@ -15,7 +15,7 @@ const SYN_TABLE: &str = "weir-lab-syns";
 
 /// Loads the rules of stateless balancing with direct server return. The director selects a server by a hash of the
 /// client's port, rewrites the destination address to the server's, and forwards the packet. The servers rewrite the
-/// source address of their responses to the VIP. With IPVS's direct routing, the addresses do not change.
+/// source address of their responses to the VIP. In contrast, IPVS's direct routing changes only the MAC addresses.
 pub(crate) fn load_direct_rules(topology: &Topology) -> Result<()> {
     let servers = server_addresses(topology);
     load(

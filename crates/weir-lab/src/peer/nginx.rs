@@ -21,7 +21,7 @@ pub(crate) const REST: &str = "rest";
 /// Length of this page.
 pub(crate) const REST_BYTES: usize = 4096;
 
-/// Width and height of the image. With 24 bits per pixel, it has 4 MB, as in the report.
+/// Width and height of the image. With 24 bits per pixel, its size is 4 MB, as in the report.
 const IMAGE_SIZE: (u32, u32) = (1024, 1365);
 
 /// The way nginx handles a request.
@@ -178,7 +178,7 @@ fn image(width: u32, height: u32) -> Vec<u8> {
     ] {
         bytes.extend(u32::to_le_bytes(word));
     }
-    // A linear congruential sequence makes the image incompressible and always the same.
+    // A linear congruential sequence makes the image incompressible and reproducible.
     let mut state = 1_u32;
     bytes.extend((0..pixels).map(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -112,7 +112,7 @@ pub(crate) struct Directories<'a> {
 }
 
 impl<'a> Director<'a> {
-    /// Prepares the servers for `forward`, starts the daemon and waits until it responds to `status`. Without a
+    /// Prepares the servers for `forward`, starts the daemon and waits until it responds to `weir status`. Without a
     /// scheduler, the configuration has no service, because another program adds the service.
     pub(crate) fn start(
         program: &'a Path,

@@ -162,7 +162,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         ],
         differences: &[
             "The report's direct routing is IPVS in the kernel. This machine's kernel has no IPVS, so the peer is \
-             nftables, which rewrites the destination MAC address.",
+             nftables, which rewrites the destination IP address.",
             "The report limits links with tbf; the lab does the same, at the same rate unless --rate is given.",
         ],
     },
@@ -288,7 +288,6 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
         ],
         differences: &[
-            "The report's small page starts a program (hostname); the lab's does not, so its rates are higher.",
             "The lab has one client, so all methods hash the port; the author's production system hashes the address.",
             "The report does not use least connections, because the director receives no replies. The methods \
              direct-wlc and l3dsr-wlc and the experiment slow-server measure it.",
@@ -343,9 +342,9 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
         ],
         differences: &[
-            "The servers are nginx, not Node.js, and share this machine's processors with client and director. The \
-             links are limited, so that two servers have twice the capacity of one: their links limit the rate, not \
-             the processors.",
+            "The servers are nginx, not Node.js, and share this machine's processors with the client and the \
+             director. The links are limited, so that two servers have twice the capacity of one: their links limit \
+             the rate, not the processors.",
             "ldirectord drives `weir ipvsadm` instead of IPVS, which this kernel lacks.",
         ],
     },

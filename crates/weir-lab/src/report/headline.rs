@@ -2,7 +2,7 @@
 
 use super::{BASE, DIRECTOR, Panel, Report, Row};
 
-/// Share of the link's rate from which the director's link counts as saturated.
+/// Share of the link's rate at which the director's link counts as saturated.
 pub(super) const SATURATION_SHARE: f64 = 0.9;
 
 /// Returns the summary; `None` = nothing was measured.

@@ -1,4 +1,4 @@
-//! Writes the JSON report. Its fields are stable. Only the HTML file contains charts and notes.
+//! Writes the JSON report, whose fields are stable. Only the HTML file contains charts and notes.
 
 use super::{Event, Failure, Report, Row};
 

@@ -101,7 +101,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// A note if other load kept the machine busy.
     pub busy: Option<String>,
-    /// Path of the HTML file, after it was written.
+    /// Path of the HTML file, once it has been written.
     pub html: Option<PathBuf>,
 }
 

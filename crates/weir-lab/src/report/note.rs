@@ -48,11 +48,10 @@ pub(crate) fn for_run(
     }
     if properties.disturbed {
         notes.push(
-            "The balancer is reloaded every 100 ms, each time with one server more or less than before. If SYNs are \
-             dropped, a reload starts one second after the previous one has ended. Upgrades and kills (-9) of the \
-             daemon start every second. \"keep-alive\": the client is wrk, which keeps its connections open. In \
-             other runs, it is ab, which opens one connection per request and counts a broken connection up to \
-             three times."
+            "The balancer is reloaded every 100 ms; each reload adds or removes one server. If SYNs are dropped, a \
+             reload starts one second after the previous one has ended. Upgrades and kills (-9) of the daemon start \
+             every second. \"keep-alive\": the client is wrk, which keeps its connections open. In other runs, it \
+             is ab, which opens one connection per request and counts a broken connection up to three times."
                 .into(),
         );
     }

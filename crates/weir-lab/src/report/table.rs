@@ -23,7 +23,7 @@ pub(crate) fn render(report: &Report) -> String {
         write_rows(&mut text, report, width);
     }
     for failure in &report.failures {
-        // Print only the first line of an error. The complete text was printed before and is in the HTML file.
+        // Print only the first line of an error. The complete text has already been printed and is in the HTML file.
         let error = failure.error.lines().next().unwrap_or_default();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{:<width$}  not measured: {error}", failure.method);

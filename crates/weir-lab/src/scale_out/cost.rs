@@ -1,8 +1,8 @@
 //! Measures the CPU time that each director's BPF programs use per packet of a client.
 //!
 //! The kernel counts the time that it spends in a program, including the programs that this program tail-calls. The
-//! time in the driver, for the socket buffer, and for sending is not included. nftables' rules are not programs, so the
-//! kernel does not count their time.
+//! time spent in the driver, on the socket buffer, and on sending is not included. nftables' rules are not programs, so
+//! the kernel does not count their time.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -90,8 +90,8 @@ pub(super) fn mean_ns(costs: &[Cost]) -> Option<u64> {
     time_ns.checked_div(packets)
 }
 
-/// Measures the CPU time of a director's programs from [`Self::start`] on. The default value measures from the start of
-/// the director on.
+/// Measures the CPU time of a director's programs since [`Self::start`]. The default value measures the time since the
+/// director was started.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     /// The programs by id. They are open, so that the time of programs that an upgrade replaces is included.

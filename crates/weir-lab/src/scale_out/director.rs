@@ -237,7 +237,7 @@ impl Director {
         self.json(&["cluster", "status", "--json"])
     }
 
-    /// Replaces the running program by `build`.
+    /// Replaces the running program with `build`.
     pub(super) fn upgrade(&mut self, build: Build, programs: Programs<'_>) -> Result<()> {
         let path = programs.path(build);
         let argument = path.to_string_lossy();

@@ -82,7 +82,7 @@ mod tests {
         let goal = |event| METHODS.map(|method| max_broken(event, method, 4, 10_000));
         let [rules, direct, sync, gue] = goal(Event::ServerAddedDirectorKilled);
         assert_eq!((rules, sync, gue), (None, Some(0), Some(0)));
-        // The product of a fifth of the slots, or more, and half of the flows.
+        // The product of at least a fifth of the slots and half of the flows.
         let direct = direct.expect("has a goal");
         assert!((1_100..1_700).contains(&direct), "{direct}");
         for event in [

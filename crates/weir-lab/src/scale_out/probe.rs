@@ -271,7 +271,7 @@ impl Client {
     }
 
     fn load(&mut self, is_over: &AtomicBool) {
-        // Measure gaps between responses from this time on.
+        // Measure gaps between responses after this time.
         let begin = Instant::now();
         for flow in &mut self.flows {
             flow.last = begin;

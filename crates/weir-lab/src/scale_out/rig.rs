@@ -180,13 +180,13 @@ impl<'a> Rig<'a> {
         self.prepare()?;
         let client = Client::open(&self.client, connections)?;
         if matches!(self.method.balancer, Balancer::Weir { has_sync: true, .. }) {
-            // Younger connections are not synchronized yet.
+            // Connections younger than this are not synchronized yet.
             std::thread::sleep(Duration::from_secs(1));
         }
         let statistics = cost::enable_statistics()?;
         let meters: Vec<Meter> = self.directors.iter().map(Director::start_meter).collect();
         let mut measurement = client.measure(|| self.trigger())?;
-        // A director that joined was measured from its start on.
+        // A director that joined was measured from its start.
         let meters = meters
             .into_iter()
             .chain(std::iter::repeat_with(Meter::default));
@@ -198,7 +198,7 @@ impl<'a> Rig<'a> {
         Ok(measurement)
     }
 
-    /// Does what precedes the event and needs no load.
+    /// Does the preparations for the event that need no load.
     fn prepare(&mut self) -> Result<()> {
         if self.event.needs_spare_director() {
             self.add_director(SERVERS)?;
@@ -453,7 +453,7 @@ fn create_router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
     Ok((router, client))
 }
 
-/// Starts BIRD on the router. Returns its control socket too.
+/// Starts BIRD on the router. Also returns its control socket.
 fn start_router(
     fabric: &Fabric<'_>,
     router: &Namespace,

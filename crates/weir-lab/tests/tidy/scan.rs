@@ -91,7 +91,7 @@ impl<'a> Scanner<'a> {
         &self.text[self.offset..]
     }
 
-    /// Consumes a number of bytes and records them as a piece if a kind is given.
+    /// Consumes a number of bytes, and records them as a piece if a region is given.
     fn take(&mut self, length: usize, region: Option<Region>) {
         let text = &self.rest()[..length];
         if let Some(region) = region {

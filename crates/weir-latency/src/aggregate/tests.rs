@@ -1,3 +1,5 @@
+//! Tests the average and the quantiles with known samples.
+
 use super::*;
 
 const MS: i64 = 1_000_000;

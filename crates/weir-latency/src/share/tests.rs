@@ -1,3 +1,5 @@
+//! Tests shares for known latencies and weights.
+
 use super::*;
 
 fn shares_of(latency: &[LatencyEstimate]) -> Vec<u32> {

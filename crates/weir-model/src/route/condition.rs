@@ -40,8 +40,8 @@ pub struct NamedCondition {
 const SECRET_BYTES_MIN: usize = 8;
 
 impl NamedCondition {
-    /// Formats the condition as [`fmt::Display`] does. If `redact`, a short hash replaces a value that may be a
-    /// secret. The hash still distinguishes two routes.
+    /// Formats the condition as [`fmt::Display`] does. If `redact`, a short hash replaces a value that may be a secret.
+    /// The hash still distinguishes two routes.
     fn format(&self, redact: bool) -> String {
         match &self.value {
             Some(ValuePattern::Exact(value)) if redact && value.len() >= SECRET_BYTES_MIN => {
@@ -220,8 +220,8 @@ impl Conditions {
             .any(|key| key.part() == RequestPart::TlsConnection && self.has(key))
     }
 
-    /// Returns whether these conditions match every request that `other` matches; false if this cannot be
-    /// determined from the patterns.
+    /// Returns whether these conditions match every request that `other` matches; false if this cannot be determined
+    /// from the patterns.
     pub(super) fn covers(&self, other: &Self) -> bool {
         ConditionKey::ALL
             .iter()

@@ -221,7 +221,7 @@ impl Context {
             .is_some_and(|idle_pool| !idle_pool.is_empty())
     }
 
-    /// Closes the connections in the idle pool whose idle time is over.
+    /// Closes the connections in the idle pool that have expired or that their servers have closed.
     pub(crate) fn sweep(&self) {
         if let Some(idle_pool) = self
             .idle_pool

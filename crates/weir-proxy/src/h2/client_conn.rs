@@ -151,8 +151,8 @@ impl H2ClientConn {
         !self.is_closing && self.streams.len() < self.stream_limit.unwrap_or(default_limit)
     }
 
-    /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` before its
-    /// SETTINGS frame was received.
+    /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` until its
+    /// SETTINGS frame is received.
     pub(crate) const fn allowed_streams(&self) -> Option<usize> {
         self.stream_limit
     }

@@ -8,7 +8,7 @@
 
 use super::huffman;
 
-/// Number of entries that fit into a table of 4096 bytes; each takes at least 33.
+/// Upper bound for the number of entries in a table of 4096 bytes; each takes at least 33 bytes.
 const ENTRIES_MAX: usize = 128;
 /// First index of the dynamic table.
 const DYNAMIC_START: usize = 62;

@@ -6,7 +6,7 @@
 //!
 //! Up to [`FREE_IDLE_FRAMES`] idle frames have no effect. Above that, the connection is read slowly, and a client that
 //! continues is disconnected. A flood then costs little CPU time, because the sender has to wait. If the connection
-//! were closed at once, the client would simply open another one.
+//! were closed immediately, the client would simply open another one.
 //!
 //! Outbound frames are parsed too: DATA, because the client may acknowledge it, and RST_STREAM, because client errors
 //! can cause it.
@@ -24,7 +24,7 @@ const IDLE_FRAMES_PER_PROGRESS: u64 = 10;
 /// acknowledge every frame twice, for the stream and for the connection, or every kilobyte that they read.
 const UPDATES_PER_DATA: u64 = 2;
 const BYTES_PER_UPDATE: usize = 1 << 10;
-/// Number of WINDOW_UPDATE frames allowed per request: some clients enlarge the stream's window at once.
+/// Number of WINDOW_UPDATE frames allowed per request: some clients enlarge the stream's window immediately.
 const UPDATES_PER_REQUEST: u64 = 4;
 /// Maximum number of WINDOW_UPDATE frames in flight, for a client with windows of 32 MiB that acknowledges every
 /// kilobyte.

@@ -42,8 +42,8 @@ const SEND_BUFFER: usize = 64 << 10;
 /// Maximum number of read and write rounds before other connections are served.
 const ROUNDS_MAX: usize = 4;
 /// Number of resets after which the connection is closed with ENHANCE_YOUR_CALM, as a multiple of the stream limit, and
-/// number of resets per second by which the count decreases. A browser that leaves a page resets all of its
-/// streams once.
+/// number of resets per second by which the count decreases. A browser that navigates away from a page resets all of
+/// its streams once.
 const RESET_FACTOR: u64 = 2;
 const RESET_DECAY_PER_S: u64 = 20;
 /// Time for a client to react to GOAWAY, in milliseconds.
@@ -83,7 +83,7 @@ pub(crate) struct H2ServerConn {
     pub(crate) resume_deadline: Deadline,
     /// Whether the socket is registered without read events, because reading is paused.
     reading_suspended: bool,
-    /// Whether the socket is registered for send buffer events.
+    /// Whether the socket is registered for write events.
     send_buffer_watched: bool,
     resets: u64,
     decayed_at: u64,
@@ -148,7 +148,8 @@ impl H2ServerConn {
             .max_header_list_size(head)
             .enable_connect_protocol()
             .max_concurrent_reset_streams(service.max_streams as usize)
-            // A browser that leaves a page may reset all of its streams in one read. Resets beyond that are counted.
+            // A browser that navigates away from a page may reset all of its streams in one read. Resets beyond that
+            // are counted.
             .max_pending_accept_reset_streams(service.max_streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
             .handshake(io.handle());
@@ -213,7 +214,7 @@ impl H2ServerConn {
         self.local.service.timeouts
     }
 
-    /// Counts the frames that a turn has processed.
+    /// Counts the frames that were processed since the last call.
     fn count_frames(&mut self, cx: &Context) {
         let seen = self.io.take_counts();
         let details = self.local.service.details.of(cx.worker);
@@ -237,7 +238,7 @@ impl H2ServerConn {
         is_open
     }
 
-    /// Enables send buffer events once the buffer is full: short connections never need them. Returns whether that
+    /// Enables write events once the send buffer is full: short connections never need them. Returns whether that
     /// succeeded.
     fn watch_send_buffer(&mut self, key: Key, cx: &Context) -> bool {
         if self.send_buffer_watched || self.io.is_flushed() {
@@ -352,7 +353,7 @@ impl H2ServerConn {
         self.close(actions)
     }
 
-    /// Sends GOAWAY if the service was removed or the process shuts down.
+    /// Sends GOAWAY if the service was removed or the worker is draining.
     fn send_goaway_if_needed(&mut self, key: Key, cx: &mut Context) {
         if (cx.draining || self.local.is_removed) && !self.is_closing {
             self.send_goaway(key, cx);
@@ -552,8 +553,8 @@ impl H2ServerConn {
         self.is_closing = true;
         let is_open = self.io.discard(&mut cx.scratch);
         if is_open && self.io.is_flushed() && cx.has_room_for_lingering() {
-            // Most clients close at once. Checking for this at the worker's next wake-up, whatever its cause, saves one
-            // wake-up per connection when clients open connections only to violate the protocol.
+            // Most clients close immediately. Checking for this at the worker's next wake-up, whatever its cause, saves
+            // one wake-up per connection when clients open connections only to violate the protocol.
             self.io.transport.unwatch(&cx.epoll);
             cx.lingering.push((key, cx.now + LINGER_BATCH_MS));
         }

@@ -37,7 +37,7 @@ pub(super) fn receive(
             Poll::Pending => break,
             Poll::Ready(Some(Ok(data))) => {
                 message::write_content(coding, &data, pipe.inbound());
-                // The pipe limits the buffered bytes, so the window is released at once. This fails for a closed
+                // The pipe limits the buffered bytes, so the window is released immediately. This fails for a closed
                 // stream, which needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
                 received = ReceiveResult::Some;

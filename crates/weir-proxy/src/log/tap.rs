@@ -1,7 +1,7 @@
 //! Streams a service's exchanges (`weir tap`): workers record them, and an API client reads them.
 //!
-//! A tap is a log whose records an API client reads, not the log writer. Without taps, the cost for each exchange is
-//! one atomic load.
+//! A tap is a log whose records are read by an API client instead of the log writer. Without taps, the cost for each
+//! exchange is one atomic load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

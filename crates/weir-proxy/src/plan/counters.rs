@@ -20,7 +20,7 @@ pub(crate) struct Counters {
     pub(crate) responses: [Count; 5],
     /// Responses that Weir generated instead of a server.
     pub(crate) errors: Count,
-    /// Retries at another server.
+    /// Retries on another server.
     pub(crate) retries: Count,
     /// HTTP/2 streams that clients reset before the response, or that were reset because of client errors.
     pub(crate) resets: Count,

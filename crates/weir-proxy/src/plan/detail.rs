@@ -51,11 +51,11 @@ pub enum Detail {
     MirrorFailed,
     /// Requests that were not copied because of a limit.
     MirrorSkipped,
-    /// Requests that the server of `forward_auth` allowed.
+    /// Requests that the `forward_auth` server allowed.
     AuthAdmitted,
-    /// Requests that the server of `forward_auth` rejected.
+    /// Requests that the `forward_auth` server rejected.
     AuthRefused,
-    /// Requests for which the server of `forward_auth` did not return a decision.
+    /// Requests for which the `forward_auth` server did not return a decision.
     AuthFailed,
 }
 

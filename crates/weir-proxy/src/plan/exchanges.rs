@@ -54,7 +54,7 @@ pub(crate) struct Exchanges {
     responses: [Count; 5],
     errors: [Count; ErrorKind::ALL.len()],
     stages: [Histogram; Stage::ALL.len()],
-    /// Attempts at another server, and further attempts at the same server.
+    /// Attempts on another server, and further attempts on the same server.
     pub(crate) redispatches: Count,
     pub(crate) repetitions: Count,
     /// When the last exchange ended, in microseconds on the worker clock.

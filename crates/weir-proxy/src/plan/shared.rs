@@ -18,7 +18,7 @@ pub(crate) struct SharedState {
     pub(crate) withdrawals: AtomicU64,
     /// Whether workers accept no new clients and no further requests.
     pub(crate) draining: AtomicBool,
-    /// Whether workers stop at once.
+    /// Whether workers stop immediately.
     pub(crate) stop: AtomicBool,
     /// Whether clients are handed over to another process, through `handover_sender`.
     pub(crate) handing_over: AtomicBool,

@@ -1,4 +1,5 @@
-//! Decides whether a request is admitted: verifies the `basic_auth` user, and applies the route's limits.
+//! Decides whether a request is admitted: verifies the `basic_auth` user, and applies the limits of the service and the
+//! route.
 
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;
@@ -120,7 +121,7 @@ impl Session {
             (Phase::File(transfer), result) if transfer.expects(ticket) => {
                 self.handle_file(result, key, cx)
             }
-            // The request has ended already.
+            // The request has already ended.
             _ => Step::Continue,
         };
         self.run(step, key, cx)

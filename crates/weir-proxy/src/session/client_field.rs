@@ -71,7 +71,7 @@ impl Session {
         (!rules.is_empty() && !is_excepted()).then_some(rules)
     }
 
-    /// Marks the fields that this client may not set. `route` is `None` while no route is selected.
+    /// Marks the fields that this client is not allowed to set. `route` is `None` while no route is selected.
     #[inline]
     pub(super) fn mark_untrusted(
         &self,

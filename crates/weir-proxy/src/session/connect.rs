@@ -28,7 +28,7 @@ impl Session {
         self.execute(output, key, cx)
     }
 
-    /// Calls the selection with all inputs of its decision.
+    /// Calls the selection with all inputs that its decision needs.
     pub(super) fn decide<T>(
         &mut self,
         cx: &mut Context,

@@ -65,7 +65,7 @@ const OMITTED_FIELDS: [&str; 12] = [
 impl Session {
     /// Sends an authorization request for the request whose head is at the start of `bytes`, if its route has
     /// `forward_auth` and there is no verdict yet. Returns `None` if the session waits for the verdict; the head is
-    /// then handled again. `known` is the result of [`Session::verify_user`].
+    /// then handled again. `user_check` is the result of [`Session::verify_user`].
     pub(super) fn request_authorization(
         &mut self,
         key: Key,

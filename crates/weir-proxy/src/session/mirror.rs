@@ -232,7 +232,7 @@ impl Session {
         Step::Close
     }
 
-    /// Records the end of a copy for its pool and server only.
+    /// Records the end of a copy only for its pool and server.
     pub(super) fn record_copy(&mut self, cx: &Context, status: u16) {
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
         let is_auth_request = self

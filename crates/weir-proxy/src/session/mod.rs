@@ -62,7 +62,7 @@ const FIRST_REQUEST_MS: u64 = 1_000;
 /// How long the client may still send after its connection was shut down, in milliseconds.
 const LINGER_MS: u64 = 2_000;
 
-/// The result of a session's turn.
+/// The result of [`Session::drive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The session waits for an event or its deadline.
@@ -95,7 +95,7 @@ pub(crate) struct Session {
     pub(crate) ready: Readiness,
     watch: Watch,
     phase: Phase,
-    /// Whether a request was answered on this connection.
+    /// Whether a request has been served on this connection.
     served: bool,
     /// Source address of the connection, according to the PROXY protocol if it is used.
     peer: SocketAddr,
@@ -326,8 +326,8 @@ impl Session {
             && !self.has_unsent_to_client()
     }
 
-    /// Returns when the client became idle, if it may be closed to make room for others: it is between two requests,
-    /// or has not sent its first request for longer than [`FIRST_REQUEST_MS`].
+    /// Returns when the client became idle, if it may be closed to make room for others: it is between two requests, or
+    /// has not sent its first request for longer than [`FIRST_REQUEST_MS`].
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
         let is_idle = matches!(self.phase, Phase::Head)
             && self.input.is_empty()

@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Returns the result of the user check and the slots that the request holds already. Returns `None` if the session
+    /// Returns the result of the user check and the slots that the request already holds. Returns `None` if the session
     /// waits for a password to be verified or for the verdict of `forward_auth`.
     #[inline]
     fn check_user(
@@ -301,8 +301,8 @@ impl Session {
         None
     }
 
-    /// Returns the path that is used to select a route: normalized, and rewritten by routes with `restart`.
-    /// `normal` and `rewritten` are buffers for these forms.
+    /// Returns the path that is used to select a route: normalized, and rewritten by routes with `restart`. `normal`
+    /// and `rewritten` are buffers for these forms.
     ///
     /// # Errors
     /// Fails if the path cannot be normalized.

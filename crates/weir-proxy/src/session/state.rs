@@ -20,7 +20,7 @@ use crate::static_file::Query;
 use crate::times::Stage;
 use crate::verdict::Verdict;
 
-/// What a session waits for.
+/// The event that a session waits for.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The client's PROXY protocol header.
@@ -127,7 +127,7 @@ pub(super) enum UserCheck {
     },
 }
 
-/// The concurrency slots of a request that the limits have admitted before its password was verified.
+/// The concurrency slots of a request that the limits admitted before its password was verified.
 #[derive(Debug, Default)]
 pub(super) struct AdmittedSlots {
     /// See [`Request::slot`].

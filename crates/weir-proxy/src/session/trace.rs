@@ -137,7 +137,7 @@ impl Session {
         self.request.trace.as_mut()?.recording.as_deref_mut()
     }
 
-    /// Records the start of an attempt at a selected server.
+    /// Records the start of an attempt on a selected server.
     pub(super) fn trace_attempt(&mut self, pool: &str, target: &Target, port: u16) {
         let Some(trace) = &mut self.request.trace else {
             return;

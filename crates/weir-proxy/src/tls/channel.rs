@@ -176,8 +176,8 @@ fn advance<C: Records + ?Sized>(
     }
 }
 
-/// Appends what `write` writes into a buffer of `min_size` bytes. If `write` returns the size that it needs, tries once
-/// more with that size.
+/// Calls `write` with a buffer of `min_size` bytes, and appends the written bytes. If `write` returns the size that it
+/// needs, tries once more with that size.
 fn grow(
     out: &mut Vec<u8>,
     min_size: usize,

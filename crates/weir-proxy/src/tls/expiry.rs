@@ -24,8 +24,7 @@ pub struct CertificateExpiry {
 }
 
 impl CertificateExpiry {
-    /// Returns the full days until the certificate expires; negative if it has expired. `now` is in seconds since
-    /// 1970.
+    /// Returns the full days until the certificate expires; negative if it has expired. `now` is in seconds since 1970.
     pub const fn days_left(&self, now: i64) -> i64 {
         self.not_after.saturating_sub(now).div_euclid(DAY_S)
     }

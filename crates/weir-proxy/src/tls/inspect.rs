@@ -1,5 +1,5 @@
-//! Finds problems with the certificates that a configuration names: unusable, expired, expiring soon, or for other
-//! names.
+//! Finds problems with the certificates that a configuration names: certificates that are unusable, have expired,
+//! expire soon, or are for other names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::verifier::server_verifier;
 pub struct Problem {
     /// Whether the daemon fails to start or reload. Otherwise the problem is a warning.
     pub fatal: bool,
-    /// A description, in one line.
+    /// A one-line description.
     pub message: String,
     /// The consequence.
     pub cause: String,
@@ -179,7 +179,7 @@ fn check_ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
     })
 }
 
-/// Returns when a certificate expires that has this number of full days left.
+/// Returns, as text, when a certificate with this number of full days left expires.
 fn within(days: i64) -> String {
     match days {
         0 => "within a day".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! Clients reject a connection with an invalid response, so such a response is not stapled.
 //!
-//! `x509-ocsp` parses the response. Clients verify its signature, not Weir.
+//! `x509-ocsp` parses the response. Its signature is verified by the clients, not by Weir.
 
 use x509_cert::der::Decode;
 use x509_ocsp::{BasicOcspResponse, OcspGeneralizedTime, OcspResponse, OcspResponseStatus};

@@ -180,7 +180,7 @@ fn rejected_error(path: &str, source: rustls::Error) -> CertificateError {
     }
 }
 
-/// Returns a verifier for client certificates, by the CAs in the file `path` and the revocation lists.
+/// Returns a verifier that checks client certificates against the CAs in the file `path` and the revocation lists.
 pub(super) fn client_verifier(
     tls: &ServiceTls,
     path: &str,

@@ -224,7 +224,7 @@ impl Tickets {
     }
 }
 
-/// Returns the seconds since 1970.
+/// Returns the number of seconds since 1970.
 fn seconds(now: SystemTime) -> u64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs()

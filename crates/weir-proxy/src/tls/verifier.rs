@@ -33,7 +33,7 @@ struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Returns a verifier for server certificates, by the certificates in the file `ca` or by the system's CAs.
+/// Returns a verifier that checks server certificates against the certificates in the file `ca` or the system's CAs.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or contains no certificate.

@@ -55,7 +55,7 @@ impl Worker {
         while !TABLE.has_room_for_client() && self.shed_one() {}
     }
 
-    /// Closes the longest idle client. Returns false if no client is idle.
+    /// Closes the client that has been idle longest. Returns false if no client is idle.
     fn shed_one(&mut self) -> bool {
         loop {
             let Some((since, client)) = self.idle.clients.pop_front() else {

@@ -1,3 +1,5 @@
+//! Tests the shares of broken connections for known changes and for random designs.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -122,7 +122,7 @@ fn nq_picks_an_idle_server_first() {
 }
 
 #[test]
-fn fo_picks_greatest_weight() {
+fn fo_picks_highest_weight() {
     check_picks(
         Rule::Fo,
         &[
@@ -136,7 +136,7 @@ fn fo_picks_greatest_weight() {
 }
 
 #[test]
-fn ovf_picks_greatest_weight_below_its_threshold() {
+fn ovf_picks_highest_weight_below_its_threshold() {
     check_picks(
         Rule::Ovf,
         &[

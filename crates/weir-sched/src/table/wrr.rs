@@ -2,7 +2,7 @@
 //!
 //! A pass iterates over the list once, and chooses every server whose weight is at least that of the pass. The weight
 //! of each pass is lower than that of the previous one by `step`, and the highest pass follows the lowest. Because the
-//! weight of the highest pass is the largest weight minus `step - 1`, the weight of the lowest pass is always 1.
+//! weight of the highest pass is the highest weight minus `step - 1`, the weight of the lowest pass is always 1.
 //!
 //! The kernel counts down passes without a server one by one. For weights such as 1 and 65535, this loop would be too
 //! long for BPF. A pass has no server if and only if its weight exceeds those of all available servers, so the passes

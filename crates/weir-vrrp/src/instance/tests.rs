@@ -1,3 +1,5 @@
+//! Tests one virtual router with packets and timeouts in virtual time.
+
 use super::*;
 use crate::settings::Effect;
 

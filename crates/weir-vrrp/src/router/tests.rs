@@ -1,3 +1,5 @@
+//! Tests groups of virtual routers, and the packets that a director accepts and sends.
+
 use super::*;
 use crate::packet::{ChecksumForm, GROUP_V4, Version};
 use crate::{Effect, TrackConfig};
@@ -95,7 +97,7 @@ fn group_becomes_active_backup_and_faulty_together() {
     router.handle_tracked(0, 0, TrackedState::Down, now);
     assert_eq!(states(&router), [State::Fault; 2]);
     let reason = router.instance(1).unwrap().reason();
-    assert_eq!(reason, "a of the same group is in fault");
+    assert_eq!(reason, "a of the same group is in the fault state");
     router.handle_tracked(0, 0, TrackedState::Up, now);
     assert_eq!(states(&router), [State::Backup; 2]);
 }

@@ -1,5 +1,5 @@
-//! Provides what both simulations share: random numbers, a queue of events, addresses, the time during which several
-//! routers are active, and the seeds of the schedules.
+//! Provides the parts that both simulations share: random numbers, a queue of events, addresses, the time during which
+//! several routers are active, and the seeds of the schedules.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! Simulates two to four routers, which can be paused, on a network that loses and delays packets and becomes
+//! Simulates two to four routers, which can be paused, on a network that loses and delays packets and may be
 //! partitioned.
 
 use std::net::IpAddr;

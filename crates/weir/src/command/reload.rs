@@ -6,13 +6,14 @@ use std::time::Duration;
 use weir_control::api::FileRequest;
 use weir_control::client::Client;
 use weir_control::daemon;
+use weir_control::status::vrrp::handover_warning;
 
 use super::{Outcome, STATUS_TIMEOUT, with_progress};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Interval between attempts to find virtual routers that wait for the guard: a reload normally takes less.
+/// Interval between attempts to find virtual routers that wait for the guard: a reload is normally shorter.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of attempts: the status of a large director is expensive.
 const STATUS_ATTEMPTS: u32 = 5;
@@ -29,10 +30,10 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
     let client = Client::new(&global.runtime_dir);
     let reload = async {
         let mut reload = std::pin::pin!(client.reload(&request));
-        if guard.is_some() {
+        if let Some(guard) = guard {
             tokio::select! {
                 result = &mut reload => return result,
-                waiting = waiting_routers(global) => terminal::eprint(&waiting),
+                waiting = waiting_routers(global, guard) => terminal::eprint(&waiting),
             }
         }
         reload.await
@@ -56,8 +57,9 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
 }
 
 /// Waits until the daemon observes the reload, and returns text that names the virtual routers that wait for the end of
-/// the observation. The text is empty if there are none, or the daemon does not report them.
-async fn waiting_routers(global: &GlobalOptions) -> String {
+/// the observation, with a warning if VIPs would be removed earlier. The text is empty if there are none, or the daemon
+/// does not report them.
+async fn waiting_routers(global: &GlobalOptions, guard: Duration) -> String {
     for _ in 0..STATUS_ATTEMPTS {
         tokio::time::sleep(STATUS_INTERVAL).await;
         let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
@@ -72,6 +74,9 @@ async fn waiting_routers(global: &GlobalOptions) -> String {
                     status.router.name
                 );
             }
+        }
+        if let Some(warning) = handover_warning(&report.vrrp, guard) {
+            text += &format!("weir: {warning}\n");
         }
         if !text.is_empty() {
             return text;

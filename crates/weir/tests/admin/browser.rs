@@ -75,7 +75,7 @@ impl Browser {
         self.curl_with(path, arguments, "")
     }
 
-    /// The body goes through a pipe, because axe is longer than an argument may be.
+    /// The body goes through a pipe, because axe exceeds the maximum length of an argument.
     fn curl_with(&self, path: &str, arguments: &[&str], body: &str) -> Value {
         let mut curl = Command::new("curl");
         curl.args(["-sS", &format!("{}{path}", self.url)])

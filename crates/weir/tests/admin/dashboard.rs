@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::daemon::AdminDaemon;
 
-/// Sends a request to the unix socket with these curl arguments. Returns the response, followed by its status code.
+/// Sends a request to the Unix socket with these curl arguments. Returns the response, followed by its status code.
 fn request_on_socket(daemon: &AdminDaemon, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "-w", " code=%{http_code}", "--unix-socket"])

@@ -117,14 +117,14 @@ impl Network {
         )
     }
 
-    /// Returns the findings about VIPs, or about all VIPs.
+    /// Returns the findings about the VIPs, or about all VIPs if there are none.
     fn findings(&self, vips: &[&str]) -> Vec<String> {
         let (_, text) = self.doctor(vips);
         let findings = text.split("\n\n").filter(|it| *it != NO_PROBLEMS);
         findings.map(str::to_owned).collect()
     }
 
-    /// Asserts that there is one finding, with these texts. Returns its fix.
+    /// Asserts that there is exactly one finding, which contains these texts. Returns its fix.
     fn only_fix(&self, vips: &[&str], texts: &[&str]) -> String {
         let findings = self.findings(vips);
         let [finding] = findings.as_slice() else {
@@ -277,7 +277,11 @@ fn doctor_finds_faults_of_router_with_bird() {
     });
     let fix = network.only_fix(
         &[VIP],
-        &["but not the kernel", "192.0.2.0/24", "d0_ipv4, d1_ipv4"],
+        &[
+            "but the kernel has none",
+            "192.0.2.0/24",
+            "d0_ipv4, d1_ipv4",
+        ],
     );
     assert!(fix.contains("`export all;`"), "{fix}");
     // BGP has no path to another VIP.
@@ -396,7 +400,7 @@ fn doctor_finds_faults_of_router_with_frr() {
         "ip protocol bgp route-map NONE",
     ]);
     network.wait_for_next_hops(0);
-    let fix = network.only_fix(&[], &["but not the kernel: packets are dropped"]);
+    let fix = network.only_fix(&[], &["but the kernel has none: packets are dropped"]);
     assert!(fix.contains("`ip protocol bgp route-map`"), "{fix}");
     configure(&["no ip protocol bgp route-map NONE"]);
     network.wait_for_next_hops(2);

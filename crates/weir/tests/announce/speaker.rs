@@ -118,7 +118,7 @@ impl Site {
     fn start_gobgp(&mut self) -> String {
         let mut text = "[global.config]\nas = 65001\nrouter-id = \"10.71.0.3\"\n".to_owned();
         for (family, channel, _) in FAMILIES {
-            // GoBGP waits for the router, because its first attempt to connect can take a minute.
+            // GoBGP waits for the router to connect, because its own first attempt can take a minute.
             text += &format!(
                 "[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{}\"\npeer-as = \
                  65000\n[neighbors.transport.config]\npassive-mode = true\n[[neighbors.afi-safis]]\n\
@@ -271,7 +271,7 @@ fn other_director() -> String {
     text
 }
 
-/// Returns a BGP session `NAME_CHANNEL` of BIRD between two hosts, which are given with their AS numbers.
+/// Returns a BGP session `NAME_CHANNEL` of BIRD between two hosts, each specified with its AS number.
 fn bgp(
     name: &str,
     channel: &str,

@@ -1,4 +1,4 @@
-//! Measures how long each speaker takes to withdraw a route: from the order that makes a VIP's only server unusable
+//! Measures how long each speaker takes to withdraw a route: from the request that makes a VIP's only server unusable
 //! until the router's kernel has removed the route.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -75,7 +75,7 @@ impl RouteChanges {
     }
 }
 
-/// Orders maintenance of a pool's server through the API. Returns the time before the order.
+/// Puts a pool's server into maintenance through the API. Returns the time before the request.
 fn order_maintenance(fabric: &Fabric, pool: &str) -> Instant {
     let socket = fabric.world.path("run-director").join("weir.sock");
     let mut stream = UnixStream::connect(socket).expect("connect to the API");
@@ -119,8 +119,8 @@ fn measure_withdrawals(speaker: Speaker) {
         .collect();
     times.sort_unstable();
     println!(
-        "{speaker:?}: {VIPS} withdrawals, from the order to the router's kernel: median {:?}, worst {:?} (goal: 50 ms, \
-         150 ms)",
+        "{speaker:?}: {VIPS} withdrawals, from the request to the router's kernel: median {:?}, worst {:?} (goal: \
+         50 ms, 150 ms)",
         times[VIPS / 2],
         times[VIPS - 1],
     );

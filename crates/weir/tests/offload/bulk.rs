@@ -226,7 +226,7 @@ impl EchoConnection {
         ))
     }
 
-    /// Sends a message, as far as the send buffer has room for it.
+    /// Sends as much of a message as fits in the send buffer.
     pub(crate) fn send(&mut self, message: &[u8]) {
         self.0.write_all(message).expect("send the message");
     }

@@ -138,7 +138,7 @@ fn checksums(packet: &[u8]) -> Checksums {
         (&packet[8..40], packet[6], &packet[40..40 + field(4)])
     };
     match protocol {
-        // The outer checksum of a tunnel may be absent, also over IPv6 (RFC 6935 section 5).
+        // The outer checksum of a tunnel may be absent, even over IPv6 (RFC 6935 section 5).
         UDP if usize::from(u16::from_be_bytes([payload[2], payload[3]])) == GUE_PORT => {
             if payload[6..8] != [0, 0] && !is_complete(addresses, protocol, payload) {
                 return Checksums::Wrong;

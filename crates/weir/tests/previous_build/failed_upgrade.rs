@@ -51,7 +51,8 @@ fn upgrade_to_invalid_program_has_no_effect() {
     director.stop();
 }
 
-/// Pacemaker's agent and keepalived's scripts consider a director faulty whose status is not reported within seconds.
+/// Pacemaker's agent and keepalived's scripts consider a director faulty if it does not report its status within
+/// seconds.
 #[test]
 fn status_is_reported_during_upgrade() {
     if !privileged() {

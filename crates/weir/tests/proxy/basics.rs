@@ -22,7 +22,7 @@ fn requests_on_one_connection_are_balanced_and_server_connections_reused() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         counts[usize::from(body.starts_with(b"two\n"))] += 1;
     }
-    // With a fair scheduler, a server gets fewer than 13 of 64 requests in only one of a million runs.
+    // With a fair scheduler, a server gets fewer than 13 of 64 requests in only one run in a million.
     assert!(counts.iter().all(|count| *count >= 13), "{counts:?}");
     assert_eq!(
         one.connections() + two.connections(),

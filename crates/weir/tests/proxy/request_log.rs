@@ -271,7 +271,7 @@ fn tap_shows_matching_requests_while_it_runs() {
     let mut tap = command.stdout(Stdio::piped()).spawn().expect("start weir");
     let mut reader = BufReader::new(tap.stdout.take().expect("not piped"));
     let mut client = Client::connect(proxy.listen);
-    // The tap may not yet be active for the first requests.
+    // The tap might not be active yet for the first requests.
     let load = std::thread::spawn(move || {
         for number in 0..600 {
             client.fetch("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -324,7 +324,7 @@ fn tap_shows_tls_properties() {
     let output = tap.stdout.take().expect("not piped");
     let (config, listen) = (authority.client(None), proxy.listen);
     let is_over = Arc::new(AtomicBool::new(false));
-    // The tap may not yet be active for the first requests.
+    // The tap might not be active yet for the first requests.
     let load = std::thread::spawn({
         let is_over = Arc::clone(&is_over);
         move || {

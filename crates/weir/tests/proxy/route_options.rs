@@ -3,8 +3,8 @@
 use super::origin::Origin;
 use super::{Client, GET, Proxy, fs};
 
-/// Starts a daemon with the pools `p` and `q`, and with these lines in its service, in (and after) pool `q`, and in the
-/// route `/r/*`.
+/// Starts a daemon with the pools `p` and `q`, and with these lines in its service, at the end of pool `q` (more tables
+/// may follow), and in the route `/r/*`.
 fn start_proxy(origin: &Origin, service: &str, pool: &str, route: &str) -> Proxy {
     let daemon = Proxy::start("http", &[origin.address()], "");
     let (listen, server) = (daemon.listen, origin.address());

@@ -158,7 +158,7 @@ fn processes_are_not_dumpable() {
     .expect("change owner");
     let text = configuration(super::free_address(), "http", &[origin.address()], "");
     fs::write(test_directory.0.join("weir.toml"), text).expect("write file");
-    // The keeper executes the program as the other user, who may not have access to the repository.
+    // The keeper executes the program as the other user, who might not have access to the repository.
     let program = test_directory.0.join("program");
     fs::copy(PROGRAM, &program).expect("copy the program");
     let as_other_user = || {

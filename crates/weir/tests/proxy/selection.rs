@@ -83,7 +83,7 @@ fn wlc_alternates_between_idle_servers() {
         let (_, body) = client.fetch(GET);
         *count.entry(server_name(&body)).or_insert(0) += 1;
     }
-    // A request is in progress until Weir has processed the whole response, so the servers may not take turns exactly.
+    // A request is in progress until Weir has processed the whole response, so the servers might not alternate exactly.
     let is_fair = |name: &str| count.get(name).is_some_and(|count| *count >= 5);
     assert!(
         ["one", "two", "three"].iter().all(|name| is_fair(name)),

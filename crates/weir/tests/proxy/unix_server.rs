@@ -1,4 +1,4 @@
-//! Tests servers on unix sockets: HTTP and TCP services, health checks, logs, overrides, and permission to use sockets.
+//! Tests servers on Unix sockets: HTTP and TCP services, health checks, logs, overrides, and permission to use sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use super::keeper::wait_until;
 use super::privilege::as_other_user;
 use super::{Client, GET, Origin, Proxy, fs};
 
-/// Listens on a unix socket at `path` and relays each connection to the server at `address`.
+/// Listens on a Unix socket at `path` and relays each connection to the server at `address`.
 fn relay(path: &Path, address: SocketAddr) {
     let listener = UnixListener::bind(path).expect("bind a listener");
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("set permissions");
@@ -347,7 +347,7 @@ fn other_users_cannot_add_sockets() {
     assert_eq!(servers, Some(1));
 }
 
-/// nginx with a site on a unix socket. Dropping it stops nginx.
+/// nginx with a site on a Unix socket. Dropping it stops nginx.
 struct Nginx(Child);
 
 impl Nginx {

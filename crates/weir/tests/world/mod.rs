@@ -257,6 +257,15 @@ impl World {
         self.extra_hosts.push(host.to_owned());
     }
 
+    /// Returns the MAC address of a host.
+    pub fn mac(&self, host: &str) -> String {
+        let output = self.output(host, "ip -br link show dev eth0");
+        let link = String::from_utf8_lossy(&output.stdout);
+        let mac = link.split_whitespace().nth(2);
+        mac.unwrap_or_else(|| panic!("no MAC address of {host} in {link:?}"))
+            .to_owned()
+    }
+
     /// Returns the number of packets that a host has received.
     pub fn received_packets(&self, host: &str) -> u64 {
         let output = self.output(host, "cat /proc/thread-self/net/dev");

@@ -192,12 +192,12 @@ impl World {
             .clone()
     }
 
-    /// Returns the response to `/metrics` from the unix socket.
+    /// Returns the response to `/metrics` from the Unix socket.
     pub fn metrics(&self) -> String {
         self.api("/metrics")
     }
 
-    /// Sends a GET request on the daemon's unix socket.
+    /// Sends a GET request on the daemon's Unix socket.
     pub fn api(&self, path: &str) -> String {
         let output = Command::new("curl")
             .args(["-sS", "-f", "--max-time", "10", "--unix-socket"])

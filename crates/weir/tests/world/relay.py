@@ -1,6 +1,6 @@
 """Forwards frames between two devices, delays each frame and drops some.
 
-Arguments: both devices, the delay in seconds, and the sequence of frames per 1000 to drop. The random numbers are the
+Arguments: both devices, the delay in seconds, and the number of frames per 1000 to drop. The random numbers are the
 same in each run, so the same frames are dropped if they arrive in the same order.
 """
 import heapq

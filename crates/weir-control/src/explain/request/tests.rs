@@ -1,3 +1,5 @@
+//! Tests explanations of requests for a configuration without a daemon.
+
 use super::*;
 use weir_config::{Host, parse};
 

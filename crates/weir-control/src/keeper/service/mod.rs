@@ -320,7 +320,7 @@ impl Session {
     async fn handle(&mut self, request: ToService, files: Vec<OwnedFd>) {
         match request {
             ToService::Keeper { .. } | ToService::Permit { .. } => {
-                tracing::error!("refused a request from the keeper that is out of sequence");
+                tracing::error!("refused an out-of-sequence request from the keeper");
             }
             ToService::Lock => self.lock(),
             ToService::RootInfo { program } => {

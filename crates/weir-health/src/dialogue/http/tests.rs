@@ -1,3 +1,5 @@
+//! Tests the request, and the evaluation of responses that arrive in parts.
+
 use weir_model::{Check, Pattern, Probe, Server};
 
 use super::*;

@@ -34,8 +34,7 @@ impl Program {
         })
     }
 
-    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`, or `None` if no server comes from the
-    /// line.
+    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`, or `None` if the line defines no server.
     fn case_branch(&self, servers: &[Item]) -> Option<String> {
         let pattern = match self.server {
             Some(position) => {

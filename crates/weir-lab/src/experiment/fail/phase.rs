@@ -59,9 +59,9 @@ impl Phase {
 /// The phases and times of the test.
 pub(super) struct Phases {
     pub(super) before: Phase,
-    /// From the stop until some time after Weir reports the server as down.
+    /// From the stop until a few seconds after Weir reports the server as down.
     pub(super) stopped: Phase,
-    /// From the restart until some time after Weir reports the server as up.
+    /// From the restart until a few seconds after Weir reports the server as up.
     pub(super) restarted: Phase,
     pub(super) stopped_at: Instant,
     /// Time from the stop until Weir reports the server as down.

@@ -1,4 +1,4 @@
-//! Tests two channels over unix sockets: segmented records, records larger than the socket's buffer, ends of
+//! Tests two channels over Unix sockets: segmented records, records larger than the socket's buffer, ends of
 //! connections, and alerts.
 
 use std::io::{Read as _, Write as _};
