@@ -18,8 +18,8 @@ enum Observed {
     Completed,
 }
 
-/// Interval between observations. Reading the counters of 10 000 servers takes some milliseconds, and the times need not
-/// be exact.
+/// Interval between observations. Reading the counters of 10 000 servers takes some milliseconds, and the times need
+/// not be exact.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The servers to which SYNs were sent.

@@ -470,7 +470,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Applies the configured virtual routers. Then repeats earlier requests, which are lost if the helper is restarted.
+    /// Applies the configured virtual routers. Then repeats earlier requests, which are lost if the helper is
+    /// restarted.
     async fn handle_policy(
         &mut self,
         reply: Reply,

@@ -403,8 +403,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Returns whether the new agent has changed the state of the previous one, and ends this check. An agent that is too
-    /// late to continue changes the state too.
+    /// Returns whether the new agent has changed the state of the previous one, and ends this check. An agent that is
+    /// too late to continue changes the state too.
     fn take_has_continued(&mut self) -> bool {
         let state = weir_sys::read_shared_file(&self.handover).unwrap_or_default();
         self.continuation
