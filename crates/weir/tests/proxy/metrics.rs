@@ -558,7 +558,7 @@ fn few_haproxy_stat_fields_have_no_counterpart() {
         ),
         format!("has {} more fields", quic.len()),
         format!(
-            "it is {} of {}.",
+            "With them, {} of {} fields have none.",
             count_unmapped(&with_quic),
             with_quic.len()
         ),
