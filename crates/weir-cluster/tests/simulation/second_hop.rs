@@ -247,11 +247,11 @@ fn director_that_dies_during_a_guarded_rollout_breaks_no_connections() {
     }
 }
 
-/// A director without any state joins after a rollout, and receives packets of connections that were opened before it.
-#[test]
-fn new_director_knows_the_previous_version() {
+/// Returns a rollout that is complete, with connections that were opened after it, and a director that died afterwards
+/// and has lost its state.
+fn rollout_with_dead_director(guard_ms: u64) -> (Rollout, usize) {
     let mut rollout = Rollout::new("1 2 3");
-    rollout.group.publish_text("1 2 3 4", 0);
+    rollout.group.publish_text("1 2 3 4", guard_ms);
     while let Some(n) = rollout.group.applying.first().copied() {
         rollout.update();
         rollout.group.finish(n, Ok(()));
@@ -259,11 +259,18 @@ fn new_director_knows_the_previous_version() {
     rollout.group.wait(TTL);
     rollout.update();
     rollout.open_connections(0);
-    let new = 3;
-    rollout.group.kill(new);
+    let dead = 3;
+    rollout.group.kill(dead);
     rollout.group.wait(2 * TTL);
-    rollout.group.applied[new] = None;
-    rollout.tables[new] = Tables::default();
+    rollout.group.applied[dead] = None;
+    rollout.tables[dead] = Tables::default();
+    (rollout, dead)
+}
+
+/// A director without any state joins after a rollout, and receives packets of connections that were opened before it.
+#[test]
+fn new_director_knows_the_previous_version() {
+    let (mut rollout, new) = rollout_with_dead_director(0);
     rollout.group.start(new, 2, true);
     rollout.group.wait(Duration::from_secs(1));
     rollout.update();
@@ -288,20 +295,7 @@ fn new_director_knows_the_previous_version() {
 fn new_director_knows_the_previous_version_before_the_guard_ends() {
     // Whether the director reports services with a second hop only after it has applied the configuration.
     for reports_later in [false, true] {
-        let mut rollout = Rollout::new("1 2 3");
-        rollout.group.publish_text("1 2 3 4", GUARD_MS);
-        while let Some(n) = rollout.group.applying.first().copied() {
-            rollout.update();
-            rollout.group.finish(n, Ok(()));
-        }
-        rollout.group.wait(TTL);
-        rollout.update();
-        rollout.open_connections(0);
-        let new = 3;
-        rollout.group.kill(new);
-        rollout.group.wait(2 * TTL);
-        rollout.group.applied[new] = None;
-        rollout.tables[new] = Tables::default();
+        let (mut rollout, new) = rollout_with_dead_director(GUARD_MS);
         let server = json!({"weight": 1});
         rollout.group.change_override("10.0.0.1", server);
         rollout.group.requests.clear();
