@@ -15,6 +15,9 @@ use super::*;
 /// An address outside the segment, so that the client's route selects the director.
 pub(super) const VIP: &str = "192.0.2.10";
 const FLOWS: u16 = 32;
+/// The client's port of the first flow. The kernel does not choose it for other connections of the client, which would
+/// keep it in TIME_WAIT (`ip_local_port_range` starts at 32768).
+const FIRST_PORT: u16 = 20_000;
 
 /// Returns a configuration to publish, with a service on port 80 and a `nat` service on port 8080.
 pub(super) fn published_config(forward: &str, servers: &[&str]) -> String {
@@ -55,7 +58,7 @@ impl Group {
     fn choices_for(&self, n: usize, port: u16, flows: Range<u16>) -> Vec<String> {
         let mut api = self.api(n);
         for flow in flows.clone() {
-            let packet = format!("tcp 10.71.0.2:{} {VIP}:{port}", 50_000 + flow);
+            let packet = format!("tcp 10.71.0.2:{} {VIP}:{port}", FIRST_PORT + flow);
             api.post("/v1/explain", &serde_json::json!({ "packet": packet }));
         }
         let responses = flows.map(|_| api.receive());
@@ -227,7 +230,7 @@ fn all_directors_choose_same_server() {
     for n in 0..3 {
         group.route_to(n);
         for flow in (0..FLOWS).step_by(6) {
-            let server = group.responding_server(50_000 + flow, 80);
+            let server = group.responding_server(FIRST_PORT + flow, 80);
             assert_eq!(
                 server,
                 server_name(&chosen[usize::from(flow)]),
@@ -313,7 +316,7 @@ impl Group {
     fn open_connections(&self) -> Vec<(TcpStream, String)> {
         let work = || {
             let open = |flow: u16| {
-                let mut stream = connect(50_000 + flow, 80).expect("connect");
+                let mut stream = connect(FIRST_PORT + flow, 80).expect("connect");
                 let server = request_server_name(&mut stream).expect("receive a response");
                 (stream, server)
             };
@@ -388,7 +391,7 @@ fn connections_survive_new_server_and_director_failure() {
         .position(|it| it == pool[3])
         .expect("a flow should select the new server");
     let flow = FLOWS + u16::try_from(flow).expect("number fits in 16 bits");
-    assert_eq!(group.responding_server(50_000 + flow, 80), "server3");
+    assert_eq!(group.responding_server(FIRST_PORT + flow, 80), "server3");
 }
 
 impl Group {

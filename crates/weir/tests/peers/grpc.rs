@@ -27,18 +27,18 @@ fn grpc_check_reads_service_status() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/health_server.py");
     let arguments = [
         script,
-        "50051",
-        "50052",
+        "5051",
+        "5052",
         &certificate,
         &key,
         &status_directory,
     ];
     start(&mut world, "/usr/bin/python3", &arguments);
-    wait_for_port(&world, 50051);
-    wait_for_port(&world, 50052);
+    wait_for_port(&world, 5051);
+    wait_for_port(&world, 5052);
 
-    let plain = "kind = \"grpc\"\nport = 50051";
-    let secure = "kind = \"grpc\"\nport = 50052\ntls = true";
+    let plain = "kind = \"grpc\"\nport = 5051";
+    let secure = "kind = \"grpc\"\nport = 5052\ntls = true";
     let checks = [
         ("overall", plain.to_owned()),
         ("shop", format!("{plain}\nservice = \"shop\"")),
