@@ -43,7 +43,7 @@ demo: require-root require-cargo deps build ## install, build, and show the main
 	@echo "Everything runs in network namespaces, which are removed at the end; this takes about a minute and a half."
 	$(WEIR) lab run saturated-uplink --rate 100mbit --report $(TARGET)/demo
 
-check: require-cargo ## format, lints, docs, dependency rules, licences, style
+check: require-cargo ## format, lints, docs, dependency rules, licenses, style
 	$(CARGO) fmt --all -- --check
 	python3 -B -m doctest tools/bench.py
 	find tools crates contrib -name '*.sh' -print0 | xargs -0 -n 1 bash -n
@@ -105,7 +105,7 @@ AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/dist/weir
 ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/dist/weir
 TRIPLES := x86_64-unknown-linux-gnu x86_64-unknown-linux-musl $(if $(ARM64),aarch64-unknown-linux-gnu)
 
-packages: require-cargo ## build all artefacts into target/packages: deb, apt repository, RPM, static program, image, bill of materials
+packages: require-cargo ## build all artifacts into target/packages: deb, apt repository, RPM, static program, image, bill of materials
 	@rm -rf $(TARGET)/packages
 	@$(MAKE) --no-print-directory static
 	@tools/build-dist.sh x86_64-unknown-linux-gnu $(DIST)

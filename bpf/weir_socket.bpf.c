@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * forward = "socket": balances clients on this machine. No packet is changed: the address in connect() and sendmsg() is
- * replaced.
+ * forward = "socket": balances connections of clients on this machine. No packet is changed: the address in connect()
+ * and sendmsg() is replaced.
  *
  *   connect4, connect6            VIP → server; no server → ECONNREFUSED
  *   sendmsg4, sendmsg6            the same, for each datagram of an unconnected UDP socket

@@ -3,8 +3,8 @@
  * The director's tc programs, for the cases that XDP cannot handle:
  *
  *   ingress   packet that XDP passed on unmodified because its checksum is partial → the whole path on the skb
- *             rewritten packet with an unresolved neighbour, or for a device that XDP cannot send to → sent through the
- *             stack's neighbour table, which queues it until the address is resolved
+ *             rewritten packet with an unresolved neighbor, or for a device that XDP cannot send to → sent through the
+ *             stack's neighbor table, which queues it until the address is resolved
  *   egress    reply from a nat server on the director itself, which never passes XDP → source becomes the VIP;
  *             packet with a firewall mark, routed to Weir's device → mark stored in the frame, for XDP at the peer
  *   both      the director's own health probes that use a service's forwarding method

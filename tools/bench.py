@@ -384,7 +384,7 @@ def wanted_rows(arguments, programs):
         known = {argument.replace(",", "") for _, argument in rows}
         for name, value in found.items():
             # The argument for the row "direct, wlc, TCP, 1 flow" is "direct, wlc TCP, 1 flow".
-            label = re.search(r", (TCP|UDP|SYN|not a VIP)", name)
+            label = re.search(r", (TCP|UDP|SYN|ACK|not a VIP)", name)
             if value.unit == "ns" and label and not name.startswith("pipeline"):
                 argument = name[: label.start()] + " " + name[label.start() + 2 :]
                 if argument.replace(",", "") not in known:

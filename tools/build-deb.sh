@@ -76,7 +76,7 @@ documents() {
     echo "Copyright: The Weir authors"
     echo
     echo "Rust code: MIT or Apache-2.0, at your option. BPF programs: GPL-2.0 or BSD-2-Clause."
-    echo "Libraries in the program: /usr/share/doc/weir/THIRD-PARTY.gz lists them with their licences."
+    echo "Libraries in the program: /usr/share/doc/weir/THIRD-PARTY.gz lists them with their licenses."
     echo
     echo "/usr/share/common-licenses/Apache-2.0 and /usr/share/common-licenses/GPL-2 contain two of the texts. MIT:"
     echo

@@ -4,7 +4,7 @@
 #   tools/build-image.sh BINARY DIRECTORY    write DIRECTORY/weir-VERSION-ARCH.oci.tar
 #
 # The image contains the program, the libraries that it needs (none if it is static), CA certificates, the accounts that
-# it uses, the sample configuration and licences. The same program, libraries and certificates result in the same image:
+# it uses, the sample configuration and licenses. The same program, libraries and certificates result in the same image:
 # all times are SOURCE_DATE_EPOCH, by default the time of the last commit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -36,7 +36,7 @@ def component(identity):
     if checksum:
         found["hashes"] = [{"alg": "SHA-256", "content": checksum}]
     if package["license"]:
-        # Old manifests separate alternative licences with a slash.
+        # Old manifests separate alternative licenses with a slash.
         found["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
     return found
 

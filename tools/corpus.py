@@ -6,7 +6,7 @@ them from --dir), runs `weir import` and `weir check` on each, and puts every li
 
   carried     weir.toml has the same effect as the line
   irrelevant  in irrelevant.list: clients and servers do not observe it
-  changed     a note reports that behaviour changes
+  changed     a note reports that behavior changes
 
 Prints the share of carried lines among those that matter, for each kind: the mean over the files, and over all lines.
 A file that is rejected as a whole counts as 0. --held-out measures the other half of the files, drawn with split.seed.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a built program below a root directory, with units, sample configuration, man pages, completions, the manual
-# and licences. The Debian packages and the RPM are made from this directory.
+# and licenses. The Debian packages and the RPM are made from this directory.
 #
 #   tools/install-files.sh BINARY ROOT
 #

@@ -11,7 +11,7 @@ it names. Of a response that the program itself generates, the status, Location 
 body only if the file sets it. Date, Server, Via and fields about the connection are not compared.
 
   identical   no difference
-  noted       there are differences, and the import reports lines with changed behaviour
+  noted       there are differences, and the import reports lines with changed behavior
   different   there are differences, but the import reports no such line: the exit status is 1
   not run     one of the programs does not start with the file
 

@@ -319,7 +319,7 @@ struct weir_hop {
 /* The MAC address of the devices weir_settings.mark_entry and mark_exit: 02:57:65:69:72:00 in memory order. */
 #define WEIR_MARK_MAC 0x7269655702
 
-/* weir_clients: next hops towards clients for nat replies, direct-mapped by address. */
+/* weir_clients: next hops toward clients for nat replies, direct-mapped by address. */
 #define WEIR_CLIENT_SLOTS 4096
 struct weir_client {
 	struct weir_addr addr;
@@ -536,7 +536,7 @@ struct weir_sync_flow {
 	__u32 idle;    /* ticks since the last packet */
 	__u32 age;     /* ticks since the start */
 	__u32 timeout; /* timeout of a template, in ticks */
-	__u32 ifindex; /* device towards the client, used for replies without a route; 0 = unknown */
+	__u32 ifindex; /* device toward the client, used for replies without a route; 0 = unknown */
 	__u32 entry_index; /* written by the program; WEIR_NO_PLACE = none */
 	__u32 seen;        /* written by the program: tick of the entry's last packet */
 	__u32 pad[2];

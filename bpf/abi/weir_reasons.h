@@ -26,7 +26,7 @@
 	X(13, DROP_FRAGMENT_TINY, "drop_fragment_tiny", "a first fragment too short to hold the ports")                \
 	X(14, DROP_TTL, "drop_ttl", "TTL or hop limit exceeded: rejected with ICMP time exceeded")                     \
 	X(15, DROP_NO_ROUTE, "drop_no_route", "no route to the server")                                                \
-	X(16, DROP_TOO_BIG, "drop_too_big", "exceeds the MTU towards the server: rejected with ICMP packet too big")   \
+	X(16, DROP_TOO_BIG, "drop_too_big", "exceeds the MTU toward the server: rejected with ICMP packet too big")    \
 	X(17, DROP_NAT_CONFLICT, "drop_nat_conflict", "nat: the reverse tuple is in use on every server tried")        \
 	X(18, DROP_SNAT_EXHAUSTED, "drop_snat_exhausted", "snat: no free source port found")                           \
 	X(19, DROP_REMOVED, "drop_removed", "on_remove = \"reset\", no reply sent: a reset, or over the budget")       \

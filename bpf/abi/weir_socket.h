@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Maps of the cgroup programs that balance local clients (weir_socket.bpf.c). The maps exist only while a service needs
- * them. Services, extents, servers and counts are in the maps in weir_abi.h.
+ * Maps of the cgroup programs that balance connections of local clients (weir_socket.bpf.c). The maps exist only while
+ * a service needs them. Services, extents, servers and counts are in the maps in weir_abi.h.
  */
 #ifndef WEIR_SOCKET_H
 #define WEIR_SOCKET_H

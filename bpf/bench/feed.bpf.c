@@ -35,12 +35,12 @@ struct frame {
 
 struct plan {
 	struct frame frames[2];
-	__u32 alternate; /* every second packet is frames[1], in the same flow as the previous packet */
-	__u32 flow_mask; /* number of flows - 1; the number of flows is a power of two */
-	__u32 client;    /* the first client's address (its low 32 bits), host order */
-	__u32 random;    /* use random addresses and ports instead */
-	__u32 ifindex;   /* device that `generate` sends to */
-	__s32 growth;    /* bytes that `null_tx` prepends */
+	__u32 alternate;      /* every second packet is frames[1], in the same flow as the previous packet */
+	__u32 flow_mask;      /* number of flows - 1; the number of flows is a power of two */
+	__u32 client;         /* the first client's address (its low 32 bits), host order */
+	__u32 random;         /* use random addresses and ports instead */
+	__u32 ifindex;        /* device that `generate` sends to */
+	__s32 overhead_bytes; /* bytes that `null_tx` prepends */
 };
 
 const volatile struct plan plan;
@@ -162,7 +162,7 @@ int generate(struct xdp_md *ctx)
 SEC(SECTION)
 int null_tx(struct xdp_md *ctx)
 {
-	if (plan.growth && bpf_xdp_adjust_head(ctx, -plan.growth))
+	if (plan.overhead_bytes && bpf_xdp_adjust_head(ctx, -plan.overhead_bytes))
 		return XDP_ABORTED;
 	return XDP_TX;
 }

@@ -19,7 +19,7 @@ struct frame_fwmark {
 } __attribute__((packed));
 
 /*
- * Returns whether the frame can contain a mark. This check is cheap but not sufficient, because any neighbour can send
+ * Returns whether the frame can contain a mark. This check is cheap but not sufficient, because any neighbor can send
  * frames to this address.
  */
 static __always_inline int frame_may_have_fwmark(void *data, void *data_end)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * New flows over the SYN budget are forwarded by the pool's spread table, without an entry, so that a flood does not
- * fill the flow table and is hardly more expensive than established packets. This path selects the same server as
- * bind(), only faster.
+ * fill the flow table, and its packets are hardly more expensive than those of established flows. This path selects
+ * the same server as bind(), only faster.
  */
 #ifndef WEIR_FLOOD_H
 #define WEIR_FLOOD_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Next hops. Rows are cached per server (and per client for nat replies) and refreshed here once per tick from the
- * kernel's routes and neighbours, so that they follow changes without the daemon; the daemon updates them at once on
+ * kernel's routes and neighbors, so that they follow changes without the daemon; the daemon updates them at once on
  * netlink events.
  */
 #ifndef WEIR_HOP_H
@@ -85,8 +85,8 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	}
 	ifindex = fib.ifindex;
 	/*
-	 * Without a neighbour, `mtu_result` still contains `tot_len`: an MTU of one byte would reject the packet that
-	 * resolves the neighbour.
+	 * Without a neighbor, `mtu_result` still contains `tot_len`: an MTU of one byte would reject the packet that
+	 * resolves the neighbor.
 	 */
 	mtu = result == BPF_FIB_LKUP_RET_SUCCESS ? fib.mtu_result : 0;
 	device = WEIR_LOOKUP(weir_devices, ifindex);

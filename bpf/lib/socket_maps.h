@@ -5,9 +5,9 @@
 
 #include "lib/maps.h"
 
-/* Number of the cgroup that this instance of the programs is attached to. */
+/* Number assigned to the cgroup that this instance of the programs is attached to. */
 const volatile __u32 weir_scope = 0;
-/* Cookie of the network namespace whose clients are balanced, 0 = all. */
+/* Cookie of the network namespace whose connections are balanced, 0 = all. */
 const volatile __u64 weir_netns = 0;
 
 WEIR_HASH(weir_socket_listeners, BPF_MAP_TYPE_LPM_TRIE, struct weir_socket_listener, __u32, 65536, BPF_F_NO_PREALLOC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Transmission at tc: an skb can leave through any device with its offloads; the device completes checksums and
- * segments GSO packets. If the neighbour is not resolved, the stack queues the packet.
+ * segments GSO packets. If the neighbor is not resolved, the stack queues the packet.
  */
 #ifndef WEIR_TRANSMIT_SKB_H
 #define WEIR_TRANSMIT_SKB_H
@@ -67,7 +67,7 @@ static __always_inline void tags_pop(struct weir_context *ctx)
 			bpf_skb_vlan_pop(ctx);
 }
 
-/* Sends through the stack's neighbour table. `next_hop` overrides the packet's destination (direct routing). */
+/* Sends through the stack's neighbor table. `next_hop` overrides the packet's destination (direct routing). */
 __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {
 	struct bpf_redir_neigh neigh = {};

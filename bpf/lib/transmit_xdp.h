@@ -29,7 +29,7 @@ static __always_inline long length_set(struct weir_context *ctx, const struct pa
 
 /*
  * Passes a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; the kernel resolves the
- * neighbour and queues the packet until then. `next_hop` overrides the packet's destination (direct routing).
+ * neighbor and queues the packet until then. `next_hop` overrides the packet's destination (direct routing).
  */
 __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {

@@ -1,5 +1,6 @@
-//! Generates Rust definitions from `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
-//! `bpf/abi/weir_abi.h` that ignores comments.
+//! Generates Rust definitions from the reason headers in `bpf/abi/`, and a hash of `weir_abi.h`.
+//!
+//! The definitions come from `weir_reasons.h` and `weir_latency_reasons.h`. The hash ignores comments.
 
 #![allow(
     clippy::disallowed_methods,

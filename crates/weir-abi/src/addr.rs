@@ -144,6 +144,21 @@ mod tests {
     }
 
     #[test]
+    fn only_the_zero_address_is_none() {
+        for (hi, lo, is_zero) in [(0, 0, true), (1, 0, false), (0, 1, false), (1, 1, false)] {
+            assert_eq!(Addr { hi, lo }.is_zero(), is_zero, "{hi} {lo}");
+        }
+    }
+
+    #[test]
+    fn debug_text_is_the_address_or_port() {
+        assert_eq!(format!("{:?}", Addr::ZERO), "-");
+        let address = Addr::from(IpAddr::from([192, 0, 2, 10]));
+        assert_eq!(format!("{address:?}"), "192.0.2.10");
+        assert_eq!(format!("{:?}", Be16::from(443)), "443");
+    }
+
+    #[test]
     fn ports_are_stored_in_network_order() {
         assert_eq!(Be16::new(0x1234).0.to_ne_bytes(), [0x12, 0x34]);
         assert_eq!(Be16::new(443).get(), 443);

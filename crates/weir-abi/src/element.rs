@@ -78,3 +78,57 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_packed_in_groups_of_four() {
+        let pack = |words: &[u32]| -> Vec<[u32; 4]> {
+            Element::pack(words).map(|element| element.word).collect()
+        };
+        assert_eq!(pack(&[]), [[0; 4]; 0]);
+        assert_eq!(pack(&[1, 2, 3, 4]), [[1, 2, 3, 4]]);
+        assert_eq!(pack(&[1, 2, 3, 4, 5]), [[1, 2, 3, 4], [5, 0, 0, 0]]);
+    }
+
+    /// The elements are the words of the struct in memory order.
+    #[test]
+    fn elements_have_the_fields_in_the_order_of_the_struct() {
+        let extent = Extent {
+            scheduler: 0,
+            flags: 1,
+            generation: 2,
+            list_at: 3,
+            list_len: 4,
+            hash_at: 5,
+            hash_len: 6,
+            spread_at: 7,
+            spread_len: 8,
+            max_weight: 9,
+            gcd: 10,
+            start_seq: 11,
+            start_weight: 12,
+            max_load: 13,
+            tree_at: 14,
+            tree_width: 15,
+            weight: if cfg!(target_endian = "little") {
+                17 << 32 | 16
+            } else {
+                16 << 32 | 17
+            },
+            former_at: 18,
+            former_len: 19,
+        };
+        let words: Vec<u32> = extent.elements().iter().flat_map(|it| it.word).collect();
+        assert_eq!(words, (0..20).collect::<Vec<u32>>());
+        let member = Member {
+            seq: 1,
+            dest: 2,
+            weight: 3,
+            live: 4,
+        };
+        assert_eq!(member.element().word, [1, 2, 3, 4]);
+    }
+}

@@ -86,7 +86,7 @@ numbered! {
         LastAck = 8,
         /// Not used by Weir.
         Listen = 9,
-        /// IPVS enters this state only with SYN defence; Weir never does.
+        /// IPVS enters this state only with SYN defense; Weir never does.
         Synack = 10,
         /// The only state of UDP flows.
         Udp = 11,
@@ -309,6 +309,13 @@ mod tests {
             meta: 0,
         };
         assert_eq!((entry.tag(), entry.dest()), ((1 << 44) - 1, 0xf_fffe));
+    }
+
+    #[test]
+    fn low_bits_of_a_tag_select_its_hint_bit() {
+        for (tag, bit) in [(0, 1), (1, 2), (7, 0x80), (8, 1), (0xfff_ffff_fffd, 0x20)] {
+            assert_eq!(Entry::hint_bit(tag), bit, "{tag:#x}");
+        }
     }
 
     #[test]

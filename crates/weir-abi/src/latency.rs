@@ -147,3 +147,24 @@ impl LatencyFlow {
         self.flags & flag != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flag_is_set_if_any_of_its_bits_is() {
+        for (flags, flag, expected) in [
+            (0b0110, 0b0010, true),
+            (0b0110, 0b1000, false),
+            (0b0110, 0b1010, true),
+            (0, 1, false),
+        ] {
+            let flow = LatencyFlow {
+                flags,
+                ..LatencyFlow::ZERO
+            };
+            assert_eq!(flow.is(flag), expected, "{flags:#b} {flag:#b}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Rust mirror of `bpf/abi/weir_abi.h`: keys, values, constants and packet reasons shared with the data plane.
+//! Mirrors `bpf/abi/weir_abi.h` in Rust: keys, values, constants and packet reasons shared with the data plane.
 //!
 //! Every struct has the same field names, types and offsets as in C; [`Layout`] lists them, and a test of
 //! weir-dataplane compares them with the BTF of the compiled object. Apart from the structs and constants, the crate

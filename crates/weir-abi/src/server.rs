@@ -197,11 +197,11 @@ structs! {
         renewed: u64,
     }
 
-    /// `weir_clients`: next hops towards clients for replies with nat, direct-mapped by address.
+    /// `weir_clients`: next hops toward clients for replies with nat, direct-mapped by address.
     Client = "weir_client", 64 {
         /// Address of the client.
         addr: Addr,
-        /// The next hop towards the client.
+        /// The next hop toward the client.
         hop: Hop,
         /// Zero.
         pad: [u64; 2],
@@ -335,6 +335,50 @@ impl From<Hop> for HopParts {
 mod tests {
     use super::*;
 
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    #[test]
+    fn mac_word_has_the_address_and_the_low_half_of_the_ifindex() {
+        let word = MacRow::word(0x1_0203, MAC).to_ne_bytes();
+        assert_eq!(word[..6], MAC);
+        assert_eq!(word[6..], 0x0203_u16.to_ne_bytes());
+        let single = MacRow::single_device_word(MAC);
+        assert_eq!(single.to_ne_bytes()[..6], MAC);
+        assert_eq!(single, MacRow::word(0, MAC) | MAC_SINGLE);
+        assert_ne!(single, MacRow::word(0, MAC));
+    }
+
+    #[test]
+    fn word_of_a_listed_device_differs_from_all_addresses() {
+        for ifindex in [1, 7, 0xffff] {
+            let listed = MacRow::listed_word(ifindex);
+            assert!(MacRow::is_listed_word(listed), "{ifindex}");
+            let bytes = listed.to_ne_bytes();
+            assert_eq!(bytes[6..], (ifindex as u16).to_ne_bytes());
+            for index in 0..6 {
+                let mut other = bytes;
+                other[index] ^= 0x40;
+                assert!(
+                    !MacRow::is_listed_word(u64::from_ne_bytes(other)),
+                    "{index}"
+                );
+            }
+        }
+        assert!(!MacRow::is_listed_word(MacRow::word(1, MAC)));
+        assert!(!MacRow::is_listed_word(0), "a free word");
+    }
+
+    /// The data plane computes the same row. The values were computed with another implementation.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn row_of_a_mac_word_is_the_same_as_in_the_data_plane() {
+        assert_eq!(MacRow::index(MacRow::word(3, MAC)), 251);
+        let other = [0xfe, 1, 2, 3, 4, 5];
+        assert_eq!(MacRow::index(MacRow::word(0x1_0005, other)), 48);
+        assert!(MacRow::index(u64::MAX) < MAC_ROW_SINGLE);
+        assert_eq!(MacRow::COUNT, MAC_ROW_SINGLE + 1);
+    }
+
     #[test]
     fn hop_round_trips_its_parts() {
         let parts = HopParts {
@@ -348,6 +392,10 @@ mod tests {
         };
         let hop = Hop::from(parts);
         assert_eq!(HopParts::from(hop), parts);
+        let flags = u64::from(HOP_READY | HOP_STATIC);
+        assert_eq!(hop.link, 0x8000_0001_0000_05dc | flags << 16);
+        assert_eq!(hop.smac.to_ne_bytes(), [2, 0, 0, 0, 0, 2, 0, 0]);
+        assert_eq!(hop.renewed, 7);
         assert_eq!(&hop.dmac.to_ne_bytes()[..6], &parts.dmac);
     }
 }

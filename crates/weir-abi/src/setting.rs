@@ -14,7 +14,7 @@ constants! {
     TICK_SHIFT: u32 = 30;
     /// [`Settings::flags`]: a nat server runs on the director itself.
     SETTINGS_LOCAL_NAT: u32 = 1;
-    /// [`Settings::flags`]: routes towards clients are not looked up: replies use the reverse path of the client's
+    /// [`Settings::flags`]: routes toward clients are not looked up: replies use the reverse path of the client's
     /// packets.
     SETTINGS_LEARN_CLIENTS: u32 = 2;
     /// [`Settings::flags`]: new flows are inserted into the old flow table, because programs that use only this table
@@ -177,6 +177,32 @@ mod tests {
                 .all(|addr| filter.may_be_destination(*addr))
         );
         assert!(!addresses.iter().any(|addr| filter.may_be_source(*addr)));
+        let mut filter = Filter::ZERO;
+        addresses.iter().for_each(|addr| filter.add_source(*addr));
+        assert!(addresses.iter().all(|addr| filter.may_be_source(*addr)));
+        assert!(
+            !addresses
+                .iter()
+                .any(|addr| filter.may_be_destination(*addr))
+        );
+    }
+
+    /// The data plane computes the same bits. The values were computed with another implementation.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn filter_bits_are_the_same_as_in_the_data_plane() {
+        for (address, word, first, second) in [
+            ("10.0.0.1", 4356, 42, 24),
+            ("192.0.2.10", 6104, 59, 32),
+            ("2001:db8::1", 3827, 22, 58),
+            ("2001:db8:1::1", 2001, 16, 41),
+            // Both bits are the same.
+            ("10.0.0.46", 5048, 41, 41),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            let bits = 1 << first | 1 << second;
+            assert_eq!(Filter::bits(address.into()), (word, bits), "{address}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Defines the map entries of the cgroup programs that balance clients on this machine: listeners, and servers of
-//! sockets.
+//! Defines the map entries of the cgroup programs that balance connections of clients on this machine.
+//!
+//! The entries are listeners, and servers of sockets.
 
 use crate::mirror::{constants, structs};
 use crate::{Addr, Be16};
@@ -28,7 +29,7 @@ structs! {
     SocketListener = "weir_socket_listener", 32 {
         /// Number of significant bits after this field.
         prefix: u32,
-        /// Number of the cgroup.
+        /// Number assigned to the cgroup.
         scope: u32,
         /// The VIP.
         addr: Addr,
@@ -72,7 +73,7 @@ structs! {
         service: u32,
         /// IP protocol number.
         proto: u8,
-        /// Number of the cgroup.
+        /// Number assigned to the cgroup.
         scope: u8,
         /// Zero.
         pad: [u8; 2],

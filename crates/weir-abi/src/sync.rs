@@ -44,13 +44,13 @@ structs! {
         src: Addr,
         /// Destination of these packets.
         dst: Addr,
-        /// With snat, the source address towards the server.
+        /// With snat, the source address toward the server.
         snat: Addr,
         /// Source port.
         sport: Be16,
         /// Destination port.
         dport: Be16,
-        /// Source port towards the server, 0 = without snat.
+        /// Source port toward the server, 0 = without snat.
         snat_port: Be16,
         /// IP protocol number; for a template, the value in its cold record.
         proto: u8,
@@ -76,7 +76,7 @@ structs! {
         age: u32,
         /// For a template, its timeout in ticks.
         timeout: u32,
-        /// Device towards the client, used for replies without a route; 0 = unknown.
+        /// Device toward the client, used for replies without a route; 0 = unknown.
         ifindex: u32,
         /// Index of the flow's entry, `NO_PLACE` = none; written by the program.
         entry_index: u32,

@@ -67,6 +67,22 @@ fn every_define_has_its_constant() {
     assert_eq!(defines(), mirrored);
 }
 
+/// [`weir_abi::Addr`] mirrors `weir_addr`, but is not one of the generated structs. `weir_element` is defined in
+/// bpf/lib/maps.h.
+#[test]
+fn every_struct_has_its_layout() {
+    let lines = HEADERS.iter().flat_map(|header| header.lines());
+    let structs = lines.filter_map(|line| line.strip_prefix("struct ")?.split_once(" {"));
+    let mut structs: Vec<&str> = structs.map(|(name, _)| name).collect();
+    structs.retain(|name| *name != "weir_addr");
+    structs.push("weir_element");
+    structs.sort_unstable();
+    let layouts = weir_abi::layouts();
+    let mut mirrored: Vec<&str> = layouts.iter().map(|layout| layout.c_name).collect();
+    mirrored.sort_unstable();
+    assert_eq!(mirrored, structs);
+}
+
 #[test]
 fn every_enumerator_has_its_variant() {
     let mut mirrored = BTreeMap::new();

@@ -384,7 +384,12 @@ impl Announcer {
         let previous_error = self.previous.iter().find_map(|it| it.error.as_ref());
         Report {
             routes,
-            error: self.error.as_ref().or(previous_error).cloned(),
+            error: self
+                .error
+                .as_ref()
+                .or(previous_error)
+                .or(self.driver.warning())
+                .cloned(),
         }
     }
 }

@@ -14,6 +14,9 @@ const NOT_RUNNING_REPLIES: [&str; 4] = [
     "bgpd is not running",
 ];
 
+/// Maximum length of the part of a reply that an error quotes.
+const REPLY_MAX_CHARS: usize = 200;
+
 /// An error of the announcer or a speaker.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -53,6 +56,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a command that failed with this output, and with this status if there is no output.
+    pub(crate) fn rejected(speaker: &'static str, output: &str, status: &str) -> Self {
+        // FRR marks errors with a percent sign.
+        let error_line = output.lines().find(|line| line.starts_with('%'));
+        Self::Rejected {
+            speaker,
+            reply: match error_line.unwrap_or(output).trim() {
+                "" => status.to_owned(),
+                reply => reply.chars().take(REPLY_MAX_CHARS).collect(),
+            },
+        }
+    }
+
     /// Returns whether the speaker is not running, and therefore announces nothing.
     pub(crate) fn is_not_running(&self) -> bool {
         match self {

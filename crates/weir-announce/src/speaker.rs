@@ -7,6 +7,8 @@
 mod bird;
 mod command;
 mod exabgp;
+mod frr;
+mod vty;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -41,6 +43,8 @@ pub(crate) struct Driver {
     replies: exabgp::Replies,
     /// Whether the speaker has accepted the settings, which it must have even if there are no routes.
     is_configured: bool,
+    /// The last [`Outcome::warning`].
+    warning: Option<String>,
 }
 
 impl Driver {
@@ -56,6 +60,7 @@ impl Driver {
             steps: 0,
             replies: exabgp::Replies::default(),
             is_configured: false,
+            warning: None,
         }
     }
 
@@ -71,6 +76,11 @@ impl Driver {
     /// Returns whether the speaker has accepted a route to the VIP.
     pub(crate) fn has_accepted(&self, vip: IpAddr) -> bool {
         self.accepted.contains(&vip)
+    }
+
+    /// Returns why the speaker does not work as configured although it accepts the routes.
+    pub(crate) fn warning(&self) -> Option<&String> {
+        self.warning.as_ref()
     }
 
     /// Returns the VIPs that the speaker may be announcing.
@@ -114,7 +124,18 @@ impl Driver {
             }
             Speaker::Exabgp { pipe } => exabgp::apply(pipe, &change, &mut self.replies).await,
             Speaker::Gobgp { command } => command::apply_gobgp(command, &change).await,
-            Speaker::Frr { command, asn } => command::apply_frr(command, *asn, &change).await,
+            Speaker::Frr {
+                command,
+                asn,
+                prefix_list,
+            } => {
+                let frr = frr::Frr {
+                    command,
+                    asn: *asn,
+                    prefix_list: prefix_list.as_deref(),
+                };
+                frr.apply(&change).await
+            }
         };
         for vip in &outcome.withdrawn {
             self.announced.remove(vip);
@@ -126,11 +147,21 @@ impl Driver {
             self.accepted.insert(*vip);
             self.failed.remove(vip);
         }
+        self.set_warning(outcome.warning.map(|it| it.to_string()));
         match outcome.error {
             None => self.is_configured = true,
             Some(error) => return Err(error),
         }
         Ok(())
+    }
+
+    fn set_warning(&mut self, warning: Option<String>) {
+        if let Some(warning) = &warning
+            && self.warning.as_ref() != Some(warning)
+        {
+            tracing::warn!(warning, "the speaker does not work as configured");
+        }
+        self.warning = warning;
     }
 
     /// Sends the next step that withdraws all routes from a speaker that the settings no longer specify. `current` is
@@ -306,6 +337,8 @@ struct Outcome {
     announced: Vec<IpAddr>,
     /// The first error.
     error: Option<Error>,
+    /// Why the speaker does not work as configured although it accepts the routes.
+    warning: Option<Error>,
 }
 
 impl Outcome {
@@ -315,7 +348,7 @@ impl Outcome {
             Ok(()) => Self {
                 withdrawn: change.removed.clone(),
                 announced: change.added.iter().map(|(vip, _)| *vip).collect(),
-                error: None,
+                ..Self::default()
             },
             Err(error) => Self {
                 error: Some(error),

@@ -171,6 +171,7 @@ fn frr(directory: &Path) -> Speaker {
     Speaker::Frr {
         command: ["sh", "-c", &script, "vtysh"].map(str::to_owned).into(),
         asn: 65001,
+        prefix_list: None,
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn find_verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
         .map(|(server, reports)| {
             let (member, reason) = reports[0];
             let text = format!(
-                "down for {} of {voter_count} directors: {member}: {reason}",
+                "down according to {} of {voter_count} directors: {member}: {reason}",
                 reports.len()
             );
             (server.to_owned(), sanitize_line(&text))
@@ -74,37 +74,43 @@ mod tests {
     use super::*;
     use crate::store::Entry;
 
-    /// Returns the servers that are down by agreement. Each view is that of one member: whether at least one server is
-    /// up, and the servers that are down.
-    fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
+    /// Returns the verdicts. Each view is that of one member: whether at least one server is up, and the servers that
+    /// are down. Only the first `present` members are present.
+    fn verdicts(views: &[(bool, &[&str])], present: usize) -> Verdicts {
         let keys = Keys::new("edge");
         let mut mirror = Mirror::default();
         let mut entries = Vec::new();
         for (index, (reaches, down)) in views.iter().enumerate() {
+            let member = format!("lb{index}");
             let view = HealthView {
                 reaches: *reaches,
                 down: down
                     .iter()
-                    .map(|it| ((*it).to_owned(), "refused".to_owned()))
+                    .map(|it| ((*it).to_owned(), format!("refused by {member}")))
                     .collect(),
             };
-            let member = format!("lb{index}");
-            for (key, value) in [
-                (
-                    Key::Health(member.clone()),
-                    serde_json::to_vec(&view).unwrap(),
-                ),
-                (Key::Member(member), b"{}".to_vec()),
-            ] {
+            let mut put = |key: Key, value: Vec<u8>| {
                 entries.push(Entry {
                     key: keys.name(&key),
                     value,
                     revision: 1,
                 });
+            };
+            put(
+                Key::Health(member.clone()),
+                serde_json::to_vec(&view).unwrap(),
+            );
+            if index < present {
+                put(Key::Member(member), b"{}".to_vec());
             }
         }
         mirror.replace(1, entries);
-        find_verdicts(&keys, &mirror).into_keys().collect()
+        find_verdicts(&keys, &mirror)
+    }
+
+    /// Returns the servers that are down by agreement of members that are all present.
+    fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
+        verdicts(views, views.len()).into_keys().collect()
     }
 
     #[test]
@@ -119,5 +125,21 @@ mod tests {
         // Half of the voters are not a majority, and a single voter never decides.
         assert_eq!(agreed(&[(true, a), (true, none)]), [""; 0]);
         assert_eq!(agreed(&[(true, a)]), [""; 0]);
+    }
+
+    #[test]
+    fn verdict_contains_votes_and_first_reason() {
+        let (a, none): (&[&str], &[&str]) = (&["web/a"], &[]);
+        let found = verdicts(&[(true, none), (true, a), (true, a)], 3);
+        let text = "down according to 2 of 3 directors: lb1: refused by lb1";
+        assert_eq!(found.get("web/a").map(String::as_str), Some(text));
+    }
+
+    #[test]
+    fn absent_members_have_no_vote() {
+        let a: &[&str] = &["web/a"];
+        let views = [(true, a), (true, a), (true, a)];
+        assert_eq!(verdicts(&views, 1), Verdicts::new());
+        assert!(verdicts(&views, 2)["web/a"].starts_with("down according to 2 of 2"));
     }
 }

@@ -112,3 +112,133 @@ pub(crate) fn join(
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Entry;
+
+    fn keys() -> Keys {
+        Keys::new("edge")
+    }
+
+    fn group_key() -> GroupKey {
+        GroupKey::new(b"the key of the group").unwrap()
+    }
+
+    /// Returns a store with the chunks of a text, and the pointer to them.
+    fn store(text: &str, key: Option<&GroupKey>) -> (Mirror, Pointer) {
+        let chunks = split(text, key).unwrap();
+        let pointer = Pointer {
+            version: 3,
+            digest: text_digest(text, key),
+            bytes: text.len() as u64,
+            chunks: chunks.iter().map(|(digest, _)| digest.clone()).collect(),
+            sealed: key.is_some(),
+            by: "lb1".to_owned(),
+            ..Pointer::default()
+        };
+        let entries = chunks.into_iter().map(|(digest, value)| Entry {
+            key: keys().name(&Key::Chunk(digest)),
+            value,
+            revision: 1,
+        });
+        let mut mirror = Mirror::default();
+        mirror.replace(1, entries.collect());
+        (mirror, pointer.sign(&keys(), key))
+    }
+
+    #[test]
+    fn joined_chunks_are_the_text() {
+        let text: String = (0..90_000).map(|n| format!("{n:06}\n")).collect();
+        for key in [None, Some(&group_key())] {
+            let (mirror, pointer) = store(&text, key);
+            assert_eq!(pointer.chunks.len(), 3, "630,000 bytes");
+            assert_eq!(join(&pointer, &keys(), &mirror, key), Ok(text.clone()));
+        }
+    }
+
+    #[test]
+    fn size_of_a_configuration_is_limited() {
+        let largest = "x".repeat(CHUNKS_MAX * CHUNK_BYTES);
+        assert_eq!(split(&largest, None).unwrap().len(), CHUNKS_MAX);
+        let error = split(&format!("{largest}x"), None);
+        let expected = "a published configuration must not exceed 25 MiB";
+        assert_eq!(error, Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn number_of_chunks_is_limited() {
+        let (mirror, mut pointer) = store("text", None);
+        let chunk = pointer.chunks[0].clone();
+        pointer.chunks = vec![chunk; CHUNKS_MAX];
+        pointer.digest = digest("text".repeat(CHUNKS_MAX).as_bytes());
+        assert!(join(&pointer, &keys(), &mirror, None).is_ok());
+        pointer.chunks.push(pointer.chunks[0].clone());
+        let error = join(&pointer, &keys(), &mirror, None).unwrap_err();
+        assert_eq!(error, "the configuration has too many chunks");
+    }
+
+    /// Replaces a chunk in the store.
+    fn put_chunk(mirror: &mut Mirror, chunk: &str, value: &[u8]) {
+        mirror.put(Entry {
+            key: keys().name(&Key::Chunk(chunk.to_owned())),
+            value: value.to_vec(),
+            revision: 2,
+        });
+    }
+
+    /// Returns the error for a text that is published and read with these keys, after a change to the store.
+    fn join_error(
+        published_with: Option<&GroupKey>,
+        read_with: Option<&GroupKey>,
+        change: impl FnOnce(&mut Mirror, &mut Pointer),
+    ) -> String {
+        let (mut mirror, mut pointer) = store("text", published_with);
+        change(&mut mirror, &mut pointer);
+        join(&pointer, &keys(), &mirror, read_with).unwrap_err()
+    }
+
+    #[test]
+    fn changed_configurations_are_not_joined() {
+        let missing = join_error(None, None, |_, pointer| {
+            pointer.chunks.push("ab".to_owned());
+        });
+        assert_eq!(missing, "chunk ab is missing");
+        let corrupt = join_error(None, None, |mirror, pointer| {
+            put_chunk(mirror, &pointer.chunks[0], b"other");
+        });
+        assert!(corrupt.ends_with("is corrupt"), "{corrupt}");
+        let different = join_error(None, None, |_, pointer| pointer.digest = digest(b"other"));
+        assert_eq!(different, "the configuration does not match its digest");
+        let binary = join_error(None, None, |mirror, pointer| {
+            pointer.chunks = vec![digest(b"\xff")];
+            put_chunk(mirror, &pointer.chunks[0], b"\xff");
+        });
+        assert_eq!(binary, "the configuration is not valid UTF-8");
+    }
+
+    #[test]
+    fn configurations_of_other_keys_are_not_joined() {
+        let key = group_key();
+        let key = Some(&key);
+        let forged = join_error(key, key, |_, pointer| pointer.version = 4);
+        assert_eq!(forged, NOT_AUTHENTIC);
+        let plain = join_error(None, key, |_, _| ());
+        assert!(plain.contains("is not encrypted, but `group_key` is configured"));
+        let sealed = join_error(key, None, |_, _| ());
+        assert!(sealed.contains("is encrypted, but `group_key` is not configured"));
+        let other = join_error(key, key, |mirror, pointer| {
+            let value = GroupKey::new(b"another key").unwrap().seal(b"text");
+            let value = value.unwrap();
+            pointer.chunks = vec![digest(&value)];
+            put_chunk(mirror, &pointer.chunks[0], &value);
+            *pointer = pointer.clone().sign(&keys(), key);
+        });
+        let reason = "the value was encrypted with a different group key, or is corrupt";
+        assert_eq!(
+            other,
+            format!("failed to decrypt the configuration: {reason}")
+        );
+    }
+}

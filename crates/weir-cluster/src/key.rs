@@ -142,6 +142,10 @@ mod tests {
     #[test]
     fn every_key_round_trips() {
         let keys = Keys::new("edge");
+        assert_eq!(
+            (keys.prefix(), keys.end().as_str()),
+            ("/weir/edge/", "/weir/edge0")
+        );
         let owned = |text: &str| text.to_owned();
         for key in [
             Key::Current,
@@ -158,7 +162,7 @@ mod tests {
             Key::Server(owned("web"), owned("10.0.0.5")),
         ] {
             let name = keys.name(&key);
-            assert!(name.starts_with(keys.prefix()) && name < keys.end());
+            assert!(name.starts_with("/weir/edge/") && name < keys.end());
             assert_eq!(keys.parse(&name), Some(key));
         }
         for unknown in [
@@ -177,6 +181,7 @@ mod tests {
     #[test]
     fn invalid_names_are_rejected() {
         assert_eq!(check_name("edge-1.example"), Ok(()));
+        assert_eq!(check_name(&"x".repeat(64)), Ok(()));
         for name in ["", "a/b", "ä", "a b", &"x".repeat(65)] {
             assert_eq!(check_name(name), Err(InvalidName), "{name}");
         }

@@ -53,3 +53,46 @@ pub(crate) fn error_message() -> String {
     let seconds = WATCH_LAG_MAX.as_secs();
     format!("the watch has not reported any changes for {seconds} s")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Returns the time after which the watch is replaced, in milliseconds.
+    fn limit_ms(lag: &Lag) -> Option<u64> {
+        (0..60_000).find(|millis| lag.is_too_long(ms(*millis)))
+    }
+
+    #[test]
+    fn watch_must_report_a_change_within_ten_seconds() {
+        let mut lag = Lag::default();
+        lag.expect(5, 5, ms(0));
+        assert_eq!(limit_ms(&lag), None, "already reported");
+        lag.expect(6, 5, ms(1000));
+        lag.expect(7, 5, ms(3000));
+        assert_eq!(limit_ms(&lag), Some(11_000), "since the first one");
+        lag.record_reported(7, ms(4000));
+        assert_eq!(limit_ms(&lag), None);
+        let message = "the watch has not reported any changes for 10 s";
+        assert_eq!(error_message(), message);
+    }
+
+    #[test]
+    fn progress_of_the_watch_restarts_the_wait() {
+        let mut lag = Lag::default();
+        lag.expect(9, 5, ms(0));
+        lag.record_reported(7, ms(2000));
+        assert_eq!(limit_ms(&lag), Some(12_000));
+        for repeated in [7, 6] {
+            lag.record_reported(repeated, ms(3000));
+            assert_eq!(limit_ms(&lag), Some(12_000), "no progress");
+        }
+        lag.expect(8, 7, ms(5000));
+        lag.record_reported(8, ms(6000));
+        assert_eq!(limit_ms(&lag), Some(16_000), "9 is expected");
+    }
+}

@@ -1,4 +1,4 @@
-//! Makes the decisions of one director in a group without I/O.
+//! Implements one director's decisions in a group without I/O: agreed health, shared state and rollouts.
 //!
 //! [`Machine`] is the state machine of a director. It receives etcd's responses, the local state ([`Input`]) and the
 //! time, and returns requests to etcd and to the daemon ([`Output`]). It keeps a mirror of the group's keys. Decisions

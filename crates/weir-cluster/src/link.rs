@@ -210,3 +210,117 @@ impl Connection {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Fails at `now_ms`. Returns the pause before the next attempt, in milliseconds.
+    fn fail(connection: &mut Connection, now_ms: u64) -> u128 {
+        connection.fail("no response", ms(now_ms));
+        match connection.state {
+            State::Disconnected { retry } => (retry - ms(now_ms)).as_millis(),
+            _ => panic!("{connection:?}"),
+        }
+    }
+
+    #[test]
+    fn pause_doubles_until_the_connection_is_stable() {
+        let mut connection = Connection::new(ms(0));
+        let pauses = [(); 8].map(|()| fail(&mut connection, 0));
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(connection.failures, 8);
+        connection.connect(ms(10_000));
+        assert_eq!(fail(&mut connection, 14_999), 5000, "not stable");
+        connection.connect(ms(20_000));
+        assert_eq!(fail(&mut connection, 25_000), 100);
+    }
+
+    #[test]
+    fn keys_are_read_immediately_after_the_first_compaction_only() {
+        let mut connection = Connection::new(ms(0));
+        connection.connect(ms(0));
+        assert!(connection.handle_compaction(ms(1000)));
+        assert_eq!(connection.state, State::Listing);
+        connection.connect(ms(1000));
+        assert!(!connection.handle_compaction(ms(2000)));
+        let retry = ms(2200);
+        assert_eq!(connection.state, State::Disconnected { retry });
+        connection.connect(ms(3000));
+        assert!(connection.handle_compaction(ms(8000)), "stable");
+    }
+
+    #[test]
+    fn durations_count_from_the_last_change() {
+        let mut connection = Connection::new(ms(1000));
+        let durations = |connection: &Connection, now_ms| {
+            let synced_for = connection.synced_for(ms(now_ms));
+            (synced_for, connection.disconnected_for(ms(now_ms)))
+        };
+        assert_eq!(durations(&connection, 1500), (None, Some(ms(500))));
+        connection.connect(ms(2000));
+        assert_eq!(durations(&connection, 2300), (Some(ms(300)), None));
+        fail(&mut connection, 3000);
+        fail(&mut connection, 4000);
+        assert_eq!(durations(&connection, 4500), (None, Some(ms(1500))));
+        connection.state = State::Listing;
+        assert_eq!(durations(&connection, 4600), (None, Some(ms(1600))));
+    }
+
+    #[test]
+    fn further_lease_is_requested_after_a_pause() {
+        let mut connection = Connection::new(ms(0));
+        assert!(connection.begin_grant(ms(0)));
+        assert!(connection.waits_for_lease());
+        assert!(!connection.begin_grant(ms(0)), "already requested");
+        connection.lose_lease();
+        assert!(!connection.waits_for_lease());
+        assert!(connection.begin_grant(ms(0)), "the first repetition");
+        connection.lose_lease();
+        assert!(!connection.begin_grant(ms(999)));
+        assert!(connection.begin_grant(ms(1000)));
+        // A renewal ends the pauses.
+        connection.record_lease(7, ms(9000), ms(1000));
+        connection.record_renewal(ms(5000));
+        assert_eq!(connection.lease_id(), Some(7));
+        let lease = Lease::Held {
+            id: 7,
+            ttl: ms(9000),
+            renew: ms(8000),
+            is_renewing: false,
+        };
+        assert_eq!(connection.lease, lease);
+        for _ in 0..2 {
+            connection.lose_lease();
+            assert_eq!(connection.lease_id(), None);
+            assert!(connection.begin_grant(ms(5000)));
+        }
+    }
+
+    #[test]
+    fn failure_ends_requests_but_keeps_the_lease() {
+        let mut connection = Connection::new(ms(0));
+        connection.begin_grant(ms(0));
+        fail(&mut connection, 0);
+        assert_eq!(connection.lease, Lease::None);
+        connection.record_lease(7, ms(0), ms(0));
+        let held = |renew, is_renewing| Lease::Held {
+            id: 7,
+            ttl: ms(1000),
+            renew,
+            is_renewing,
+        };
+        let renew = ms(1000) / 3;
+        assert_eq!(connection.lease, held(renew, false), "at least 1 s");
+        connection.lease = held(renew, true);
+        assert!(connection.waits_for_lease());
+        fail(&mut connection, 500);
+        assert_eq!(connection.lease, held(renew, false));
+        connection.connect(ms(600));
+        assert_eq!(connection.lease, held(ms(600), false), "renewed now");
+    }
+}

@@ -164,3 +164,38 @@ pub(crate) fn sanitize_line(text: &str) -> String {
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_short_and_have_no_control_characters() {
+        assert_eq!(sanitize_line("a\u{1b}[2Jb\nc\u{9b}ä"), "a [2Jb c ä");
+        assert_eq!(sanitize_line(&"ä".repeat(501)), "ä".repeat(500));
+    }
+
+    #[test]
+    fn signed_record_is_authentic_only_for_its_member_and_group() {
+        let key = GroupKey::new(b"the key of the group").ok();
+        let keys = Keys::new("edge");
+        let record = MemberRecord {
+            version: 3,
+            ..MemberRecord::default()
+        };
+        let signed = record.clone().sign(&keys, "lb1", key.as_ref());
+        let is_authentic = |record: &MemberRecord, keys: &Keys, name: &str| {
+            record.is_authentic(keys, name, key.as_ref())
+        };
+        assert!(is_authentic(&signed, &keys, "lb1"));
+        assert!(!is_authentic(&signed, &keys, "lb2"));
+        assert!(!is_authentic(&signed, &Keys::new("other"), "lb1"));
+        assert!(!is_authentic(&record, &keys, "lb1"));
+        let changed = MemberRecord {
+            version: 4,
+            ..signed.clone()
+        };
+        assert!(!is_authentic(&changed, &keys, "lb1"));
+        assert!(record.is_authentic(&keys, "lb1", None), "without a key");
+    }
+}

@@ -1,5 +1,6 @@
-//! Rolls out the group's configuration director by director, stops the rollout if a director fails, and restores the
-//! configuration if etcd has lost it.
+//! Rolls out the group's configuration director by director, and stops the rollout if a director fails.
+//!
+//! If etcd has lost the configuration, it is restored.
 //!
 //! A director takes the turn, applies the configuration under its guard, and releases the turn. Without a guard, all
 //! other directors apply the configuration at the same time after the first one has applied it; each of them writes a

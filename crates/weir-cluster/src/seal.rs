@@ -154,4 +154,24 @@ mod tests {
         assert_eq!(key.open(&[]), Err(SealError::Forged));
         assert_ne!(key.fingerprint(), other.fingerprint());
     }
+
+    #[test]
+    fn mac_is_valid_only_for_the_same_value_and_key() {
+        let key = GroupKey::new(b"the key of the group").unwrap();
+        let other = GroupKey::new(b"another key").unwrap();
+        let mac = key.mac(&("purpose", 1));
+        assert!(key.verify_mac(&("purpose", 1), &mac));
+        assert!(!key.verify_mac(&("purpose", 2), &mac));
+        assert!(!key.verify_mac(&("purpose", 1), &mac[1..]));
+        assert!(!other.verify_mac(&("purpose", 1), &mac));
+    }
+
+    #[test]
+    fn fingerprint_and_debug_text_do_not_contain_the_key() {
+        let key = GroupKey::new(b"the key of the group").unwrap();
+        let fingerprint = key.fingerprint();
+        assert_eq!(fingerprint.len(), 16);
+        assert!(fingerprint.bytes().all(|it| it.is_ascii_hexdigit()));
+        assert_eq!(format!("{key:?}"), "GroupKey");
+    }
 }

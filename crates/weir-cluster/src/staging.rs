@@ -1,5 +1,6 @@
-//! Stages other versions of the configuration: the servers of a version that this director does not use become the
-//! second hop of services with GUE.
+//! Stages other versions of the configuration, whose servers become the second hop of services with GUE.
+//!
+//! Only servers that this director's own version does not use are staged.
 //!
 //! In a rollout with a guard, the directors use two versions at the same time. If the first director dies, its new
 //! connections, which use the servers of the next version, arrive at directors that are still waiting. All directors

@@ -1,6 +1,7 @@
-//! Tests decisions that depend on the connection to etcd: VIPs whose services fail while etcd does not respond or
-//! responds late, and the renewal of the lease while the keys are read. Also tests the order of values that cross on
-//! their way between the daemon and the state machine.
+//! Tests a director's decisions that depend on the connection to etcd.
+//!
+//! The cases are VIPs whose services fail while etcd does not respond or responds late, the renewal of the lease while
+//! the keys are read, and the order of values that cross on their way between the daemon and the state machine.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    AppliedConfiguration, Entry, Event, HealthView, Input, Kind, LocalState, Machine, Output,
+    AppliedConfiguration, Entry, Event, HealthView, Input, Kind, Link, LocalState, Machine, Output,
     SavedState, Settings, SharedKey, Txn, TxnResult, Write,
 };
 
@@ -20,6 +21,10 @@ fn vip() -> IpAddr {
 }
 
 fn machine(saved: SavedState) -> Machine {
+    machine_with(saved, false)
+}
+
+fn machine_with(saved: SavedState, agreement: bool) -> Machine {
     let settings = Settings {
         group: "edge".to_owned(),
         member: "lb1".to_owned(),
@@ -27,7 +32,7 @@ fn machine(saved: SavedState) -> Machine {
         instance: 1,
         ttl: TTL,
         key: None,
-        agreement: false,
+        agreement,
     };
     Machine::new(settings, saved, START)
 }
@@ -343,4 +348,192 @@ fn director_does_not_wait_without_a_previous_version() {
         }
     }
     assert_eq!(reports, 1);
+}
+
+#[test]
+fn keys_of_the_group_are_listed_and_watched() {
+    let machine = machine(SavedState::default());
+    let range = ("/weir/edge/".to_owned(), "/weir/edge0".to_owned());
+    assert_eq!(machine.range(), range);
+}
+
+/// Publishes a configuration. Returns the reason why this fails.
+fn publication_error(machine: &mut Machine) -> String {
+    let publish = Input::Publish {
+        request: 1,
+        text: String::new(),
+        guard_ms: 0,
+    };
+    machine.handle(publish, START);
+    let errors = outputs(machine).into_iter().filter_map(|it| match it {
+        Output::Published { result, .. } => result.err(),
+        _ => None,
+    });
+    let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors.concat()
+}
+
+#[test]
+fn publication_requires_etcd_and_membership() {
+    let mut machine = machine(SavedState::default());
+    machine.handle_time(START);
+    let error = publication_error(&mut machine);
+    assert_eq!(error, "etcd has not responded yet");
+    let refused = Input::ListFailed("connection refused".to_owned());
+    machine.handle(refused, START);
+    let error = publication_error(&mut machine);
+    assert_eq!(error, "etcd does not respond: connection refused");
+
+    let mut machine = self::machine(SavedState::default());
+    connect(&mut machine, &[]);
+    assert_eq!(reject_transactions(&mut machine, START), 1);
+    let reason = "the name lb1 is used by another director";
+    assert_eq!(machine.status(START).refused.as_deref(), Some(reason));
+    let error = publication_error(&mut machine);
+    assert_eq!(error, "this director is not a member of the group");
+}
+
+/// Rejects all transactions with the revision that was listed. Returns their number.
+fn reject_transactions(machine: &mut Machine, now: Duration) -> usize {
+    let mut count = 0;
+    while let Some(output) = machine.poll_output() {
+        match output {
+            Output::Txn { number, .. } => {
+                count += 1;
+                let result = TxnResult::Conflict {
+                    found: Vec::new(),
+                    revision: 9,
+                };
+                machine.handle(Input::Txn { number, result }, now);
+            }
+            Output::Renew { .. } => machine.handle(Input::Renewed, now),
+            _ => {}
+        }
+    }
+    count
+}
+
+/// A conflict with a revision that the mirror already has means that the mirror is wrong.
+#[test]
+fn keys_are_read_again_after_conflicts_without_newer_changes() {
+    let mut machine = machine(SavedState::default());
+    connect(&mut machine, &[]);
+    let (mut now, mut rejected) = (START, 0);
+    while machine.status(now).link == Link::Connected {
+        rejected += reject_transactions(&mut machine, now);
+        now += Duration::from_millis(500);
+        assert!(
+            now < START + Duration::from_secs(60),
+            "{rejected} conflicts"
+        );
+        machine.handle_time(now);
+    }
+    assert_eq!(rejected, 11);
+    let Link::Disconnected { error, .. } = machine.status(now).link else {
+        panic!("connected");
+    };
+    let expected = "etcd returns revisions older than those that its watch reported";
+    assert_eq!(error, expected);
+}
+
+/// Members that lost their lease register again one by one, so a majority of few members could be wrong.
+#[test]
+fn servers_are_down_by_agreement_only_after_the_time_to_live_of_a_lease() {
+    let health = r#"{"reaches":true,"down":{"web/a":"refused"}}"#;
+    let stored = [
+        ("member/lb2", "{}"),
+        ("member/lb3", "{}"),
+        ("health/lb2", health),
+        ("health/lb3", health),
+    ];
+    let down_at = |agreement: bool, now: Duration| {
+        let mut machine = machine_with(SavedState::default(), agreement);
+        connect(&mut machine, &stored);
+        confirm_all(&mut machine, START);
+        machine.handle_time(now);
+        machine.status(now).down.into_keys().collect::<Vec<_>>()
+    };
+    let just_before = START + TTL - Duration::from_millis(1);
+    assert_eq!(down_at(true, just_before), [""; 0]);
+    assert_eq!(down_at(true, START + TTL), ["web/a"]);
+    assert_eq!(down_at(false, START + TTL), [""; 0]);
+}
+
+#[test]
+fn name_of_another_director_or_process_is_not_taken() {
+    let key = "/weir/edge/member/lb1";
+    let refused = |record: serde_json::Value, is_registered: bool| {
+        let mut machine = machine(SavedState::default());
+        let stored = record.to_string();
+        match is_registered {
+            true => connect(&mut machine, &[]),
+            false => connect(&mut machine, &[("member/lb1", &stored)]),
+        }
+        confirm_all(&mut machine, START);
+        let value = stored.into_bytes();
+        let put = Event::Put(Entry {
+            key: key.to_owned(),
+            value,
+            revision: 90,
+        });
+        let events = vec![put];
+        machine.handle(Input::Watched { events }, START);
+        machine.status(START).refused
+    };
+    let another_process = json!({ "identity": 1, "instance": 2 });
+    let another_director = json!({ "identity": 2, "instance": 1 });
+    let same = json!({ "identity": 1, "instance": 1 });
+    let process = Some("the name lb1 is used by another process of this director".to_owned());
+    let director = Some("the name lb1 is used by another director".to_owned());
+    assert_eq!(refused(another_process, true), process);
+    assert_eq!(refused(another_director.clone(), true), director);
+    assert_eq!(refused(another_director, false), director);
+    assert_eq!(refused(same, true), None);
+}
+
+#[test]
+fn added_servers_are_shared() {
+    let mut machine = machine(SavedState::default());
+    let other = json!({ "weight": 1 }).to_string();
+    connect(&mut machine, &[("server/web/10.0.0.6", &other)]);
+    let shared_key = |server: &str| SharedKey {
+        kind: Kind::Server,
+        pool: "web".to_owned(),
+        server: server.to_owned(),
+    };
+    machine.handle(
+        Input::Changed {
+            key: shared_key("10.0.0.5"),
+            value: json!({ "weight": 2 }),
+        },
+        START,
+    );
+    let (mut adopted, mut written) = (Vec::new(), Vec::new());
+    while let Some(output) = machine.poll_output() {
+        match output {
+            Output::Shared { key, .. } => adopted.push(key),
+            Output::Txn { number, txn, .. } => {
+                written.extend(txn.writes.into_iter().filter_map(|write| match write {
+                    Write::Put(put) => Some(put.key),
+                    Write::Delete(_) => None,
+                }));
+                let result = TxnResult::Done { revision: 20 };
+                machine.handle(Input::Txn { number, result }, START);
+            }
+            _ => {}
+        }
+    }
+    assert!(adopted.contains(&shared_key("10.0.0.6")), "{adopted:?}");
+    let key = "/weir/edge/server/web/10.0.0.5".to_owned();
+    assert!(written.contains(&key), "{written:?}");
+}
+
+#[test]
+fn failures_are_counted() {
+    let mut machine = machine(SavedState::default());
+    machine.handle_time(START);
+    assert_eq!(machine.failures(), 0);
+    machine.handle(Input::ListFailed("refused".to_owned()), START);
+    assert_eq!(machine.failures(), 1);
 }

@@ -1,5 +1,6 @@
-//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit. Readers
-//! never see a partial publication.
+//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit.
+//!
+//! Readers never see a partial publication.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! Runs seeded schedules of faults with a simulated etcd: partitions, loss of the majority, compaction, slow and lost
-//! responses, loss of data, and restarts of directors. Servers fail for all directors or for one director, and
-//! directors' services become unable to serve. A failed test prints its seed.
+//! Simulates directors and etcd with seeded schedules of faults, and tests the group's invariants.
+//!
+//! The faults are partitions, loss of the majority, compaction, slow and lost responses, loss of data, and restarts of
+//! directors. Servers fail for all directors or for one director, and directors' services become unable to serve. A
+//! failed test prints its seed.
 //!
 //! During the faults, directors with the same version and overrides select the same servers, no director announces a
 //! VIP for longer than [`ANNOUNCED_MAX`] if it cannot serve the VIP and another director announces it, and no director

@@ -1,9 +1,8 @@
-//! Converts a TOML configuration to its canonical form, which `weir fmt` writes. Only the layout changes; comments and
-//! order are kept.
+//! Converts a TOML configuration to its canonical form, which `weir fmt` writes.
 //!
-//! The form has one space around `=`, one empty line before every table, at most one empty line elsewhere, and no
-//! indentation. A list or an inline table is on one line if it fits in [`WIDTH`] columns and contains no comments;
-//! otherwise it has one item per line.
+//! Only the layout changes; comments and order are kept. The form has one space around `=`, one empty line before every
+//! table, at most one empty line elsewhere, and no indentation. A list or an inline table is on one line if it fits in
+//! [`WIDTH`] columns and contains no comments; otherwise it has one item per line.
 
 use std::ops::Range;
 

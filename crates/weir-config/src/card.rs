@@ -1,5 +1,6 @@
-//! Generates the manual's configuration reference (syntax, purpose, default and example of each key) and its page of
-//! diagnostic codes from the catalog.
+//! Generates the manual's configuration reference and its page of diagnostic codes from the catalog.
+//!
+//! The reference gives the syntax, purpose, default and example of each key.
 
 use crate::catalog;
 use crate::code::{Code, Explanation, Severity};

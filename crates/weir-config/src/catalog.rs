@@ -40,6 +40,8 @@ use check::{CHECKS, COMMAND, require_modes};
 pub(crate) use announce::ANNOUNCE;
 pub(crate) use basic_auth::BASIC_AUTH;
 pub(crate) use cluster::{CLUSTER, CLUSTER_PUBLISH, MARK};
+#[cfg(test)]
+pub(crate) use condition::is_condition;
 pub(crate) use condition::{ADDRESS_FILE, HOST_FILE, ROUTE_NOT};
 pub(crate) use files::FILES;
 pub(crate) use forward_auth::FORWARD_AUTH;
@@ -355,7 +357,7 @@ pub(crate) static ROOT: Section = Section {
             "announce",
             Kind::Table(&ANNOUNCE),
             Absent("no announcements"),
-            "Announces VIPs with BGP through a speaker on this machine.",
+            "Announces VIPs over BGP through a speaker on this machine.",
             "",
         ),
         Key::new(

@@ -1,6 +1,7 @@
-//! Expands environment variables in addresses, such as `listen = ["0.0.0.0:${PORT}"]`, for containers that get their
-//! ports and servers in environment variables. Only `listen` of services and addresses of servers are expanded; `$` has
-//! no meaning elsewhere.
+//! Expands environment variables in addresses, such as `listen = ["0.0.0.0:${PORT}"]`.
+//!
+//! Containers get their ports and servers in environment variables. Only `listen` of services and addresses of servers
+//! are expanded; `$` has no meaning elsewhere.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,5 +1,7 @@
-//! Combines a configuration with `include` into one text, the bundle: the main file, followed by every included file. A
-//! line that begins with [`FILE_MARKER`] and names the file precedes each included file.
+//! Combines a configuration and the files in its `include` into one text, the bundle.
+//!
+//! The bundle is the main file, followed by every included file. A line that begins with [`FILE_MARKER`] and names the
+//! file precedes each included file.
 //!
 //! TOML and JSON do not allow the control character in [`FILE_MARKER`], so no valid file contains such a line.
 //! Everything that handles the text of a configuration (diagnostics, the record of the active configuration, the

@@ -1,5 +1,6 @@
-//! Finds changes that only the owner of the daemon may make: to programs to run, files to read or write, and access
-//! control.
+//! Finds changes to a configuration that only the owner of the daemon may make.
+//!
+//! These are changes to programs to run, to files to read or write, and to access control.
 //!
 //! The daemon has more privileges than most users who may upload a configuration: members of `socket_group` and holders
 //! of a write token. Compared with the active configuration, an uploaded one must not add or change keys of

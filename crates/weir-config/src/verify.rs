@@ -1,8 +1,7 @@
-//! Verifies combinations of settings: overlapping listeners, references to missing objects, address families, and
-//! suspicious combinations.
+//! Verifies combinations of settings, such as overlapping listeners and references to missing objects.
 //!
-//! All lowered objects are checked, so one run reports all problems. Each diagnostic shows the positions of all
-//! settings involved.
+//! Address families and suspicious combinations are verified too. All lowered objects are checked, so one run reports
+//! all problems. Each diagnostic shows the positions of all settings involved.
 
 mod check;
 mod cluster;

@@ -1,5 +1,6 @@
-//! Provides typed access to a table of a known section, and reports keys that are unknown, not implemented, missing or
-//! of the wrong type.
+//! Provides typed access to a table of a known section, and reports unusable keys.
+//!
+//! Reported keys are unknown, not implemented, missing or of the wrong type.
 //!
 //! All diagnostics go to the [`Sink`] and processing continues, so one run reports all problems.
 

@@ -1,5 +1,6 @@
-//! Describes when an operator needs a key, in one sentence for each key whose purpose does not make this clear. The
-//! manual's cards show the sentence below the purpose.
+//! Describes when an operator needs a key, for each key whose purpose does not make this clear.
+//!
+//! The manual's cards show the sentence below the purpose.
 
 /// One line for each key: page of the section, key, sentence.
 const WHEN: &str = include_str!("when.txt");
@@ -23,9 +24,10 @@ pub(crate) fn when(page: &str, key: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::catalog;
+    use crate::catalog::is_condition;
 
-    /// Maximum number of keys without a sentence. Do not raise it.
-    const KEYS_WITHOUT_SENTENCE_MAX: usize = 67;
+    /// Maximum number of keys without a sentence, without the conditions of routes. Do not raise it.
+    const KEYS_WITHOUT_SENTENCE_MAX: usize = 55;
 
     #[test]
     fn each_key_has_at_most_one_sentence_and_every_sentence_has_a_key() {
@@ -44,7 +46,7 @@ mod tests {
             assert_eq!(rows_of_key.count(), 1, "{page}: {key}");
         }
         let without: Vec<_> = keys()
-            .filter(|(page, key)| when(page, key).is_none())
+            .filter(|(page, key)| when(page, key).is_none() && !is_condition(page, key))
             .collect();
         assert!(
             without.len() <= KEYS_WITHOUT_SENTENCE_MAX,

@@ -1,5 +1,6 @@
-//! Tests the model of a configuration, the equivalence of JSON and TOML, the schema, the manual pages, and arbitrary
-//! text.
+//! Tests parsing of configurations: the model, equal results for JSON and TOML, the schema, and damaged input.
+//!
+//! Also compares the manual pages with the catalog.
 
 use std::path::Path;
 use std::time::Duration;

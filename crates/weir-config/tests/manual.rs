@@ -1,7 +1,8 @@
-//! Tests that the examples in the manual and the README are valid: each `toml` block parses, or is marked as part of a
-//! file. A part can name the file that it extends; then both together must parse. A part that names no file may have
-//! only errors that the rest of the file would fix. Also tests that the targets of links between pages exist, and that
-//! the site contains every page.
+//! Tests that the examples in the manual and the README are valid, and that the links between pages have targets.
+//!
+//! Each `toml` block parses, or is marked as part of a file. A part can name the file that it extends; then both
+//! together must parse. A part that names no file may have only errors that the rest of the file would fix. Also tests
+//! that the site contains every page.
 
 #![allow(
     clippy::disallowed_methods,

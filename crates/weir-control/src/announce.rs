@@ -1,5 +1,4 @@
-//! Collects the announcer's input: whether each VIP covered by `[announce]` can serve, and whether this node is
-//! drained.
+//! Collects the announcer's input: whether each VIP of `[announce]` can serve, and whether this node is drained.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

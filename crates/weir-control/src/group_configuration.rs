@@ -148,7 +148,7 @@ impl GroupConfiguration {
         let (number, rest) = rest.split_once('\n').unwrap_or((rest, ""));
         if number != FORMAT_VERSION {
             return Err(
-                "a later version of Weir has published the configuration; upgrade this director"
+                "the configuration was published by a later version of Weir; upgrade this director"
                     .to_owned(),
             );
         }

@@ -1,8 +1,8 @@
-//! Reads and writes `RUNTIME_DIR/proxy.json`, which contains the overrides of all servers, and the revision number
-//! while there is no layer 4 engine.
+//! Reads and writes `RUNTIME_DIR/proxy.json`, which contains the overrides of all servers.
 //!
-//! This file is the authoritative source of the overrides of both planes. An override is written here before it is
-//! applied. `state.json` contains a copy for version 0.1.0, which reads the layer 4 overrides from there.
+//! While there is no layer 4 engine, the file also contains the revision number. This file is the authoritative source
+//! of the overrides of both planes. An override is written here before it is applied. `state.json` contains a copy for
+//! version 0.1.0, which reads the layer 4 overrides from there.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -225,7 +225,7 @@ pub trait Plane {
         last_result: &dyn Fn(&ServerInService<'_>) -> Option<String>,
     ) -> Result<ExplainResponse, Self::Error>;
 
-    /// Handles a change to links, addresses, routes or neighbours.
+    /// Handles a change to links, addresses, routes or neighbors.
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Reverts changes that other programs made in the kernel. Called twice per second.

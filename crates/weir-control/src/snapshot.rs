@@ -1,5 +1,6 @@
-//! Defines the state that the status, metrics and explanations show. It contains only values that were read at the same
-//! time, and no handles.
+//! Defines the state that the status, metrics and explanations show.
+//!
+//! It contains only values that were read at the same time, and no handles.
 
 mod checks;
 

@@ -139,9 +139,9 @@ pub(crate) struct LayoutRecord {
     /// Hash secret of the flow table.
     pub(crate) secret: [u64; 2],
     pub(crate) flow_layout: u32,
-    /// Number of the state directory.
+    /// The number in the name of the state directory.
     pub(crate) state: u32,
-    /// Number of the program directory.
+    /// The number in the name of the program directory.
     pub(crate) programs: u32,
     /// Layout and number of buckets of the old flow table, whose entries must still be moved; 0 buckets = none.
     pub(crate) old_flow_layout: u32,

@@ -2,7 +2,7 @@
 //!
 //! The crate models one pin directory with a layout record, shared maps, program generations and attachments
 //! ([`Dataplane`]), typed access to the maps ([`Maps`]) and the flow table ([`FlowTable`]). weir-engine decides which
-//! rows to write, which devices to use and when to activate; weir-netlink manages addresses, routes and neighbours.
+//! rows to write, which devices to use and when to activate; weir-netlink manages addresses, routes and neighbors.
 //! Pinned objects are replaced atomically: if the process dies between two steps, the next open adopts or removes the
 //! remaining objects.
 

@@ -52,7 +52,7 @@ pub struct Maps {
     pub dests: Mapped<Dest>,
     /// Next hops, [`HOPS_PER_DEST`] per server row.
     pub hops: Mapped<Hop>,
-    /// Next hops towards clients.
+    /// Next hops toward clients.
     pub clients: Mapped<Client>,
     /// Flow counts: server rows, then pool rows.
     pub live: Mapped<Live>,
@@ -151,7 +151,7 @@ impl Maps {
         self.hops.get(hop_index(dest, slot)?)
     }
 
-    /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to the value that `flags` returns for
+    /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops toward clients to the value that `flags` returns for
     /// their device; `None` = unchanged. Without IP forwarding, the data plane takes these next hops from a flow's
     /// first packet and keeps them.
     ///

@@ -94,7 +94,7 @@ pub enum PinKind {
     },
     /// An attachment to a cgroup.
     Cgroup {
-        /// Number of the cgroup.
+        /// Number assigned to the cgroup.
         scope: u32,
     },
     /// The name shows that Weir did not create the pin.

@@ -1,4 +1,4 @@
-//! Attaches the programs that balance clients on this machine to cgroups through pinned links.
+//! Attaches the programs that balance connections of clients on this machine to cgroups, through pinned links.
 //!
 //! Every cgroup has a number, its scope; the cgroup's programs use only listeners with this number. The programs share
 //! services, servers and counts with the director's programs. Scope and cgroup are read from the pinned links, so that

@@ -1,5 +1,6 @@
-//! Tests that the edits of `cargo bench --bench packet -- --stages` match the BPF sources, because the benchmark itself
-//! is rarely run.
+//! Tests that the edits of `cargo bench --bench packet -- --stages` match the BPF sources.
+//!
+//! The benchmark itself is rarely run.
 
 #[path = "../benches/packet/edit.rs"]
 mod edit;

@@ -1,8 +1,9 @@
-//! Tests that the stack of every call chain stays within the limits of the oldest supported kernel (Linux 6.1,
-//! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes, where each frame is rounded up to a multiple of 32 and
-//! callbacks of bpf_loop count as calls; eight frames; and less than 256 bytes in the frames of the callers of a
-//! function that makes a tail call. Newer kernels round up only to multiples of 16, so loading a program on them does
-//! not test this.
+//! Tests that every call chain's stack stays within the limits of the oldest supported kernel, Linux 6.1.
+//!
+//! The limits (kernel/bpf/verifier.c, check_max_stack_depth) are 512 bytes, where each frame is rounded up to a
+//! multiple of 32 and callbacks of bpf_loop count as calls; eight frames; and less than 256 bytes in the frames of the
+//! callers of a function that makes a tail call. Newer kernels round up only to multiples of 16, so loading a program
+//! on them does not test this.
 
 #[path = "support/elf.rs"]
 mod elf;

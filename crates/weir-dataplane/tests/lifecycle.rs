@@ -1,5 +1,6 @@
-//! Tests opening, activating, attaching, reopening, replacing and cleaning with the kernel, in the test's own
-//! namespaces.
+//! Tests with the kernel how the data plane is opened, activated, attached, reopened, replaced and cleaned.
+//!
+//! Each test has its own namespaces.
 
 mod support;
 

@@ -160,7 +160,7 @@ fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
 }
 
 #[test]
-fn flows_are_migrated_to_a_bigger_table() {
+fn flows_are_migrated_to_a_larger_table() {
     if privileged() {
         assert_migration((ABI_FLOW_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
     }

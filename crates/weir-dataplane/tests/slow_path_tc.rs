@@ -1,5 +1,7 @@
-//! Tests the tc programs: packets from XDP that leave through the neighbour table, and replies of a server on the
-//! director.
+//! Tests the tc programs: packets sent through the neighbor table, local servers' replies, and other hosts' frames.
+//!
+//! XDP passes packets that it cannot send to tc. Local servers are servers on the director. Frames to the MAC address
+//! of another host are left to the stack.
 
 #![allow(unsafe_code, reason = "packet sockets")]
 
@@ -259,7 +261,7 @@ impl PacketSocket {
     }
 }
 
-/// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbour request.
+/// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbor request.
 fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::ParsedFrame> {
     let testbed = Setup::new(v6, forward).open_with_tc()?;
     let net = testbed.net;
@@ -318,7 +320,7 @@ fn index(name: &str) -> u32 {
 }
 
 #[test]
-fn packets_that_xdp_cannot_send_use_the_neighbour_table() {
+fn packets_that_xdp_cannot_send_use_the_neighbor_table() {
     for v6 in [false, true] {
         for forward in [
             Forward::Direct,

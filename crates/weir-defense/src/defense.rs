@@ -14,12 +14,12 @@ use crate::event::{Event, SegmentAddress};
 
 /// Bytes of an ARP reply in an Ethernet frame: the operation.
 const ARP_REPLY: &[(u32, u8)] = &[(20, 0), (21, 2)];
-/// Bytes of a neighbour advertisement in an Ethernet frame: next header and type.
-const NEIGHBOUR_ADVERTISEMENT: &[(u32, u8)] = &[(20, 58), (54, 136)];
+/// Bytes of a neighbor advertisement in an Ethernet frame: next header and type.
+const NEIGHBOR_ADVERTISEMENT: &[(u32, u8)] = &[(20, 58), (54, 136)];
 
 /// Maximum number of frames that are read from a socket per tick. Replies for all queried addresses fit.
 const FRAMES_MAX: usize = 1024;
-/// Number of bytes of a frame that are read: an ARP packet or neighbour advertisement fits.
+/// Number of bytes of a frame that are read: an ARP packet or neighbor advertisement fits.
 const FRAME_BYTES: usize = 128;
 
 /// The VIPs that this process owns, and the interfaces and addresses for querying other machines about them.
@@ -45,7 +45,7 @@ impl View {
         };
         let link_local = addresses.iter().find_map(|address| match address.ip {
             IpAddr::V6(ip) if address.ifindex == ifindex && ip.is_unicast_link_local() => {
-                // A solicitation from a VIP would change its entry in neighbour tables: a virtual router can have a
+                // A solicitation from a VIP would change its entry in neighbor tables: a virtual router can have a
                 // link address of its own.
                 let is_vip = self.addresses.iter().any(|(_, vip)| *vip == address.ip);
                 (!is_vip && !address.tentative && !address.duplicate).then_some(ip)
@@ -163,7 +163,7 @@ fn listen<E>(
 ) -> Option<FrameSocket> {
     let (EtherType(ethertype), filter) = match is_ipv4 {
         true => (EtherType::ARP, ARP_REPLY),
-        false => (EtherType::IPV6, NEIGHBOUR_ADVERTISEMENT),
+        false => (EtherType::IPV6, NEIGHBOR_ADVERTISEMENT),
     };
     let socket = open(ifindex, ethertype).ok()?;
     socket
@@ -176,7 +176,7 @@ fn listen<E>(
 impl Interface {
     fn query(&self, address: IpAddr) -> Option<Vec<u8>> {
         let sender = match address {
-            // A probe changes no neighbour entries.
+            // A probe changes no neighbor entries.
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => self.link_local?.into(),
         };

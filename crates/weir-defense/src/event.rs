@@ -58,7 +58,7 @@ impl Event {
                 %address,
                 interface,
                 %machine,
-                "the other machine no longer replies for the VIP; announcing the VIP to its neighbours"
+                "the other machine no longer replies for the VIP; announcing the VIP to its neighbors"
             ),
         }
     }

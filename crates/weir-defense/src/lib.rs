@@ -1,7 +1,6 @@
-//! Finds other machines that reply to ARP requests or neighbour solicitations for this director's VIPs, and decides
-//! when to announce the VIPs again.
+//! Finds machines that reply to ARP or NDP requests for our VIPs, and decides when to announce the VIPs again.
 //!
-//! A client that received such a reply sends its packets to the other machine, and TCP confirms the client's neighbour
+//! A client that received such a reply sends its packets to the other machine, and TCP confirms the client's neighbor
 //! entry for as long as that machine responds. The entry therefore remains after the other machine has lost the VIP,
 //! until the director announces the VIP. While the conflict lasts, the VIP is defended at a limited rate (RFC 5227
 //! section 2.4).

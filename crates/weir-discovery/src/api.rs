@@ -188,7 +188,7 @@ mod tests {
         for (address, text, expected) in [
             ("10.0.0.1", "{}", "is defined in the configuration"),
             ("10.0.0.300", "{}", "10.0.0.300"),
-            ("10.0.0.3", r#"{"colour": 1}"#, "colour"),
+            ("10.0.0.3", r#"{"color": 1}"#, "color"),
             ("10.0.0.3", r#"{"user": "root"}"#, "unknown key `user`"),
             (
                 "10.0.0.3",

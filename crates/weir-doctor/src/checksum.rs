@@ -1,8 +1,8 @@
-//! Reports received packets with a wrong checksum: a director or bridge has forwarded packets with a partial checksum,
-//! which the sender's device should have completed.
+//! Reports received packets with a wrong checksum.
 //!
-//! The counters are read twice. The total since boot shows the problem on a new server. On a server that has run for
-//! months, the total would hide it; the difference between the readings shows the current rate.
+//! A director or bridge has forwarded these packets with a partial checksum, which the sender's device should have
+//! completed. The counters are read twice. The total since boot shows the problem on a new server. On a server that has
+//! run for months, the total would hide it; the difference between the readings shows the current rate.
 
 use std::time::{Duration, Instant};
 

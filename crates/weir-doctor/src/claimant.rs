@@ -1,4 +1,4 @@
-//! Finds other machines on the director's segments that reply to ARP requests or neighbour solicitations for a VIP.
+//! Finds other machines on the director's segments that reply to ARP requests or neighbor solicitations for a VIP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -162,7 +162,7 @@ impl KnownMachines<'_> {
         }
     }
 
-    /// Returns what corrects the neighbour entries of clients and routers on a device's segment after the other machine
+    /// Returns what corrects the neighbor entries of clients and routers on a device's segment after the other machine
     /// has lost the VIP: traffic confirms a wrong entry as long as that machine responds. The daemon announces only
     /// VIPs on `vip_interface`, and only on the segment of this interface.
     fn announcement(&self, device: &str, vip: IpAddr) -> String {
@@ -180,10 +180,10 @@ impl KnownMachines<'_> {
         let correct = match vip {
             IpAddr::V4(_) => format!("on this machine: arping -U -c 3 -I {device} {vip}"),
             IpAddr::V6(_) => {
-                "remove the VIP's entry from the neighbour tables of clients and routers".to_owned()
+                "remove the VIP's entry from the neighbor tables of clients and routers".to_owned()
             }
         };
-        format!("then {correct}; Weir announces VIPs only through `vip_interface` in [node]")
+        format!("then {correct}; Weir announces only VIPs on the `vip_interface` of [node]")
     }
 
     /// Returns the active director with this link address. If it is active for several virtual routers, prefers one
@@ -223,8 +223,9 @@ fn unlisted_vip(vip: IpAddr, peer: &ActivePeer, is_local: bool) -> Diagnosis {
     } else {
         "this director does not take over the VIP when the active director fails"
     };
-    Diagnosis::new(observation, consequence)
-        .fix(format!("add {vip} to `addresses` in {header}, then reload"))
+    Diagnosis::new(observation, consequence).fix(format!(
+        "add {vip} to `addresses` in {header}; then: weir reload"
+    ))
 }
 
 /// Reports other machines that reply to queries for this machine's VIPs. Waits for replies, up to the time limit, for
@@ -296,7 +297,7 @@ fn second_active_director(device: &str, vip: IpAddr, mac: &str, is_waiting: bool
     );
     if is_waiting {
         return finding.fix(
-            "wait for the guard of this director's reload to end: until then, it runs the virtual routers of the \
+            "wait until this director's guarded reload ends: until then, this director runs the virtual routers of the \
              previous configuration, so the other director receives no advertisements of the new ones",
         );
     }
@@ -315,7 +316,7 @@ fn diagnosis(
     let protocol = if vip.is_ipv4() {
         "ARP requests"
     } else {
-        "neighbour solicitations"
+        "neighbor solicitations"
     };
     let (machine, host) = match server {
         Some(server) => (
@@ -347,8 +348,8 @@ pub(crate) fn show_interface(vip: IpAddr) -> String {
 /// preparation stops replies only for VIPs on lo.
 pub(crate) fn move_to_lo(vip: IpAddr, forward: &str) -> String {
     format!(
-        "unless it is lo: ip addr del {vip}/PREFIX dev INTERFACE; then weir real-server up --forward {forward} --vip \
-         {vip}, which has it on lo without ARP replies"
+        "unless the interface is lo: ip addr del {vip}/PREFIX dev INTERFACE; then weir real-server up --forward \
+         {forward} --vip {vip}, which adds the VIP to lo and prevents ARP replies for it"
     )
 }
 
@@ -435,8 +436,8 @@ mod tests {
         let peers = [peer("other", 7, false), peer("web", 51, true)];
         let expected = "10.0.0.1, the active director of the virtual router web, has the VIP 10.0.0.11, which \
                         `addresses` in [vrrp.web] does not list\n  why:  this director does not take over the VIP \
-                        when the active director fails\n  fix:  add 10.0.0.11 to `addresses` in [vrrp.web], then \
-                        reload\n";
+                        when the active director fails\n  fix:  add 10.0.0.11 to `addresses` in [vrrp.web]; then: \
+                        weir reload\n";
         let listed = ("10.0.0.10", PEER);
         for claims in [
             [listed, ("10.0.0.1", PEER), ("10.0.0.11", PEER)],
@@ -477,7 +478,7 @@ mod tests {
     fn fix_contains_an_announcement_unless_the_daemon_sends_it() {
         let (vip, daemon) = ("10.0.0.1", "the daemon then announces the VIP");
         let arping =
-            "then on this machine: arping -U -c 3 -I eth0 10.0.0.1; Weir announces VIPs only";
+            "then on this machine: arping -U -c 3 -I eth0 10.0.0.1; Weir announces only VIPs";
         let mut state = state(None, None);
         let mut fix = |vip_interface: &str, holder: &str| {
             if let Some(link) = state.links.get_mut(&2) {

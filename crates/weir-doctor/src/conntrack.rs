@@ -1,5 +1,4 @@
-//! Reports conntrack problems: a table that is nearly full, and rules that drop packets that conntrack considers
-//! invalid.
+//! Reports a conntrack table that is nearly full, and rules that drop packets that conntrack considers invalid.
 
 use weir_netlink::Sysctl;
 

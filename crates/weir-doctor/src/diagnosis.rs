@@ -1,5 +1,6 @@
-//! Defines a problem that `weir doctor` reports: the observation, why it breaks load balancing, and the command that
-//! fixes it. A note has the same form, but does not break load balancing.
+//! Defines a problem that `weir doctor` reports: observation, consequence for load balancing, and fix.
+//!
+//! The fix is a command. A note has the same form, but does not break load balancing.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Implements `weir doctor` on a director.
 //!
-//! This module reads the configuration, the kernel's settings, the daemon's status and replies from neighbours. It
+//! This module reads the configuration, the kernel's settings, the daemon's status and replies from neighbors. It
 //! changes nothing: the daemon repairs its own settings, and the operator is responsible for all others.
 
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ pub async fn director(
         .copied()
         .chain(peers.map(SocketAddr::ip))
         .collect();
-    let state = resolve_neighbours(&netlink, &servers, &destinations).await?;
+    let state = resolve_neighbors(&netlink, &servers, &destinations).await?;
     let disconnected = Disconnected::new(desired, &destinations, &state);
     let mut findings = Vec::new();
     findings.extend(daemon_finding(daemon, Path::new("/")));
@@ -143,7 +143,7 @@ fn daemon_finding(daemon: &Daemon, root: &Path) -> Option<Diagnosis> {
         .fix(start_command(root)),
         Daemon::Starting => {
             Diagnosis::new("a daemon is starting and does not respond yet", not_examined)
-                .fix("repeat weir doctor when the daemon is ready, which its log reports")
+                .fix("repeat weir doctor after the daemon's log reports that it is ready")
         }
         Daemon::Failed(message) => Diagnosis::new(
             message,
@@ -169,9 +169,9 @@ fn start_command(root: &Path) -> &'static str {
     }
 }
 
-/// Makes the kernel resolve the servers' link addresses, because neighbour entries expire without traffic. Returns the
+/// Makes the kernel resolve the servers' link addresses, because neighbor entries expire without traffic. Returns the
 /// network state with lookups of `destinations`.
-async fn resolve_neighbours(
+async fn resolve_neighbors(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
     destinations: &BTreeSet<IpAddr>,
@@ -186,9 +186,9 @@ async fn resolve_neighbours(
     let deadline = Instant::now() + RESOLVE_TIMEOUT;
     while servers.iter().any(|server| is_unresolved(*server, &state)) && Instant::now() < deadline {
         tokio::time::sleep(RESOLVE_POLL_INTERVAL).await;
-        let neighbours = netlink.neighbours().await?.into_iter();
-        state.neighbours = neighbours
-            .map(|neighbour| ((neighbour.ifindex, neighbour.ip), neighbour))
+        let neighbors = netlink.neighbors().await?.into_iter();
+        state.neighbors = neighbors
+            .map(|neighbor| ((neighbor.ifindex, neighbor.ip), neighbor))
             .collect();
     }
     Ok(state)
@@ -322,7 +322,7 @@ fn unresolved_servers(
             let protocol = if server.is_ipv4() {
                 "ARP requests"
             } else {
-                "neighbour solicitations"
+                "neighbor solicitations"
             };
             findings.push(
                 Diagnosis::new(

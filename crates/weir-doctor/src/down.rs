@@ -54,9 +54,10 @@ pub(crate) fn down_server(
             ),
             false => (
                 "it gets no new flows: its replies to clients do not return through this machine; or its application \
-                 does not run, or a firewall drops the port",
+                 does not run, or a firewall blocks the port",
                 format!(
-                    "if its application is running and no firewall drops the port, {route}; otherwise correct that"
+                    "if its application is running and no firewall blocks the port, {route}; otherwise start the \
+                     application, or allow the port in the firewall"
                 ),
             ),
         };
@@ -84,7 +85,7 @@ fn application_fix(server: &ServerReport) -> String {
     let is_running = server.reason.starts_with(PATH_BROKEN_PREFIX);
     if is_running && is_direct {
         return format!(
-            "on that server: let its application listen on the VIP or on all addresses; then: {DOCTOR}"
+            "on that server: configure the application to listen on the VIP or on all addresses; then: {DOCTOR}"
         );
     }
     // The reason begins with the program or file of the check, not with the server's address.
@@ -96,10 +97,10 @@ fn application_fix(server: &ServerReport) -> String {
     let start = match (parse_ip(&server.address), has_no_response) {
         (Some(address), true) => format!(
             "if ping -c 1 {address} receives no reply, start the server or correct its network; otherwise start its \
-             application, correct the firewall that drops the port"
+             application, correct the firewall that blocks the port"
         ),
         (None, true) => {
-            "start its application, correct the firewall that drops the port".to_owned()
+            "start its application, correct the firewall that blocks the port".to_owned()
         }
         (_, false) => "start its application".to_owned(),
     };
@@ -346,8 +347,7 @@ mod tests {
             "{silent}"
         );
         // The machine replies to ping, and a closed port is refused.
-        let firewall =
-            "otherwise start its application, correct the firewall that drops the port, or correct";
+        let firewall = "otherwise start its application, correct the firewall that blocks the port, or correct";
         assert!(silent.contains(firewall), "{silent}");
         let refused = fix("10.0.0.5:80: connection refused");
         assert!(refused.starts_with("start its application"), "{refused}");

@@ -1,6 +1,8 @@
-//! Reports default gateways of a server that have one of its VIPs. Linux drops an IPv4 packet whose source is one of
-//! its own addresses (`fib_validate_source` in net/ipv4/fib_frontend.c), so such a gateway does not forward the
-//! server's replies. It forwards IPv6 packets with these sources, so IPv6 VIPs are not examined.
+//! Reports default gateways of a server that have one of the server's VIPs.
+//!
+//! Linux drops an IPv4 packet whose source is one of its own addresses (`fib_validate_source` in
+//! net/ipv4/fib_frontend.c), so such a gateway does not forward the server's replies. It forwards IPv6 packets with
+//! these sources, so IPv6 VIPs are not examined.
 //!
 //! A machine can have several link addresses: a virtual router has its own (RFC 9568 section 7.3). Whether the machine
 //! with a VIP's link address also has the gateway's address is therefore tested with an echo request.

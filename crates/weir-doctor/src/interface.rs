@@ -1,5 +1,6 @@
-//! Reports interfaces without a connection, and finds the addresses that are unreachable because of these interfaces,
-//! so that other findings about these addresses are omitted.
+//! Reports interfaces without a connection, and finds the addresses that are unreachable because of them.
+//!
+//! Other findings about these addresses are omitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

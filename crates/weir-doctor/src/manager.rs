@@ -1,6 +1,7 @@
-//! Reports VIPs that systemd-networkd or NetworkManager will remove. When these programs reapply a device's
-//! configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device reapply`, or activating a connection), they
-//! remove addresses that they did not add.
+//! Reports VIPs that systemd-networkd or NetworkManager will remove.
+//!
+//! When these programs reapply a device's configuration (`networkctl reconfigure`, `netplan apply`, `nmcli device
+//! reapply`, or activating a connection), they remove addresses that they did not add.
 //!
 //! The following was observed with networkd 252 and 257 and NetworkManager 1.42. Addresses on `lo` are kept, unless
 //! there is a NetworkManager profile or, with networkd 257, a network file for `lo`. ARP and `rp_filter` sysctls are

@@ -1,7 +1,8 @@
-//! Tests whether the servers of `direct` services accept connections to the VIP. The test sends a SYN for the VIP to
-//! the server's MAC address, as the data plane does when it forwards a client's SYN. It reads replies from a packet
-//! socket, because the VIP may also be an address of this machine. Connections that the test opens are reset
-//! immediately.
+//! Tests whether the servers of `direct` services accept connections to the VIP.
+//!
+//! The test sends a SYN for the VIP to the server's MAC address, as the data plane does when it forwards a client's
+//! SYN. It reads replies from a packet socket, because the VIP may also be an address of this machine. Connections that
+//! the test opens are reset immediately.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -201,7 +202,7 @@ fn diagnosis(probe: &SynProbe, reply: Option<Reply>) -> Option<Diagnosis> {
             format!("server {server} of {service} refuses connections to {vip}"),
             "no socket is listening on the VIP: clients of this server are rejected",
             format!(
-                "on that server: start the application, and let it listen on {vip} or on all addresses"
+                "on that server: start the application, or configure it to listen on {vip} or on all addresses"
             ),
         ),
         None => (
@@ -344,7 +345,7 @@ fn pending<'a>(
 #[cfg(test)]
 pub(crate) mod tests {
     use weir_config::{Host, parse};
-    use weir_netlink::{Address, Link, Lookup, Neighbour, NeighbourState, NextHop, RouteKind};
+    use weir_netlink::{Address, Link, Lookup, Neighbor, NeighborState, NextHop, RouteKind};
 
     use super::*;
 
@@ -392,18 +393,18 @@ pub(crate) mod tests {
             prefsrc: None,
             next_hops: vec![next_hop],
         };
-        let neighbour = Neighbour {
+        let neighbor = Neighbor {
             ifindex: 2,
             ip: gateway.unwrap_or(ip(SERVER)),
             mac: mac.and_then(|mac| weir_netlink::MacAddr::from_slice(&mac)),
-            state: NeighbourState::Reachable,
+            state: NeighborState::Reachable,
             managed: false,
         };
         NetState {
             links: [(2, link)].into(),
             addresses: vec![address],
             lookups: [(ip(SERVER), lookup)].into(),
-            neighbours: [((2, neighbour.ip), neighbour)].into(),
+            neighbors: [((2, neighbor.ip), neighbor)].into(),
         }
     }
 

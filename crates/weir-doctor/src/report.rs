@@ -72,7 +72,7 @@ pub struct ServerReport {
 /// A problem with a server that still receives clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerWarning {
-    /// The observed behaviour and its likely cause.
+    /// The observed behavior and its likely cause.
     pub reason: String,
     /// Time since the problem was last observed, in seconds.
     pub last_seen_seconds: u64,

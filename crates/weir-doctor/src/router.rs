@@ -1,5 +1,4 @@
-//! Finds the reasons why a router does not distribute the packets of VIPs across all directors
-//! (`weir doctor --router`).
+//! Finds why a router does not distribute the packets of VIPs across all directors (`weir doctor --router`).
 //!
 //! The router is a Linux machine with BIRD 2 or 3, or with FRR. The BGP paths to a VIP come from `birdc` or `vtysh`,
 //! the next hops from the kernel. Only BIRD's tables `master4` and `master6`, FRR's default VRF, and the kernel's

@@ -1,5 +1,4 @@
-//! Reports servers that are slower than the other servers in their service, according to the latency that the daemon
-//! measures.
+//! Reports servers that are slower than the other servers in their service, by the latency that the daemon measures.
 
 use crate::{Diagnosis, ServiceReport};
 

@@ -1,5 +1,7 @@
-//! Reports VIPs that the kernel can use as the source address of a machine's own packets. On a server, replies to such
-//! packets go to the director. On a director, servers that also have the VIP do not reply to such packets.
+//! Reports VIPs that the kernel can use as the source address of a machine's own packets.
+//!
+//! On a server, replies to such packets go to the director. On a director, servers that also have the VIP do not reply
+//! to such packets.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

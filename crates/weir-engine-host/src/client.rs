@@ -12,7 +12,7 @@ use crate::message::{self, Reply, Request, UNREQUESTED};
 
 /// Maximum duration of a request that only reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum duration of a change, which includes verification of programs and resolution of neighbours. In an emulated
+/// Maximum duration of a change, which includes verification of programs and resolution of neighbors. In an emulated
 /// machine, which `make release-check` uses, changing the size of the flow table takes more than five minutes.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(900);
 

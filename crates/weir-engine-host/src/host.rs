@@ -62,7 +62,7 @@ fn active_state(engine: &Engine) -> ActiveState {
 
 /// The exchange with the daemon between the two phases of opening the engine.
 pub(crate) trait OpenHandshake {
-    /// Replies to [`Request::Begin`], and waits for the server states; `None` = the daemon has cancelled or exited, or
+    /// Replies to [`Request::Begin`], and waits for the server states; `None` = the daemon has canceled or exited, or
     /// sent an invalid request.
     fn receive_states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
 }
@@ -399,7 +399,7 @@ impl Host {
         Some((engine, &self.states))
     }
 
-    /// Handles a change to links, addresses, routes or neighbours.
+    /// Handles a change to links, addresses, routes or neighbors.
     pub(crate) async fn network_event(&mut self, event: &Event) {
         self.sync.network_event(event);
         if let Some((engine, _)) = self.active_engine()

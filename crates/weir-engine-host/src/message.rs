@@ -1,7 +1,7 @@
 //! Defines, sends and reads the messages between the daemon and the engine process.
 //!
-//! Messages are JSON in packets of a SEQPACKET channel; long messages are in an attached file. New versions may add
-//! requests, but never change the meaning of a request.
+//! Messages are JSON in packets on a SOCK_SEQPACKET socket; long messages are in an attached file. A new release may
+//! add requests, but must not change the meaning of an existing one.
 //!
 //! Replies with one record for each server are binary (postcard): the daemon requests them several times per second,
 //! and encoding a hundred thousand servers as JSON takes longer than reading their counters. Both ends are the same
@@ -300,7 +300,7 @@ pub struct SyncPeerStatus {
     pub transfers: u64,
     /// Whether the peer has sent all of its flows.
     pub complete: bool,
-    /// Number of connections of the peer's proxy that this director ends quickly when it takes over their VIP.
+    /// Number of connections of the peer's proxy that this director resets when it takes over their VIP.
     #[serde(default)]
     pub proxied_connections: u64,
     /// Number of ignored datagrams, by reason.
@@ -499,7 +499,10 @@ pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
     let envelope: Envelope<Reply> =
         postcard::from_bytes(&bytes).map_err(|error| invalid_message(&error))?;
     if envelope.version != VERSION {
-        return Err(invalid_message(&format!("version {}", envelope.version)));
+        return Err(invalid_message(&format!(
+            "unsupported version {}",
+            envelope.version
+        )));
     }
     Ok((envelope.number, envelope.body))
 }
@@ -518,7 +521,10 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
     let envelope: Envelope<T> =
         serde_json::from_slice(&bytes).map_err(|error| invalid_message(&error))?;
     if envelope.version != VERSION {
-        return Err(invalid_message(&format!("version {}", envelope.version)));
+        return Err(invalid_message(&format!(
+            "unsupported version {}",
+            envelope.version
+        )));
     }
     Ok((envelope.number, envelope.body, files.collect()))
 }
@@ -532,7 +538,7 @@ pub(crate) fn read_content(file: OwnedFd) -> Result<Vec<u8>, Error> {
     let metadata = file.metadata().map_err(|error| invalid_message(&error))?;
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
         return Err(invalid_message(
-            &"the attached file is not a regular file or is too long",
+            &"the attached file is not a regular file or is too large",
         ));
     }
     file.rewind().map_err(|error| invalid_message(&error))?;

@@ -22,15 +22,15 @@ pub struct CleanSummary {
     pub data_plane: bool,
     /// Removed addresses, with their interfaces.
     pub addresses: Vec<(String, IpAddr)>,
-    /// Number of neighbours that the kernel no longer keeps resolved.
-    pub neighbours: usize,
+    /// Number of neighbors that the kernel no longer keeps resolved.
+    pub neighbors: usize,
     /// Number of interfaces whose offloads were restored.
     pub offloads: usize,
     /// Number of removed firewall mark rules.
     pub marks: usize,
 }
 
-/// Removes the pins, attachments, addresses, neighbours, offload settings and routing of marked packets that are
+/// Removes the pins, attachments, addresses, neighbors, offload settings and routing of marked packets that are
 /// recorded in these directories. The operation is idempotent. It must run inside a tokio runtime, in the director's
 /// network namespace.
 ///
@@ -62,7 +62,7 @@ pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
 }
 
 /// Discards the record of network changes that were made in a different network namespace, so [`clean`] does not revert
-/// them in the caller's namespace. Returns the discarded addresses, with their interfaces.
+/// them in the caller's network namespace. Returns the discarded addresses, with their interfaces.
 ///
 /// # Errors
 /// Fails if the runtime directory cannot be read or written.
@@ -169,11 +169,11 @@ async fn revert(undo: &Undo, cleaned: &mut CleanSummary) -> Result<()> {
             cleaned.addresses.push((name.clone(), *address));
         }
     }
-    for (name, neighbour) in &undo.neighbours {
+    for (name, neighbor) in &undo.neighbours {
         if let Some(index) = index_of(name)
-            && netlink.remove_managed(index, *neighbour).await? == Change::Made
+            && netlink.remove_managed(index, *neighbor).await? == Change::Made
         {
-            cleaned.neighbours += 1;
+            cleaned.neighbors += 1;
         }
     }
     for (name, previous) in &undo.offloads {

@@ -1,4 +1,4 @@
-//! Determines how many connections to a server are open, for callers that wait until the server is drained.
+//! Decides, from recent packets, how many of a server's handshakes and half-closed flows are still in use.
 //!
 //! The data plane counts active flows, but handshakes that clients have abandoned are active too. Whether such a flow,
 //! or a half-closed flow whose replies bypass the director, is still in use follows only from its packets. A flow

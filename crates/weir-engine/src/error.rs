@@ -10,7 +10,7 @@ pub enum Error {
     /// A data plane error.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
-    /// An error from netlink (addresses, routes, neighbours).
+    /// An error from netlink (addresses, routes, neighbors).
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
     /// An address for proxy services cannot be added or removed.
@@ -31,7 +31,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A newer version wrote the state file.
-    #[error("{path}: version {found} is newer than this build", path = path.display())]
+    #[error("{path}: format version {found} is newer than this build supports", path = path.display())]
     StateVersion {
         /// The file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum Error {
         server: String,
     },
     /// The weight is out of range.
-    #[error("weight {weight} is above {limit}")]
+    #[error("weight {weight} is above the maximum {limit}")]
     Weight {
         /// The weight.
         weight: u32,

@@ -1,5 +1,4 @@
-//! Implements the layer 4 engine, which applies configurations to the data plane and the host's network, and repairs
-//! drift.
+//! Implements the layer 4 engine: applies configurations to the data plane and the network, and repairs drift.
 //!
 //! The caller opens the engine in two steps ([`Opening`]), and then calls one [`Engine`] from one task, with
 //! configurations, weights, network events and ticks. The results are plain values: [`snapshot`], [`Explanation`],

@@ -1,5 +1,4 @@
-//! Records the rules, routes and devices that Weir added to the host for packets with a firewall mark, and removes
-//! them.
+//! Records and removes the rules, routes and devices that Weir adds for packets with a firewall mark.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +14,7 @@ pub(crate) struct MarkRouting {
     pub(crate) entry: String,
     /// Name of its peer.
     pub(crate) exit: String,
-    /// Number of the routing table.
+    /// ID of the routing table.
     pub(crate) table: u32,
     /// Marks that have a rule.
     pub(crate) rules: BTreeSet<Key>,

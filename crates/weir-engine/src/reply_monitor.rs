@@ -1,4 +1,6 @@
-//! Defines the state of the `no_reply` and `handshakes` modules of [`crate::engine`], which read the counters.
+//! Defines the counters and times that `no_reply` and `handshakes` keep between reads of the maps.
+//!
+//! Both are modules of [`crate::engine`].
 
 use std::time::Instant;
 

@@ -46,7 +46,7 @@ pub struct Drift {
     pub elements: u64,
     /// Added VIPs that were missing.
     pub addresses: u64,
-    /// Changes to the MAC address of a server's neighbour.
+    /// Changes to the MAC address of a server's neighbor.
     pub neighbours: u64,
     /// Devices, programs, routes and rules for packets with a firewall mark.
     #[serde(default)]
@@ -211,7 +211,7 @@ pub struct ServerStatus {
 /// A problem with a server that still receives clients.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Warning {
-    /// The observed behaviour and its likely cause.
+    /// The observed behavior and its likely cause.
     pub reason: String,
     /// When the problem began.
     pub since: SystemTime,

@@ -135,7 +135,7 @@ impl StateFile {
             Ok(None) => Ok(None),
             Ok(Some((boot, mut saved))) => {
                 if boot != boot_id()? {
-                    // Maps, addresses and neighbours were lost with the reboot.
+                    // Maps, addresses and neighbors were lost with the reboot.
                     saved.engine.allocation = Allocation::default();
                     saved.engine.undo = Undo::default();
                     saved.engine.origin = Origin::default();

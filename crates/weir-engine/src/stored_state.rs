@@ -38,7 +38,7 @@ pub(crate) struct StoredState {
 pub(crate) struct Undo {
     /// Added addresses, with their interfaces.
     pub(crate) addresses: Vec<(String, IpAddr)>,
-    /// Neighbours that the kernel keeps resolved for Weir, with their interfaces.
+    /// Neighbors that the kernel keeps resolved for Weir, with their interfaces.
     pub(crate) neighbours: Vec<(String, IpAddr)>,
     /// Previous offload settings, by interface.
     pub(crate) offloads: Vec<(String, Vec<(String, bool)>)>,

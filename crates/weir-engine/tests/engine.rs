@@ -1,7 +1,7 @@
-//! Tests the engine in namespaces: a client, a director and two servers on one bridge, with real connections through
-//! XDP. The tests need root.
+//! Tests the engine in namespaces with real connections through XDP.
 //!
-//! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
+//! A client, a director and two servers are on one bridge. The tests need root. Client 10.8.0.1, director 10.8.0.2,
+//! servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
 
 #[path = "engine/address.rs"]
 mod address;
@@ -144,15 +144,27 @@ fn explanation_matches_the_choice_of_every_scheduler() {
     let topology = Topology::new("schedulers");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let wanted_with = |kind| desired(Forward::Direct, kind, &BOTH);
-        let mut engine = Director::open(paths, &wanted_with(SchedulerKind::Rr))
-            .await
-            .unwrap();
-        let built = SchedulerKind::ALL
+        // Schedulers differ in how they choose among equal servers, and in whether they use weights.
+        let weights = [[1, 1], [1, 2]];
+        let wanted_with = |kind, weights: [u32; 2]| {
+            let mut wanted = desired(Forward::Direct, kind, &BOTH);
+            for (server, weight) in wanted.pools[0].servers.iter_mut().zip(weights) {
+                server.weight = weight;
+            }
+            wanted
+        };
+        let wanted = wanted_with(SchedulerKind::Rr, weights[0]);
+        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let built = || {
+            SchedulerKind::ALL
+                .into_iter()
+                .filter(|it| it.works_at_layer4())
+        };
+        let cases = weights
             .into_iter()
-            .filter(|kind| kind.works_at_layer4());
-        for (kind, first) in built.zip((40_000..).step_by(3)) {
-            engine.apply(&wanted_with(kind)).await.unwrap();
+            .flat_map(|weights| built().map(move |kind| (kind, weights)));
+        for ((kind, weights), first) in cases.zip((40_000..).step_by(3)) {
+            engine.apply(&wanted_with(kind, weights)).await.unwrap();
             assert_eq!(
                 engine.snapshot().unwrap().services[0].scheduler,
                 kind.as_str()
@@ -168,10 +180,10 @@ fn explanation_matches_the_choice_of_every_scheduler() {
                 assert_eq!(
                     explanation.server.is_none(),
                     is_random,
-                    "{kind}: {explanation:?}"
+                    "{kind} {weights:?}: {explanation:?}"
                 );
                 if let Some(server) = explanation.server.as_ref() {
-                    assert_eq!(*server, chosen, "{kind}: {explanation:?}");
+                    assert_eq!(*server, chosen, "{kind} {weights:?}: {explanation:?}");
                 }
             }
         }

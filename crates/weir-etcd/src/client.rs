@@ -337,7 +337,7 @@ impl Client {
             return Ok(self.exchange(sender, path, body, token).await?.0);
         };
         // Waiting for the connection needs no time limit, because the request that uses it has one. The connection is
-        // taken out, so a cancelled call does not leave a connection behind that would deliver its response to another
+        // taken out, so a canceled call does not leave a connection behind that would deliver its response to another
         // request.
         let mut guard = self.connections[purpose as usize].lock().await;
         let active = self.active.load(Ordering::Relaxed) % self.endpoints.len();

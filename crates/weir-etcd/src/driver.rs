@@ -1,5 +1,7 @@
-//! Runs a state machine on its own thread: provides the time, sends requests to etcd, watches the group's keys, and
-//! exchanges messages with the daemon.
+//! Runs a director's state machine on its own thread, and connects it to etcd and the daemon.
+//!
+//! The driver provides the time, sends requests to etcd, watches the group's keys, and exchanges messages with the
+//! daemon.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

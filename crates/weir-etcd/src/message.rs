@@ -1,5 +1,6 @@
-//! Encodes and decodes the JSON of etcd's gateway: 64-bit integers are strings, and keys and values are encoded as
-//! base64.
+//! Encodes and decodes the JSON of etcd's gateway.
+//!
+//! 64-bit integers are strings, and keys and values are encoded as base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -93,7 +93,7 @@ fn handle_line(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<
         let reason = result["cancel_reason"].as_str();
         return Some(Input::WatchEnded {
             is_compacted,
-            reason: reason.unwrap_or("etcd cancelled the watch").to_owned(),
+            reason: reason.unwrap_or("etcd canceled the watch").to_owned(),
         });
     }
     let events = result["events"].as_array();
@@ -163,7 +163,7 @@ mod tests {
             (
                 r#"{"result":{"canceled":true,"compact_revision":"9"}}"#,
                 true,
-                "etcd cancelled the watch".to_owned(),
+                "etcd canceled the watch".to_owned(),
             ),
             (
                 r#"{"result":{"canceled":true,"cancel_reason":"etcdserver: no leader"}}"#,
@@ -173,7 +173,7 @@ mod tests {
             (
                 r#"{"result":{"canceled":true,"compact_revision":"0"}}"#,
                 false,
-                "etcd cancelled the watch".to_owned(),
+                "etcd canceled the watch".to_owned(),
             ),
             (
                 r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,

@@ -1,7 +1,7 @@
 //! Encapsulates packets for tunnel servers.
 //!
 //! weir-wire builds the headers. This module determines their contents: TTL and traffic class, which it copies from the
-//! inner packet (RFC 6040, ingress); DF; and the GUE source port, which distributes flows over several paths.
+//! inner packet (RFC 6040, ingress); DF; and the GUE source port, which distributes flows across several paths.
 
 use weir_abi::{Dest, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
 use weir_wire::checksum::{pseudo_header, udp_checksum_field, update_u16};
@@ -157,7 +157,7 @@ pub(crate) fn push_headers(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, ha
         EtherType::IPV6
     };
     if dest.family != 4 {
-        // The flow label distributes flows over several paths at routers that hash only outer headers (RFC 6438).
+        // The flow label distributes flows across several paths at routers that hash only outer headers (RFC 6438).
         let label = (hash >> 44) as u32 & 0xf_ffff;
         let first = read_u16(&outer, 0) & 0xfff0 | (label >> 16) as u16;
         write_u16(&mut outer, 0, first);

@@ -78,25 +78,30 @@ impl FlowKey {
     /// Returns the hash of a tuple.
     #[must_use]
     pub fn hash(&self, tuple: &Tuple) -> u64 {
-        let network_order = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
-        let last_word = network_order(tuple.sport)
-            | network_order(tuple.dport) << 16
-            | u64::from(tuple.protocol) << 32;
+        let last_word = ports_and_protocol(tuple);
         let mut sip = Sip::new(self.0);
         match tuple.family {
             Family::V4 => {
-                sip.add_word(tuple.src.lo >> 32 | tuple.dst.lo & 0xffff_ffff_0000_0000);
-                sip.add_word(last_word | 4 << 56);
+                sip.add_word((tuple.src.lo >> 32) + (tuple.dst.lo & 0xffff_ffff_0000_0000));
+                sip.add_word(last_word + (4 << 56));
             }
             Family::V6 => {
                 for word in [tuple.src.hi, tuple.src.lo, tuple.dst.hi, tuple.dst.lo] {
                     sip.add_word(word);
                 }
-                sip.add_word(last_word | 6 << 56);
+                sip.add_word(last_word + (6 << 56));
             }
         }
         sip.finish()
     }
+}
+
+/// Returns both ports, in network order, and the protocol as one word. The most significant byte is 0.
+fn ports_and_protocol(tuple: &Tuple) -> u64 {
+    let network_order = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
+    network_order(tuple.sport)
+        + (network_order(tuple.dport) << 16)
+        + (u64::from(tuple.protocol) << 32)
 }
 
 /// The state of SipHash.
@@ -146,11 +151,8 @@ impl Sip {
 /// Returns the hash of a flow for `maglev`: unkeyed, so that directors with the same servers choose the same server.
 #[must_use]
 pub fn steer_hash(tuple: &Tuple) -> u64 {
-    let network_order = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
     let fold = |addr: &Addr| addr.lo ^ addr.hi.rotate_left(29);
-    let last_word = network_order(tuple.sport)
-        | network_order(tuple.dport) << 16
-        | u64::from(tuple.protocol) << 32;
+    let last_word = ports_and_protocol(tuple);
     let mix =
         |word: u64, shift: u32, multiplier: u64| (word ^ word >> shift).wrapping_mul(multiplier);
     let mut hash = mix(fold(&tuple.src), 32, GOLDEN_64);

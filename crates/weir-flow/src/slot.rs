@@ -1,5 +1,6 @@
-//! Determines which flow table buckets can contain the entry for a hash, the order in which they are tried, and the
-//! home bucket's marks for entries in other buckets.
+//! Determines which flow table buckets can contain the entry for a hash, and the order in which they are tried.
+//!
+//! Also computes the home bucket's marks for entries in other buckets.
 //!
 //! The rules match bpf/lib/bucket.h. The reference model uses them to allocate the same slots as the data plane, and
 //! tests use them to read a table.

@@ -1,5 +1,6 @@
-//! Implements IPVS's TCP states: transitions by event and by the directions of a connection that the director sees
-//! (net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`).
+//! Implements IPVS's TCP states: transitions by event and by the directions of a connection that the director sees.
+//!
+//! The transitions are those of net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`.
 //!
 //! A packet causes at most one event. Its direction, and whether replies pass through the director, select the table:
 //! with `direct`, `tunnel` and `l3dsr`, only packets from the client are seen, and the client's FIN closes both

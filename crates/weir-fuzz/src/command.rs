@@ -1,5 +1,6 @@
-//! Implements the commands that list the targets and convert a corpus to the form that libFuzzer reads (a directory
-//! with one file per input) and back.
+//! Implements the commands that list the fuzz targets and convert a corpus to libFuzzer's form and back.
+//!
+//! libFuzzer reads a directory with one file per input.
 //!
 //! The commands are `list`, `longest TARGET`, `unpack TARGET DIRECTORY` and `pack TARGET DIRECTORY`. `pack` keeps the
 //! smallest inputs, up to [`MAX_CORPUS_BYTES`] of text, to limit the size of the repository.

@@ -1,5 +1,6 @@
-//! Runs libFuzzer: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`, or `WEIR_FUZZ_COMMAND='list'
-//! weir-fuzz` for the commands of [`weir_fuzz::command`].
+//! Runs libFuzzer on one target: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`.
+//!
+//! `WEIR_FUZZ_COMMAND='list' weir-fuzz` runs the commands of [`weir_fuzz::command`].
 //!
 //! Environment variables specify the target and the command because libFuzzer parses all arguments.
 

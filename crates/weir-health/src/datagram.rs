@@ -267,5 +267,28 @@ mod tests {
         assert_eq!(verdict(&expected, &[1, 99, 3, 4]), Verdict::Passed);
         assert_eq!(verdict(&expected, &[1, 99]), Verdict::Failed);
         assert_eq!(verdict(&expected, &[1, 99, 4]), Verdict::Failed);
+        let note = |datagram: &[u8]| evaluate(&expected, 0, datagram).unwrap().note;
+        assert_eq!(note(&[1, 99, 3, 4]), "udp 4 bytes");
+        assert_eq!(note(&[1, 99, 4]), "udp 3 bytes, mismatch at byte 2");
+    }
+
+    #[test]
+    fn ipv6_addresses_are_compared() {
+        let mut message = build_query("a", DnsRecord::Aaaa, 7);
+        (message[2], message[7]) = (0x81, 2);
+        for last in [5, 6] {
+            message.extend([0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 60, 0, 16]);
+            message.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        let note_of = |answer: &str| {
+            let probe = Probe::Dns {
+                name: "a".to_owned(),
+                record: DnsRecord::Aaaa,
+                answer: Some(answer.parse().unwrap()),
+            };
+            evaluate(&probe, 7, &message).unwrap().note
+        };
+        assert_eq!(note_of("fd00::6"), "dns fd00::6");
+        assert_eq!(note_of("fd00::7"), "dns: fd00::7 is not among 2 answers");
     }
 }

@@ -1,5 +1,4 @@
-//! Implements health checking without I/O: probe scheduling, rise/fall state, effective weights, and the probe
-//! protocols.
+//! Implements health checks without I/O: probe schedules, rise/fall states, weights and probe protocols.
 //!
 //! [`Monitor`] contains all active checks. It receives the configuration, the time and probe results, and returns
 //! probes to run and servers whose [`ServerHealth`] changed; [`weigh()`] computes weights from the servers' health. A

@@ -130,7 +130,7 @@ impl Machine {
         self.history
     }
 
-    /// Returns a description of the last result, with the progress towards a state change.
+    /// Returns a description of the last result, with the progress toward a state change.
     pub fn reason(&self) -> String {
         let (result, threshold) = match self.state {
             State::Up => ("failed", self.timing.fall),

@@ -1,5 +1,6 @@
-//! Implements passive checks: uses client traffic to find servers that accept no connections while other servers in
-//! their pool do.
+//! Implements passive checks, which use client traffic to find servers that accept no connections.
+//!
+//! Such a server is an outlier if other servers in its pool accept connections.
 //!
 //! The input is the number of SYNs sent to a server and the number of flows that became established. The method works
 //! whether or not the server's replies pass through the director, and whether the server drops SYNs or resets
@@ -194,11 +195,9 @@ impl LatestAnswers {
             .values()
             .filter(|watch| watch.ejected_until.is_none())
         {
-            if watch.answered_at > answers.latest {
-                answers.second = std::mem::replace(&mut answers.latest, watch.answered_at);
-            } else {
-                answers.second = answers.second.max(watch.answered_at);
-            }
+            let earlier = answers.latest.min(watch.answered_at);
+            answers.latest = answers.latest.max(watch.answered_at);
+            answers.second = answers.second.max(earlier);
         }
         answers
     }
@@ -206,7 +205,7 @@ impl LatestAnswers {
     /// Returns whether other servers answered while this server did not: recently, or since its first unanswered SYN.
     /// The second condition can be met even if observations are late or all clients are waiting for this server.
     fn others_answered(self, watch: &Watch, now: Duration) -> bool {
-        let is_latest = watch.ejected_until.is_none() && watch.answered_at == self.latest;
+        let is_latest = watch.answered_at == self.latest;
         let Some(last_answer) = (if is_latest { self.second } else { self.latest }) else {
             return false;
         };

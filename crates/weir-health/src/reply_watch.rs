@@ -1,5 +1,4 @@
-//! Finds servers that send replies past the director, although `nat` without source translation requires replies to
-//! pass through it.
+//! Finds servers whose replies bypass the director, although `nat` without `snat` requires them to pass through it.
 //!
 //! Such a server passes its check, because the probe comes from the director itself, but every client times out: the
 //! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish such
@@ -86,9 +85,9 @@ pub struct NoReplyWarning {
     /// was searched are unknown.
     pub clients: usize,
     /// Number of these addresses that are on the server's own segment.
-    pub neighbours: usize,
+    pub neighbors: usize,
     /// One of the addresses on the server's own segment, if there is one.
-    pub neighbour: Option<IpAddr>,
+    pub neighbor: Option<IpAddr>,
     /// When the warning was raised, on the driver's clock.
     pub since: Duration,
     /// When the last of these SYNs was observed, on the driver's clock.
@@ -257,14 +256,14 @@ impl ReplyWatch {
         Finding::Unchanged
     }
 
-    /// Adds clients that are waiting for a reply from a suspect server; `is_neighbour` returns whether a client is on
+    /// Adds clients that are waiting for a reply from a suspect server; `is_neighbor` returns whether a client is on
     /// the server's own segment. Returns the resulting warning if there was none before.
     pub fn add_clients(
         &mut self,
         key: Key,
         syns: u64,
         clients: impl IntoIterator<Item = Client>,
-        is_neighbour: impl Fn(IpAddr) -> bool,
+        is_neighbor: impl Fn(IpAddr) -> bool,
         now: Duration,
     ) -> Option<&NoReplyWarning> {
         let watch = self.watches.get_mut(&key)?;
@@ -283,15 +282,15 @@ impl ReplyWatch {
         if clients < required {
             return None;
         }
-        let neighbours = watch.clients.keys().filter(|client| is_neighbour(**client));
-        let (neighbours, neighbour) = (neighbours.clone().count(), neighbours.min().copied());
+        let neighbors = watch.clients.keys().filter(|client| is_neighbor(**client));
+        let (neighbors, neighbor) = (neighbors.clone().count(), neighbors.min().copied());
         let existing = watch.warning.take();
         let is_new = existing.is_none();
         let warning = watch.warning.insert(NoReplyWarning {
             syns: unanswered,
             clients: watch.clients.len(),
-            neighbours,
-            neighbour,
+            neighbors,
+            neighbor,
             since: existing.map_or(now, |it| it.since),
             last_syn: watch.last_syn.map_or(now, |(last_syn, _)| last_syn),
         });
@@ -378,8 +377,8 @@ mod tests {
         let expected = NoReplyWarning {
             syns: 6,
             clients: 3,
-            neighbours: 0,
-            neighbour: None,
+            neighbors: 0,
+            neighbor: None,
             since: after_ms(11_000),
             last_syn: after_ms(9_000),
         };
@@ -425,7 +424,7 @@ mod tests {
         let new = watch.add_clients(KEY, 6, clients, |_| true, after_ms(12_000));
         assert_eq!(new, None, "it is not logged again");
         let warning = watch.warning(KEY).cloned().unwrap();
-        assert_eq!((warning.clients, warning.neighbours), (3, 3));
+        assert_eq!((warning.clients, warning.neighbors), (3, 3));
         let times = (warning.since, warning.last_syn);
         assert_eq!(times, (after_ms(2_000), after_ms(12_000)));
         // Three clients are sufficient for a warning about any server.
@@ -467,9 +466,9 @@ mod tests {
         watch.observe(KEY, counters(6, 9, 9), after_ms(0));
         watch.observe(KEY, counters(6, 9, 9), after_ms(2_000));
         let (clients, second) = (client_list(4), client_list(2)[1].0);
-        let is_neighbour = |client| client >= second;
-        let warning = watch.add_clients(KEY, 6, clients, is_neighbour, after_ms(2_000));
-        let counts = warning.map(|it| (it.clients, it.neighbours, it.neighbour));
+        let is_neighbor = |client| client >= second;
+        let warning = watch.add_clients(KEY, 6, clients, is_neighbor, after_ms(2_000));
+        let counts = warning.map(|it| (it.clients, it.neighbors, it.neighbor));
         assert_eq!(counts, Some((4, 3, Some(second))));
     }
 
@@ -531,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_stored_addresses_is_limited() {
+    fn numbers_of_stored_addresses_and_ports_are_limited() {
         let mut watch = watch(9);
         watch.observe(KEY, counters(5, 9, 9), after_ms(0));
         let addresses = (0..1_000_u16).map(|n| {
@@ -540,6 +539,11 @@ mod tests {
         });
         let warning = watch.add_clients(KEY, 5, addresses, |_| false, after_ms(2_000));
         assert_eq!(warning.map(|it| it.clients), Some(ADDRESSES_MAX));
+        let first = IpAddr::from([198, 51, 0, 0]);
+        let ports = (4000..5000).map(|port| (first, port));
+        watch.add_clients(KEY, 5, ports, |_| false, after_ms(2_000));
+        let stored = watch.watches[&KEY].clients[&first].iter().copied();
+        assert_eq!(stored.collect::<Vec<_>>(), [4000, 4001, 4002]);
     }
 
     #[test]
@@ -554,7 +558,7 @@ mod tests {
             let finding = watch.observe(KEY, counted(syns), after_ms(millis));
             let clients = client_list(1);
             let warning = watch.add_clients(KEY, syns, clients, |_| true, after_ms(millis));
-            (finding, warning.and_then(|it| it.neighbour))
+            (finding, warning.and_then(|it| it.neighbor))
         };
         let client = Some(client_list(1)[0].0);
         assert_eq!(find(0, 3, 9_000), (Finding::Suspect, client));

@@ -2,8 +2,8 @@
 //!
 //! Layers, lowest first: the configured weight, an operator's override, the weight that checks report, the slow start
 //! ramp, the state. An ejected server gets weight 0. In a pool, a starting server is used only while no server is up.
-//! If too many servers are down, all are used (panic). If the total weight is too low, the pool switches to its sorry
-//! server (quorum).
+//! If too many servers are down, all servers are used (panic). If the total weight is too low, the pool switches to its
+//! sorry server (quorum).
 
 use weir_model::Health;
 
@@ -37,7 +37,7 @@ pub enum PoolMode {
     /// Servers are used according to their states.
     #[default]
     Normal,
-    /// Too many servers are down: all are used.
+    /// Too many servers are down, so all servers are used.
     Panic,
     /// The total weight is below the quorum.
     BelowQuorum,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use weir_health::{Monitor, Outcome, Output, SavedState, ServerHealth, State, SuspendedServers};
 use weir_model::{
-    Check, Desired, Forward, Listener, Pool, Ports, Probe, Protocol, Server, Service, Timing, Via,
+    Check, Desired, Forward, Listener, PATH_BROKEN_PREFIX, Pool, Ports, Probe, Protocol, Require,
+    Server, Service, Timing, Via,
 };
 
 const SERVER: &str = "10.0.0.5";
@@ -262,4 +263,102 @@ fn service_without_a_path_has_the_state_of_the_server() {
     fixture.run_one_minute();
     assert_eq!(fixture.states(), [Up, Down, Up]);
     assert_eq!(fixture.reported.as_ref().unwrap().in_service("c").state, Up);
+}
+
+#[test]
+fn reload_reports_only_servers_with_changes() {
+    let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Both), None);
+    fixture.run_one_minute();
+    let mut report_after = |services: &[(&str, &str)]| {
+        fixture.reported = None;
+        fixture.configure(&desired(services, Via::Both), None);
+        let reported = fixture.reported.take()?;
+        Some(reported.paths.into_keys().collect::<Vec<_>>())
+    };
+    assert_eq!(report_after(&[("a", A), ("b", B)]), None);
+    let services = [("a", A), ("b", B), ("c", "192.0.2.12")];
+    let names = ["a", "b", "c"].map(str::to_owned).to_vec();
+    assert_eq!(report_after(&services), Some(names));
+    assert_eq!(report_after(&services), None);
+}
+
+/// Returns the state and the reason after one minute in which `silent` addresses did not respond, for a server with
+/// checks of these kinds, paths, and addresses other than the server's.
+fn health_with(
+    checks: &[(Probe, Via, Option<&str>)],
+    require: Require,
+    silent: &[&'static str],
+) -> (State, String) {
+    let mut desired = desired(&[("a", A)], Via::Both);
+    let pool = &mut desired.pools[0];
+    let template = pool.checks.remove(0);
+    for (probe, via, other_address) in checks {
+        let mut check = template.clone();
+        check.probe = probe.clone();
+        check.target.via = *via;
+        check.target.address = other_address.map(address);
+        pool.checks.push(check);
+    }
+    pool.health.require = require;
+    let mut fixture = Fixture::new(&desired, None);
+    fixture.run_one_minute();
+    fixture.silent = silent.to_vec();
+    fixture.run_one_minute();
+    let view = fixture.monitor.view("p", SERVER, None).unwrap();
+    (view.server_health.state, view.reason)
+}
+
+#[test]
+fn reason_mentions_the_path_only_if_the_same_probe_passes_directly() {
+    const OTHER: &str = "10.0.0.9";
+    let reason = |checks: &[_], silent: &[&'static str]| {
+        let (state, reason) = health_with(checks, Require::All, silent);
+        assert_eq!(state, if silent.is_empty() { Up } else { Down });
+        reason
+    };
+    let http = || Probe::Http(Box::default());
+    let failure = "no answer from 192.0.2.10";
+    let broken_path = format!("{PATH_BROKEN_PREFIX}{failure}");
+
+    let both = [(Probe::Tcp, Via::Both, None)];
+    assert_eq!(reason(&both, &[A]), broken_path);
+    assert_eq!(reason(&both, &[SERVER]), "no answer from 10.0.0.5");
+    let path = [(Probe::Tcp, Via::Path, None)];
+    assert_eq!(reason(&path, &[A]), failure);
+    let direct_of_other_kind = [
+        (Probe::Tcp, Via::Path, None),
+        (http(), Via::Server, Some(OTHER)),
+    ];
+    assert_eq!(reason(&direct_of_other_kind, &[A]), failure);
+    let same_kind = [
+        (Probe::Tcp, Via::Path, None),
+        (Probe::Tcp, Via::Server, None),
+    ];
+    assert_eq!(reason(&same_kind, &[A]), broken_path);
+    assert_eq!(reason(&same_kind, &[]), "ok");
+    let two_direct = [
+        (Probe::Tcp, Via::Server, None),
+        (Probe::Tcp, Via::Server, Some(OTHER)),
+    ];
+    assert_eq!(reason(&two_direct, &[OTHER]), "no answer from 10.0.0.9");
+}
+
+#[test]
+fn check_passes_only_if_all_its_probes_pass() {
+    const OTHER: &str = "10.0.0.9";
+    let checks = [
+        (Probe::Tcp, Via::Both, None),
+        (Probe::Tcp, Via::Server, Some(OTHER)),
+    ];
+    for (require, silent, expected) in [
+        (Require::Any, vec![], Up),
+        (Require::Any, vec![A], Up),
+        (Require::Any, vec![OTHER], Up),
+        (Require::Any, vec![A, OTHER], Down),
+        (Require::All, vec![A], Down),
+        (Require::All, vec![OTHER], Down),
+    ] {
+        let (state, _) = health_with(&checks, require, &silent);
+        assert_eq!(state, expected, "{require:?} {silent:?}");
+    }
 }

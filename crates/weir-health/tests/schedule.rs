@@ -1,9 +1,12 @@
 //! Tests the times at which probes are due, in virtual time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, ProbeRequest, State, SuspendedServers};
-use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
+use weir_health::{
+    Monitor, Outcome, Output, ProbeCounts, ProbeRequest, SavedState, State, SuspendedServers,
+};
+use weir_model::{Check, Desired, Pool, Probe, Require, Server, Timing};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -128,6 +131,79 @@ fn probes_and_their_lateness_are_counted() {
     assert_eq!(monitor.last_pass("p", "10.0.0.5"), Some(passed));
 }
 
+#[test]
+fn repeated_result_does_not_count_for_the_next_probe() {
+    let mut monitor = monitor(Probe::Tcp);
+    let (due, first) = next_probe(&mut monitor);
+    monitor.handle_result(first.id, Outcome::passed("ok"), due);
+    let (due, second) = next_probe(&mut monitor);
+    monitor.handle_result(first.id, Outcome::failed("late"), due);
+    let reason = |monitor: &Monitor| monitor.view("p", "10.0.0.5", None).unwrap().reason;
+    assert_eq!(reason(&monitor), "ok");
+    monitor.handle_result(second.id, Outcome::failed("refused"), due);
+    assert_eq!(reason(&monitor), "refused (failed 1 of 3)");
+}
+
+#[test]
+fn results_durations_and_downtime_are_counted() {
+    const MS: Duration = Duration::from_millis(1);
+    let mut monitor = monitor(Probe::Tcp);
+    // Each result arrives this many milliseconds after its probe started; returns the time of the last one.
+    let handle = |monitor: &mut Monitor, results: &[(Outcome, u32)]| {
+        let mut now = Duration::ZERO;
+        for (outcome, duration_ms) in results {
+            let (due, probe) = next_probe(monitor);
+            now = due + MS * *duration_ms;
+            monitor.handle_result(probe.id, outcome.clone(), now);
+        }
+        now
+    };
+    let (passed, failed) = (Outcome::passed("ok"), Outcome::failed("refused"));
+    let view = |monitor: &Monitor| monitor.view("p", "10.0.0.5", None).unwrap();
+
+    let [first, last] = [20, 40].map(|duration_ms| (failed.clone(), duration_ms));
+    let results = [(passed.clone(), 10), first.clone(), first, last.clone()];
+    let down_at = handle(&mut monitor, &results);
+    let counts = ProbeCounts {
+        probes: 4,
+        failures: 3,
+        total_duration: MS * 90,
+        last_duration: MS * 40,
+        downs: 1,
+        downtime: Duration::ZERO,
+        down_since: Some(down_at),
+        thresholds: (2, 3),
+    };
+    let status = view(&monitor);
+    assert_eq!(status.server_health.state, State::Down);
+    assert_eq!(status.server_health.since, down_at);
+    assert_eq!(status.server_health.reason, "refused");
+    assert_eq!(status.reason, "refused");
+    assert_eq!(status.checks.len(), 1);
+    assert_eq!(status.checks[0].results, "+---");
+    assert_eq!(status.checks[0].counts, counts);
+
+    let results = [(Outcome::unknown("no port"), 80), (passed.clone(), 30)];
+    handle(&mut monitor, &results);
+    assert_eq!(view(&monitor).reason, "ok (passed 1 of 2)");
+    let first_downtime = handle(&mut monitor, &[(passed, 50)]) - down_at;
+    let counts = ProbeCounts {
+        probes: 6,
+        total_duration: MS * 170,
+        last_duration: MS * 50,
+        downtime: first_downtime,
+        down_since: None,
+        ..counts
+    };
+    assert_eq!(view(&monitor).checks[0].counts, counts, "without unknown");
+
+    let down_at = handle(&mut monitor, &[last.clone(), last.clone(), last]);
+    let counts = view(&monitor).checks[0].counts;
+    assert_eq!((counts.failures, counts.downs), (6, 2));
+    assert_eq!(counts.down_since, Some(down_at));
+    assert_eq!(counts.downtime, first_downtime, "without the current one");
+}
+
 /// A reload writes the server's address differently.
 #[test]
 fn state_is_reported_under_the_new_name_of_a_server() {
@@ -153,4 +229,131 @@ fn state_is_reported_under_the_new_name_of_a_server() {
         ("10.0.0.5".to_owned(), None),
     ];
     assert_eq!(reported, expected);
+}
+
+#[test]
+fn saved_reason_is_shown_until_the_first_result() {
+    let mut monitor = monitor(Probe::Tcp);
+    let reason = |monitor: &Monitor| monitor.view("p", "10.0.0.5", None).unwrap().reason;
+    assert_eq!(reason(&monitor), "no result yet");
+    let saved = SavedState {
+        state: State::Down,
+        since: Duration::from_secs(900),
+        reason: "refused before the restart".to_owned(),
+        paths: BTreeMap::new(),
+    };
+    let mut restarted = Monitor::new(1);
+    restarted.configure(
+        &desired(Probe::Tcp, "10.0.0.5"),
+        &SuspendedServers::default(),
+        &|_, _| Some(saved.clone()),
+        Duration::from_secs(1000),
+    );
+    assert_eq!(reason(&restarted), "refused before the restart");
+    for monitor in [&mut monitor, &mut restarted] {
+        let (due, probe) = next_probe(monitor);
+        monitor.handle_result(probe.id, Outcome::failed("timeout"), due);
+        assert_eq!(reason(monitor), "timeout");
+    }
+}
+
+#[test]
+fn health_that_a_reload_changes_is_reported_once() {
+    let with_two_checks = |require| {
+        let mut desired = desired(Probe::Tcp, "10.0.0.5");
+        let pool = &mut desired.pools[0];
+        let mut other = Check::new(Probe::Http(Box::default()));
+        other.timing = pool.checks[0].timing;
+        pool.checks.push(other);
+        pool.health.require = require;
+        desired
+    };
+    let mut monitor = Monitor::new(1);
+    let mut now = Duration::from_secs(1000);
+    let configure = |monitor: &mut Monitor, require, now| {
+        let desired = with_two_checks(require);
+        monitor.configure(&desired, &SuspendedServers::default(), &|_, _| None, now);
+    };
+    configure(&mut monitor, Require::All, now);
+    for _ in 0..2 {
+        let (due, probe) = next_probe(&mut monitor);
+        let outcome = match probe.target.probe {
+            Probe::Tcp => Outcome::passed("ok"),
+            _ => Outcome::failed("refused"),
+        };
+        monitor.handle_result(probe.id, outcome, due);
+        now = due;
+    }
+    while monitor.poll_output().is_some() {}
+    configure(&mut monitor, Require::Any, now);
+    let mut reported = Vec::new();
+    while let Some(output) = monitor.poll_output() {
+        if let Output::HealthChanged {
+            server_health,
+            from,
+            ..
+        } = output
+        {
+            reported.push((from, server_health.map(|it| it.state)));
+        }
+    }
+    assert_eq!(reported, [(Some(State::Down), Some(State::Up))]);
+}
+
+#[test]
+fn suspended_servers_are_not_probed_and_keep_their_state() {
+    let mut monitor = monitor(Probe::Tcp);
+    let (now, probe) = next_probe(&mut monitor);
+    monitor.handle_result(probe.id, Outcome::failed("refused"), now);
+    let desired = desired(Probe::Tcp, "10.0.0.5");
+    let server = ("p".to_owned(), "10.0.0.5".to_owned());
+    let suspended = SuspendedServers::from([server]);
+    for (suspended, checks) in [(suspended, 0), (SuspendedServers::default(), 1)] {
+        monitor.configure(&desired, &suspended, &|_, _| None, now);
+        assert_eq!(monitor.target_count(), checks);
+        let view = monitor.view("p", "10.0.0.5", None).unwrap();
+        assert_eq!(view.checks.len(), checks);
+        assert_eq!(view.server_health.state, State::Down);
+    }
+}
+
+#[test]
+fn slow_start_continues_after_a_reload() {
+    let mut desired = desired(Probe::Tcp, "10.0.0.5");
+    let pool = &mut desired.pools[0];
+    pool.health.slow_start = Duration::from_secs(10);
+    (pool.checks[0].timing.rise, pool.checks[0].timing.fall) = (1, 1);
+    let mut monitor = Monitor::new(1);
+    let configure = |monitor: &mut Monitor, now| {
+        monitor.configure(&desired, &SuspendedServers::default(), &|_, _| None, now);
+    };
+    configure(&mut monitor, Duration::from_secs(1000));
+    let mut up_at = Duration::ZERO;
+    for outcome in [Outcome::failed("refused"), Outcome::passed("ok")] {
+        let (due, probe) = next_probe(&mut monitor);
+        monitor.handle_result(probe.id, outcome, due);
+        up_at = due;
+    }
+    let run_until = |monitor: &mut Monitor, end: Duration| {
+        while let Some(now) = monitor.next_deadline().filter(|now| *now < end) {
+            monitor.advance(now);
+            while let Some(output) = monitor.poll_output() {
+                if let Output::Probe(probe) = output {
+                    monitor.handle_result(probe.id, Outcome::passed("ok"), now);
+                }
+            }
+        }
+        monitor
+            .view("p", "10.0.0.5", None)
+            .unwrap()
+            .server_health
+            .ramp
+    };
+    let after = |millis| up_at + Duration::from_millis(millis);
+    let share = run_until(&mut monitor, after(4001));
+    assert!((350..=400).contains(&share), "{share}");
+    configure(&mut monitor, after(4001));
+    let share = run_until(&mut monitor, after(8001));
+    assert!((750..=800).contains(&share), "{share}");
+    assert_eq!(run_until(&mut monitor, after(11_000)), 1000);
 }

@@ -1,5 +1,6 @@
-//! Simulates seeded random reloads, failures, recoveries and late results in virtual time, and tests that no server
-//! remains in a wrong state, in any order of events.
+//! Simulates health checks in virtual time, and tests that no server remains in a wrong state in any order of events.
+//!
+//! Reloads, failures, recoveries and late results are random, with a seed.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
 //! network that delays results. The default is 10,000 runs. `WEIR_SOAK=1` selects 1,000,000 runs, and `WEIR_RUNS=N`

@@ -61,7 +61,7 @@ impl Addresses {
             let on_other = match self.link(name).await? {
                 Some(link) => self.add_addresses(router, Some(name), &link).await,
                 None => Err(Error::NoInterface {
-                    name: router.name.clone(),
+                    name: format!("virtual router {}: {name}", router.name),
                 }),
             };
             added = added.and(on_other);
@@ -86,7 +86,10 @@ impl Addresses {
             (None, None) => None,
         };
         link.ok_or_else(|| Error::NoInterface {
-            name: router.name.clone(),
+            name: match &router.interface {
+                Some(name) => format!("virtual router {}: {name}", router.name),
+                None => format!("virtual router {}", router.name),
+            },
         })
     }
 
@@ -440,7 +443,7 @@ impl Addresses {
             }
             tracing::info!(
                 address = %other.ip,
-                "restored an address that the kernel removed together with the first address of the same network"
+                "restored an address that the kernel removed together with the primary address of the same network"
             );
             self.netlink
                 .add_address(other.ifindex, other.ip, other.prefix)

@@ -1,5 +1,7 @@
-//! Hands addresses over between virtual routers and `vip_interface`, or between configurations of a virtual router, so
-//! a reload that changes the owner of an address does not interrupt traffic to it.
+//! Hands addresses over to their new owner in a reload, so that traffic to them is not interrupted.
+//!
+//! Owners are virtual routers and `vip_interface`. The new owner can also be a new configuration of the same virtual
+//! router.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

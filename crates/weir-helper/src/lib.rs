@@ -1,5 +1,4 @@
-//! Implements `weir helper`, a small privileged process that changes addresses and runs programs for unprivileged
-//! processes.
+//! Implements `weir helper`, a small privileged process that changes addresses and runs programs for others.
 //!
 //! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
@@ -97,7 +96,7 @@ pub enum Error {
     /// The interface does not exist, or no interface has the source address.
     #[error("{name}: interface not found")]
     NoInterface {
-        /// The virtual router.
+        /// A virtual router or its route, or the interface itself.
         name: String,
     },
     /// The other process sent data that is not a valid message of this version.

@@ -1,5 +1,7 @@
-//! Defines the messages between the helper and its caller: JSON, one per packet of a SEQPACKET channel, at most
-//! [`weir_sys::MAX_MESSAGE_BYTES`] bytes. New versions may add requests, but never change the meaning of a request.
+//! Defines the messages between the helper and its caller: JSON, one message per packet on a SOCK_SEQPACKET socket.
+//!
+//! A message has at most [`weir_sys::MAX_MESSAGE_BYTES`] bytes. A new release may add requests, but must not change the
+//! meaning of an existing one.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +22,7 @@ pub(crate) struct Envelope<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Read the configuration again. The reply has the virtual routers in an attached file.
+    /// Reread the configuration. A file that is attached to the reply contains the virtual routers.
     Policy,
     /// Add the addresses of a virtual router.
     Add {
@@ -32,26 +34,28 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects that were added for a virtual router that is not active, and its addresses even if another
-    /// program has added them. Addresses that were handed over stay until `Keep`.
+    /// Remove the addresses, routes, rules and devices that were added for a virtual router that is not active, and its
+    /// addresses even if another program has added them. Addresses that were handed over stay until [`Request::Keep`]
+    /// takes them over.
     Vacate {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects that were added for a virtual router that is no longer in the configuration. Addresses that
-    /// another owner has on the same interface in the active configuration are handed over instead.
+    /// Remove the addresses, routes, rules and devices that were added for a virtual router that is no longer in the
+    /// configuration. Addresses that the active configuration assigns to another owner on the same interface are handed
+    /// over to that owner instead.
     Retire {
         /// Name of the virtual router.
         router: String,
     },
-    /// Take over the addresses of a virtual router that their former owner has handed over.
+    /// Let a virtual router take over the addresses that their former owner has handed over to it.
     Keep {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects that were added for all virtual routers except those that need them.
+    /// Remove the addresses, routes, rules and devices of every virtual router that is not in `active`.
     Settle {
-        /// The names of the virtual routers that are active or keep addresses.
+        /// Names of the virtual routers that are active or have addresses that were handed over.
         active: Vec<String>,
     },
     /// Run the notification programs of a virtual router.
@@ -65,12 +69,12 @@ pub enum Request {
     },
     /// Run the notification program of a virtual router's group.
     NotifyGroup {
-        /// Name of the virtual router whose group has the program.
+        /// Name of a virtual router in the group.
         router: String,
         /// State of the group.
         state: NotifyState,
     },
-    /// Serve another caller too, whose channel is attached. The reply is sent on that channel; see
+    /// Also serve another caller, whose channel is attached. The reply is sent on that channel; see
     /// [`crate::add_caller`].
     AddCaller,
     /// Run a tracked program, or read a tracked file.
@@ -130,11 +134,11 @@ pub enum Reply {
         /// Why the request failed.
         reason: String,
     },
-    /// The state of a tracked object.
+    /// The result of running a tracked program or reading a tracked file.
     Tracked(TrackedOutcome),
 }
 
-/// The state of a tracked object.
+/// The result of running a tracked program or reading a tracked file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackedOutcome {
@@ -161,7 +165,7 @@ impl<T: for<'a> Deserialize<'a> + Serialize> Envelope<T> {
         let envelope: Self =
             serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
         if envelope.version != VERSION {
-            return Err(invalid(format!("version {}", envelope.version)));
+            return Err(invalid(format!("unsupported version {}", envelope.version)));
         }
         Ok(envelope)
     }
@@ -186,7 +190,11 @@ mod tests {
         );
         assert_eq!(Envelope::<Request>::decode(&bytes).unwrap().body, request);
         let other = text.replace("\"version\":1", "\"version\":2");
-        assert!(Envelope::<Request>::decode(other.as_bytes()).is_err());
+        let error = Envelope::<Request>::decode(other.as_bytes()).unwrap_err();
+        assert!(
+            error.to_string().contains("unsupported version 2"),
+            "{error}"
+        );
         for length in 0..bytes.len() {
             assert!(Envelope::<Request>::decode(&bytes[..length]).is_err());
         }

@@ -1,6 +1,7 @@
-//! Reads and writes `RUNTIME_DIR/vrrp.json`, which records the addresses, routes, rules and devices that the helper has
-//! added, and the sysctls that it has changed. A reboot reverts these changes, so a record from an earlier boot is
-//! ignored.
+//! Reads and writes the record of the helper's changes to the host (`RUNTIME_DIR/vrrp.json`).
+//!
+//! It lists the addresses, routes, rules and devices that the helper has added, and the sysctls that it has changed. A
+//! reboot reverts these changes, so a record from an earlier boot is ignored.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;

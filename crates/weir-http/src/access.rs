@@ -561,6 +561,17 @@ mod tests {
     }
 
     #[test]
+    fn timestamps_have_milliseconds_in_utc() {
+        for (ms, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_007, "2000-02-29T00:00:00.007Z"),
+            (1_735_689_599_999, "2024-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(rfc3339(ms), expected);
+        }
+    }
+
+    #[test]
     fn every_field_name_has_a_value() {
         for name in LogFormat::NAMES {
             let mut out = Vec::new();

@@ -1,5 +1,6 @@
-//! Classifies the bytes that tokens, targets, field values and hosts may contain (RFC 9110 section 5.6.2, RFC 3986
-//! section 2).
+//! Classifies the bytes that tokens, targets, field values and hosts may contain (RFC 9110, RFC 3986).
+//!
+//! The sections are RFC 9110 section 5.6.2 and RFC 3986 section 2.
 
 use std::net::Ipv6Addr;
 
@@ -275,6 +276,9 @@ mod tests {
             }
         }
         assert!(is_value(b""));
+        for length in [1, 15, 16, 17, 32, 40] {
+            assert!(!is_value(&vec![b'\n'; length]), "{length} line feeds");
+        }
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl ChunkedParser {
             0
         } else {
             self.remaining << 4
-        } | u64::from(value);
+        } + u64::from(value);
         self.digits += 1;
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! Finds cookies and query parameters in the input, and computes the signature that identifies a server in a stickiness
-//! cookie.
+//! Finds cookies and query parameters, and computes the signature that identifies a server in a stickiness cookie.
 
 use std::ops::Range;
 
@@ -76,22 +75,18 @@ pub fn siphash((k0, k1): (u64, u64), input: &[u8]) -> u64 {
         k0 ^ 0x6c79_6765_6e65_7261,
         k1 ^ 0x7465_6462_7974_6573,
     ];
-    let mut words = input.chunks_exact(8);
-    for word in &mut words {
-        let word = word
-            .iter()
-            .rev()
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let (words, tail) = input.as_chunks::<8>();
+    for word in words {
+        let word = u64::from_le_bytes(*word);
         v[3] ^= word;
         rounds(&mut v, 2);
         v[0] ^= word;
     }
-    let tail = words
-        .remainder()
-        .iter()
-        .rev()
-        .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let last = (input.len() as u64) << 56 | tail;
+    // The remaining bytes, and the length of the input modulo 256.
+    let mut last = [0; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    last[7] = input.len() as u8;
+    let last = u64::from_le_bytes(last);
     v[3] ^= last;
     rounds(&mut v, 2);
     v[0] ^= last;

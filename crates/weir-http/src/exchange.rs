@@ -1,5 +1,6 @@
-//! Tracks one request and its response without I/O: what may be forwarded, where each message ends, and whether the two
-//! connections persist.
+//! Tracks one request and its response without I/O.
+//!
+//! It determines what may be forwarded, where each message ends, and whether the two connections persist.
 //!
 //! The driver does the I/O. It passes the bytes that it has read to this module, and forwards the ranges of its buffer
 //! that this module returns. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0

@@ -38,11 +38,8 @@ impl<'a> Cursor<'a> {
 
     fn read_number(&mut self, bytes: usize) -> Option<usize> {
         let bytes = self.read_bytes(bytes)?;
-        Some(
-            bytes
-                .iter()
-                .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
-        )
+        let bytes = bytes.iter();
+        Some(bytes.fold(0, |sum, byte| (sum << 8) + usize::from(*byte)))
     }
 
     /// Returns the bytes after a length field of `width` bytes.

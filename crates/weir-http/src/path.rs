@@ -325,7 +325,7 @@ fn remove_dots(out: &mut Vec<u8>, segment_start: &mut usize) -> bool {
 /// Returns the byte that the escape at the start of `text` encodes.
 fn decode_escape(text: &[u8]) -> Option<u8> {
     let digit = |index: usize| (*text.get(index)? as char).to_digit(16);
-    u8::try_from(digit(1)? << 4 | digit(2)?).ok()
+    u8::try_from(digit(1)? * 16 + digit(2)?).ok()
 }
 
 const fn is_unreserved(byte: u8) -> bool {

@@ -1,5 +1,7 @@
-//! Parses and writes PROXY protocol headers, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`). A header before the
-//! first byte of a proxied connection contains the connection's addresses. TLVs of version 2 are skipped.
+//! Parses and writes PROXY protocol headers, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`).
+//!
+//! A header before the first byte of a proxied connection contains the connection's addresses. TLVs of version 2 are
+//! skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

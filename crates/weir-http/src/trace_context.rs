@@ -66,7 +66,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
             b'a'..=b'f' => digit - b'a' + 10,
             _ => return None,
         };
-        number = number << 4 | u128::from(value);
+        number = (number << 4) + u128::from(value);
     }
     Some(number)
 }

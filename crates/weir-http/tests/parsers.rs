@@ -1,5 +1,7 @@
-//! Tests the parsers of untrusted input with random bytes and mutated valid input: they do not panic, the result for a
-//! prefix never contradicts the result for the whole input, and written values are parsed back.
+//! Tests the parsers of untrusted input with random bytes and mutated valid input.
+//!
+//! They do not panic, the result for a prefix never contradicts the result for the whole input, and written values are
+//! parsed back.
 
 use std::net::{IpAddr, SocketAddr};
 

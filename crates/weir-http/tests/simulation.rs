@@ -1,5 +1,6 @@
-//! Simulates exchanges over a network: reads and writes have random sizes, connections end at random times, and
-//! received messages are compared with sent messages. A failure prints its seed.
+//! Simulates exchanges over a network, and compares the received messages with the sent messages.
+//!
+//! Reads and writes have random sizes, and connections end at random times. A failure prints its seed.
 //!
 //! `WEIR_SOAK` runs a million seeds instead of ten thousand; `WEIR_RUNS=N` runs N seeds.
 

@@ -58,7 +58,7 @@ impl Node {
     pub(crate) fn reject(&self, notes: &mut Notes, reason: &str) {
         notes.add(self.position, format!("not imported: {reason}"));
         let reason = format!(
-            "not imported: it is in the block of line {}, which is not imported",
+            "not imported: it is in the block that begins on line {}, which is not imported",
             self.position.line()
         );
         for position in self.block_positions() {

@@ -1,5 +1,6 @@
-//! Recognizes lines of haproxy.cfg and nginx.conf that restrict access. Losing such a line is a security problem, not
-//! just a missing feature.
+//! Recognizes lines of haproxy.cfg and nginx.conf that restrict access.
+//!
+//! Losing such a line is a security problem, not just a missing feature.
 //!
 //! When in doubt, list a keyword: a superfluous entry only makes the operator check one more line, but a missing entry
 //! can admit clients without a warning.

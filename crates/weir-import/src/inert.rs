@@ -1,5 +1,7 @@
-//! Lists configuration lines of other programs that do not affect clients or servers: they configure the program's
-//! process, logging, reporting and tuning. Losing such a line does not change behaviour; losing any other line does.
+//! Lists configuration lines of other programs that do not affect clients or servers.
+//!
+//! The lines configure the program's process, logging, reporting and tuning. Losing such a line does not change
+//! behavior; losing any other line does.
 //!
 //! The lists are deliberately short: if an entry is missing, the operator only has to check one more line.
 

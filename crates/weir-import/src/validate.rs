@@ -396,10 +396,10 @@ mod tests {
         let position = Position::new(0, 1);
         let mut document = Document::default();
         let mut pool = pool(position, "10.0.0.5");
-        pool.push(Entry::new("colour", "red", Position::new(0, 2)));
+        pool.push(Entry::new("color", "red", Position::new(0, 2)));
         document.push(pool);
         let imported = validate(document, notes_for_lines(2));
-        let lost = "# LOST line 2: word: not imported: unknown key colour in [pool.NAME]\n";
+        let lost = "# LOST line 2: word: not imported: unknown key color in [pool.NAME]\n";
         assert!(imported.toml.starts_with(lost), "{}", imported.toml);
         assert!(
             imported

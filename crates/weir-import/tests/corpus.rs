@@ -1,5 +1,4 @@
-//! Compares the import of every corpus file with a snapshot, and with the result of the program's own check of the
-//! file.
+//! Compares the import of every corpus file with a snapshot, and with the program's own check of the file.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,5 +1,6 @@
-//! Tests the import of VRRP instances from keepalived.conf: states, priorities and packet settings that are easily
-//! lost.
+//! Tests the import of VRRP instances from keepalived.conf.
+//!
+//! The tests cover states, priorities and packet settings that are easily lost.
 
 use weir_import::{EmptyEnvironment, keepalived};
 

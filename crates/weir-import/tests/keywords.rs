@@ -1,5 +1,4 @@
-//! Compares the import of every keyword of keepalived.conf and every directive of ldirectord.cf with its class in a
-//! list.
+//! Compares the import of every keyword of keepalived.conf and ldirectord.cf with the keyword's class in a list.
 
 use std::collections::BTreeSet;
 

@@ -73,7 +73,7 @@ fn log_format_becomes_a_template() {
         imported
             .notes
             .iter()
-            .any(|note| note.contains("no equivalent of %ac"))
+            .any(|note| note.contains("no equivalent for %ac"))
     );
 }
 

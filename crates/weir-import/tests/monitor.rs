@@ -1,5 +1,6 @@
-//! Tests haproxy's `monitor-uri`: haproxy responds to these requests before all rules, and neither limits nor logs
-//! them.
+//! Tests the import of haproxy's `monitor-uri`.
+//!
+//! haproxy responds to these requests before all rules, and neither limits nor logs them.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy};
 

@@ -124,8 +124,8 @@ fn format_of_a_log_becomes_a_template() {
         assert_eq!(access_log(&import(&http, "", "", "")), expected, "{format}");
     }
     for (format, reason) in [
-        ("'$status $gzip_ratio'", "no equivalent of $gzip_ratio"),
-        ("escape=json '{\"a\":\"$status\"}'", "a literal brace"),
+        ("'$status $gzip_ratio'", "no equivalent for $gzip_ratio"),
+        ("escape=json '{\"a\":\"$status\"}'", "a literal `{`"),
     ] {
         let http = format!("log_format main {format};\naccess_log /b main;");
         let imported = import(&http, "", "", "");

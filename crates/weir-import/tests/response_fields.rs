@@ -1,5 +1,6 @@
-//! Tests values of response fields that haproxy and nginx replace, error pages that are redirects or empty, and
-//! timeouts of individual requests.
+//! Tests the import of directives that replace response fields, error pages and timeouts of individual requests.
+//!
+//! haproxy and nginx replace values of response fields. Error pages can be redirects or empty.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
@@ -24,7 +25,7 @@ fn import_location(lines: &str) -> Imported {
     check(nginx("nginx.conf", &text, &EmptyEnvironment))
 }
 
-/// Asserts that the output contains the text, and that no line changes behaviour.
+/// Asserts that the output contains the text, and that no line changes behavior.
 #[track_caller]
 fn assert_imported_without_loss(imported: &Imported, text: &str) {
     assert!(imported.toml.contains(text), "{}", imported.toml);

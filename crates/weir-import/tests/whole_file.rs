@@ -267,7 +267,7 @@ fn only_lines_of_active_blocks_are_imported() {
     let reported = imported.notes.join("\n");
     for part in [
         "SET is not set here",
-        "haproxy skips it, because of the condition in line",
+        "haproxy skips it because of the condition on line",
     ] {
         assert!(reported.contains(part), "{reported}");
     }

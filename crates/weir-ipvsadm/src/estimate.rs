@@ -1,5 +1,7 @@
-//! Estimates rates as the kernel does (ip_vs_est.c): every two seconds, the average moves a quarter of the way towards
-//! the rate of the last two seconds. The arithmetic is fixed-point.
+//! Estimates rates as the kernel does (ip_vs_est.c).
+//!
+//! Every two seconds, the average moves a quarter of the way toward the rate of the last two seconds. The arithmetic is
+//! fixed-point.
 
 use crate::{Counters, Rates};
 
@@ -46,7 +48,7 @@ const SCALES: [u32; 5] = [
 ];
 
 impl Estimator {
-    /// Creates an estimator. Traffic before this call, `totals`, does not count towards the rates.
+    /// Creates an estimator. Traffic before this call, `totals`, does not count toward the rates.
     pub fn new(totals: Counters) -> Self {
         let estimates = columns(totals).map(|last_total| Estimate {
             last_total,
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_totals_do_not_count_towards_rates() {
+    fn initial_totals_do_not_count_toward_rates() {
         let totals = Counters {
             packets_in: 1 << 60,
             ..Counters::default()
@@ -126,5 +128,17 @@ mod tests {
         let mut estimator = Estimator::new(totals);
         estimator.step(totals);
         assert_eq!(estimator.rates(), Rates::default());
+    }
+    #[test]
+    fn zero_resets_rates_but_not_totals() {
+        let mut totals = Counters::default();
+        let mut estimator = Estimator::new(totals);
+        totals.packets_out = 4000;
+        estimator.step(totals);
+        assert!(estimator.rates().packets_out > 0);
+        estimator.zero();
+        assert_eq!(estimator.rates(), Rates::default());
+        estimator.step(totals);
+        assert_eq!(estimator.rates(), Rates::default(), "no new packets");
     }
 }

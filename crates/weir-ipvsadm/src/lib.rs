@@ -1,5 +1,4 @@
-//! Implements ipvsadm's command-line interface: parsing, validation and messages, the table that commands edit, and
-//! listings.
+//! Implements ipvsadm's command line: parsing, validation, messages, listings, and the table that it edits.
 //!
 //! [`parse()`] implements ipvsadm 1.31 up to its calls to the kernel. [`Table`] implements the kernel's control plane.
 //! [`Listing`] and [`Connection`] format the output. Host and port names are looked up through [`Names`], so this crate

@@ -28,7 +28,7 @@ pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     }
     let high = first.iter().enumerate();
     let high: u64 = high.map(|(index, part)| part << (24 - 8 * index)).sum();
-    Some(Ipv4Addr::from((high | last) as u32))
+    Some(Ipv4Addr::from((high + last) as u32))
 }
 
 fn parse_part(text: &str) -> Option<u64> {

@@ -200,10 +200,6 @@ fn table_saved_with_names_round_trips() {
                  -a -t 192.0.2.10:80 -r 192.0.2.11:80 -g -w 70000\n\
                  -A -t [2001:db8::10]:80 -s rr\n\
                  -a -t [2001:db8::10]:80 -r [2001:db8::11]:80 -g -w 1\n";
-    let listing_of = |table: &Table| Listing {
-        size: 0,
-        services: table.services().iter().map(without_counters).collect(),
-    };
     let saved = listing_of(&table(lines)).save(false, &LongNames);
     assert!(
         saved.contains(LongNames::TAIL) && saved.contains("]:http"),
@@ -217,6 +213,14 @@ fn table_saved_with_names_round_trips() {
         }
     }
     assert_eq!(listing_of(&restored).save(true, &NumericNames), lines);
+}
+
+/// Returns a listing in which all counters are 0.
+fn listing_of(table: &Table) -> Listing {
+    Listing {
+        size: 0,
+        services: table.services().iter().map(without_counters).collect(),
+    }
 }
 
 /// Returns a listed service with all counters 0.
@@ -363,4 +367,63 @@ fn timeouts_are_listed_on_one_line() {
         udp_s: 300,
     });
     assert_eq!(output, "Timeout (tcp tcpfin udp): 900 120 300\n");
+}
+
+#[test]
+fn sctp_services_are_found() {
+    let with_sctp = listing();
+    assert!(with_sctp.has_sctp(None));
+    for listed in &with_sctp.services {
+        let key = &listed.service.key;
+        let expected = key.protocol() == Some(Protocol::Sctp);
+        assert_eq!(with_sctp.has_sctp(Some(key)), expected, "{key:?}");
+    }
+    let without = listing_of(&table("-A -t 192.0.2.10:80 -s wlc\n"));
+    assert!(!without.has_sctp(None));
+}
+
+#[test]
+fn persistence_engine_is_listed_and_saved() {
+    let mut listing = listing_of(&table("-A -u 192.0.2.10:5060 -s rr -p 60\n"));
+    listing.services[0].service.engine = "sip".to_owned();
+    let columns = Columns {
+        numeric: true,
+        ..Columns::default()
+    };
+    let output = listing.format_all(columns, &NumericNames);
+    assert!(output.contains("rr persistent 60 pe sip"), "{output}");
+    let line = "-A -u 192.0.2.10:5060 -s rr -p 60 --pe sip\n";
+    assert_eq!(listing.save(true, &NumericNames), line);
+}
+
+#[test]
+fn servers_with_the_same_address_are_sorted_by_port() {
+    let lines = "-A -t 192.0.2.10:80 -s rr\n\
+                 -a -t 192.0.2.10:80 -r 10.0.0.1:81 -m -w 1\n\
+                 -a -t 192.0.2.10:80 -r 10.0.0.1:80 -m -w 1\n";
+    let columns = Columns {
+        numeric: true,
+        ..Columns::default()
+    };
+    let output = listing_of(&table(lines)).format_all(columns, &NumericNames);
+    let position = |text: &str| output.find(text).expect("listed");
+    assert!(
+        position("10.0.0.1:80") < position("10.0.0.1:81"),
+        "{output}"
+    );
+}
+
+#[test]
+fn other_lists_and_commands_are_selected() {
+    let command = |line: &str| parse("ipvsadm", &words(line), &NumericNames).unwrap();
+    let list = |line: &str| match command(line) {
+        Command::List(list, _) => list,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(list(""), List::All);
+    assert_eq!(list("-L"), List::All);
+    assert_eq!(list("-L -c"), List::Connections);
+    assert_eq!(list("-L --timeout"), List::Timeouts);
+    assert_eq!(list("-L --daemon"), List::Daemons);
+    assert_eq!(command("-R"), Command::Restore);
 }

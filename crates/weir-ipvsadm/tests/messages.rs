@@ -182,6 +182,7 @@ const USAGE_ERRORS: &[(&str, &str)] = &[
         "-A -t 10.0.0.1:80 -b bogus",
         "invalid scheduler flag `bogus'",
     ),
+    ("-A -t 10.0.0.1:80 -b ,", "invalid scheduler flag `,'"),
     (
         "-A -t 10.0.0.1:80 -b sh-port",
         "incompatible scheduler flag `sh-port'",

@@ -1,5 +1,7 @@
-//! Defines the errors of the lab: usage errors, missing requirements of the machine (root, programs), and failures of
-//! programs that the lab started.
+//! Defines the errors of the lab.
+//!
+//! These are usage errors, missing requirements of the machine (root, programs), and failures of programs that the lab
+//! started.
 
 use std::path::PathBuf;
 

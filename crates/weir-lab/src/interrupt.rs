@@ -1,7 +1,7 @@
-//! Handles SIGINT and SIGTERM with a flag that all waiting functions of the lab check.
+//! Handles SIGINT and SIGTERM with a flag that every wait loop in the lab checks.
 //!
-//! After the first signal, all waiting functions return [`LabError::Interrupted`], so that guards are dropped and clean
-//! up. A second signal terminates the process immediately; the next run then cleans up.
+//! After the first signal, all wait loops end with [`LabError::Interrupted`], so that guards are dropped and clean up.
+//! A second signal terminates the process immediately; the next run then cleans up.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use crate::error::{LabError, Result};
 
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static INSTALL: Once = Once::new();
 
 /// Interval between checks of the condition and the flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Exit status after SIGINT, by shell convention.
+/// Exit status after a second SIGINT or SIGTERM: 128 + SIGINT, by shell convention.
 const SIGINT_EXIT_CODE: i32 = 130;
 
 /// Installs handlers for SIGINT and SIGTERM; later calls do nothing. If the installation fails, the signals keep their
-/// default effect, and the next run cleans up.
+/// default action, and the next run cleans up.
 pub(crate) fn install() {
     INSTALL.call_once(|| {
         let listener = || {
@@ -31,7 +31,7 @@ pub(crate) fn install() {
             };
             runtime.block_on(listen());
         };
-        // If the thread cannot be started, the signals keep their default effect, as documented.
+        // If the thread cannot be started, the signals keep their default action, as documented.
         let _ = std::thread::Builder::new()
             .name("signals".into())
             .spawn(listener);
@@ -51,7 +51,7 @@ async fn listen() {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        if REQUESTED.swap(true, Ordering::SeqCst) {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(SIGINT_EXIT_CODE);
         }
         eprintln!("\ninterrupted: cleaning up (interrupt again to exit immediately)");
@@ -59,8 +59,8 @@ async fn listen() {
 }
 
 /// Returns whether a signal was received.
-pub(crate) fn is_requested() -> bool {
-    REQUESTED.load(Ordering::SeqCst)
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
 }
 
 /// Polls `condition` until it returns a value.
@@ -79,7 +79,7 @@ pub(crate) fn wait_for<T>(
         if let Some(value) = condition()? {
             return Ok(value);
         }
-        if is_requested() {
+        if is_interrupted() {
             return Err(LabError::Interrupted);
         }
         if Instant::now() >= end {

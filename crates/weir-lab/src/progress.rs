@@ -1,5 +1,7 @@
-//! Prints a progress line to stderr: updates it in place on a terminal, and otherwise prints a new line every ten
-//! seconds. Stdout contains only results.
+//! Prints a progress line to stderr.
+//!
+//! On a terminal, the line is updated in place; otherwise, a new line is printed every ten seconds. Stdout contains
+//! only results.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

@@ -14,7 +14,7 @@ use crate::topology::Topology;
 
 /// Sampling interval.
 pub(crate) const SAMPLING_INTERVAL: Duration = Duration::from_millis(250);
-/// The counters of the calling thread's namespace (proc(5)).
+/// The counters of the calling thread's network namespace (proc(5)).
 const COUNTERS: &str = "/proc/thread-self/net/dev";
 
 /// Rates of a host, for the intervals in [`Series::seconds`].

@@ -1,5 +1,6 @@
-//! Implements `weir lab scaling`, which simulates how many connections break, calculates the resources of a director,
-//! and prints tables or JSON.
+//! Implements `weir lab scaling`, which simulates how many connections break, and calculates a director's resources.
+//!
+//! The output is tables or JSON.
 
 use std::fmt::Write as _;
 

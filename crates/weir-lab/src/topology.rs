@@ -4,7 +4,7 @@
 //!  host namespace │ wire namespace
 //!                 │
 //!      eth0 ══════╪═ NAME ── br-NAME ── NAME-a ═══ NAME-b ── br0
-//!                 │  tbf: towards the host  tbf: from the host
+//!                 │  tbf: toward the host   tbf: from the host
 //! ```
 //!
 //! Each host has one interface on the same Ethernet segment, as in the original reports. Both shapers are outside the

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-config",
         &["catalog", "lower", "verify", "view"],
-        "the catalogue of keys names the functions that lower them",
+        "the catalog of keys names the functions that lower them",
     ),
     (
         "weir-control",

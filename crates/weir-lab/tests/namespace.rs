@@ -1,6 +1,7 @@
-//! Tests the lab with the running kernel: hosts and links, a single server at a high rate, the reports, and the removal
-//! of all objects. The tests require root and the peers. Otherwise, they are skipped with a message, or fail if
-//! `WEIR_TEST_REQUIRE_ROOT` is set.
+//! Tests the lab with the running kernel: hosts and links, a server at a high rate, the reports, and the cleanup.
+//!
+//! The cleanup removes all objects. The tests require root and the peers. Otherwise, they are skipped with a message,
+//! or fail if `WEIR_TEST_REQUIRE_ROOT` is set.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

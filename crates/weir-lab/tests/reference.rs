@@ -1,6 +1,7 @@
-//! Compares reference pages with their sources: the fields of the status document with the types and their comments,
-//! and the page of the HTTP API with `openapi.json`, which must contain every route of the program.
-//! `WEIR_UPDATE_DOCS=1` writes the pages instead.
+//! Compares reference pages with their sources.
+//!
+//! The fields of the status document must match the types and their comments, and the page of the HTTP API must match
+//! `openapi.json`, which must contain every route of the program. `WEIR_UPDATE_DOCS=1` writes the pages instead.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

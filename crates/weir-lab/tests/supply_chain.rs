@@ -1,4 +1,4 @@
-//! Checks the licences, bans, duplicate versions and sources of all dependencies against `deny.toml`.
+//! Checks the licenses, bans, duplicate versions and sources of all dependencies against `deny.toml`.
 //!
 //! `cargo deny` checks the same file and more, but takes minutes to install; this test requires only `cargo metadata`.
 
@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 struct Package {
     name: String,
     version: String,
-    licence: String,
+    license: String,
     /// Registry or repository; `None` = a workspace crate.
     source: Option<String>,
 }
@@ -44,7 +44,7 @@ fn packages() -> Vec<Package> {
         .map(|package| Package {
             name: text(&package["name"]),
             version: text(&package["version"]),
-            licence: text(&package["license"]),
+            license: text(&package["license"]),
             source: package["source"].as_str().map(str::to_owned),
         })
         .collect()
@@ -66,7 +66,7 @@ fn rules(section: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the allowed licences satisfy an SPDX expression. `/` is an old notation of OR.
+/// Returns whether the allowed licenses satisfy an SPDX expression. `/` is an old notation of OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")
@@ -107,26 +107,26 @@ fn evaluate_term(words: &[&str], position: &mut usize, allowed: &[String]) -> bo
         *position += 1;
         return is_satisfied && is_closed;
     }
-    let mut licence = (*word).to_owned();
+    let mut license = (*word).to_owned();
     if words.get(*position) == Some(&"WITH") {
-        licence = format!("{word} WITH {}", words.get(*position + 1).unwrap_or(&""));
+        license = format!("{word} WITH {}", words.get(*position + 1).unwrap_or(&""));
         *position += 2;
     }
-    allowed.contains(&licence)
+    allowed.contains(&license)
 }
 
 #[test]
-fn licences_are_permissive() {
+fn licenses_are_permissive() {
     let allowed = rules("licenses", "allow");
     let packages = packages();
     assert!(packages.len() > 100, "only {} packages", packages.len());
     let wrong: Vec<String> = packages
         .iter()
-        .filter(|package| !is_allowed(&package.licence, &allowed))
+        .filter(|package| !is_allowed(&package.license, &allowed))
         .map(|package| {
             format!(
                 "{} {}: {:?}",
-                package.name, package.version, package.licence
+                package.name, package.version, package.license
             )
         })
         .collect();
@@ -178,7 +178,7 @@ fn no_crate_has_two_versions() {
 }
 
 #[test]
-fn licence_expressions_are_evaluated() {
+fn license_expressions_are_evaluated() {
     let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
     for (expression, expected) in [
         ("MIT", true),

@@ -98,7 +98,9 @@ fn findings(root: &Path) -> Findings {
         }
         for piece in scan::pieces(language, &text) {
             for word in rule::banned_words(&piece) {
-                add(Rule::for_region(piece.region), piece.line, &word);
+                if !rule::is_accepted(&path, &word) {
+                    add(Rule::for_region(piece.region), piece.line, &word);
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub const FLOOR_PERCENT: u32 = 5;
 /// Published percentages are multiples of this number.
 const STEP_PERCENT: f64 = 5.0;
-/// In each round, a server's fraction moves towards its target by this fraction of the difference.
+/// In each round, a server's fraction moves toward its target by this fraction of the difference.
 const APPROACH_RATIO: f64 = 0.3;
 /// In each round, the fraction of a server without recent samples increases by this amount.
 const RECOVERY_STEP: f64 = 0.05;
@@ -142,6 +142,61 @@ mod tests {
     }
 
     #[test]
+    fn server_loses_weight_if_its_latency_is_above_the_noise() {
+        // The latencies of two servers, and the published percentage of the second one.
+        for (best, us, expected) in [
+            // 500 us.
+            (1_000.0, 1_500.0, 100),
+            (1_000.0, 1_501.0, 90),
+            // A quarter.
+            (4_000.0, 5_000.0, 100),
+            (4_000.0, 5_001.0, 95),
+            // Latencies below 100 us count as 100 us.
+            (40.0, 600.0, 100),
+            (40.0, 601.0, 75),
+        ] {
+            let servers = [Some(best), Some(us), None];
+            let (percents, _) = rounds(&mut Adaptation::default(), servers, 1);
+            assert_eq!(percents[..2], [100, expected], "{best} {us}");
+        }
+    }
+
+    #[test]
+    fn weight_recovers_gradually() {
+        let slow = [Some(1_000.0), Some(1_000.0), Some(4_000.0)];
+        let recovered = [Some(1_000.0); 3];
+        let unknown = [Some(1_000.0), Some(1_000.0), None];
+        for (us, expected) in [
+            // 30 % of the difference in each round.
+            (recovered, [50, 65, 75]),
+            // 5 % of the weight in each round.
+            (unknown, [30, 35, 40]),
+        ] {
+            let mut adaptation = Adaptation::default();
+            assert_eq!(rounds(&mut adaptation, slow, 40).0[2], 25);
+            let found = [(); 3].map(|()| rounds(&mut adaptation, us, 1).0[2]);
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn published_percentage_changes_in_steps_with_hysteresis() {
+        for (fraction, previous, expected) in [
+            (0.961, None, 100),
+            (0.96, None, 95),
+            (0.861, Some(90), 90),
+            (0.86, Some(90), 85),
+            (0.939, Some(90), 90),
+            (0.94, Some(90), 95),
+            (0.5, Some(90), 50),
+            (0.01, Some(90), FLOOR_PERCENT),
+        ] {
+            let found = published_percent(fraction, previous);
+            assert_eq!(found, expected, "{fraction} {previous:?}");
+        }
+    }
+
+    #[test]
     fn removed_server_is_forgotten() {
         let mut adaptation = Adaptation::default();
         for _ in 0..10 {
@@ -153,5 +208,9 @@ mod tests {
             Some(BTreeMap::new())
         );
         assert_eq!(adaptation.observe(&[("a", Some(1_000.0))]), None);
+        // When it is added again, it starts with its full weight.
+        let added = [("a", Some(1_000.0)), ("b", Some(4_000.0))];
+        let expected = BTreeMap::from([("b".to_owned(), 80)]);
+        assert_eq!(adaptation.observe(&added), Some(expected));
     }
 }

@@ -1,5 +1,6 @@
-//! Computes the shares for `least-time`: weight divided by a power of the latency, relative to the service's best
-//! server.
+//! Computes the shares for `least-time`.
+//!
+//! A server's share is its weight divided by a power of the latency, relative to the service's best server.
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 

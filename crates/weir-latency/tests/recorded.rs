@@ -1,5 +1,7 @@
-//! Runs the estimator on recorded connections of real programs, and compares its samples with the true latency: the
-//! time from the last packet of a request to the first payload of the response at the server's interface.
+//! Runs the estimator on recorded connections of real programs, and compares its samples with the true latency.
+//!
+//! The true latency is the time from the last packet of a request to the first payload of the response at the server's
+//! interface.
 //!
 //! A file in `recorded/` contains a title, a line of parameters, and packets in order:
 //!

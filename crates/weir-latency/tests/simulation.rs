@@ -1,5 +1,6 @@
-//! Simulates the control loop in virtual time: servers with queues, directors that receive only samples of responses,
-//! and new shares every 10 ms.
+//! Simulates the control loop of `least-time` in virtual time.
+//!
+//! The model has servers with queues, directors that receive only samples of responses, and new shares every 10 ms.
 //!
 //! The tests run hundreds of scenarios with different seeds: a server that becomes slow and recovers, bursts, a server
 //! in slow start, and several directors that do not share their connections.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Announce {
     /// The speaker.
     pub speaker: Speaker,
-    /// How long routes remain after the daemon has stopped, at least two seconds.
+    /// How long routes stay announced after the daemon has stopped, at least two seconds.
     pub withdraw_after: Duration,
     /// How long a drained node's routes are announced with `drain_communities` before they are withdrawn.
     pub drain_delay: Duration,
@@ -58,12 +58,14 @@ pub enum Speaker {
         /// The program and its arguments.
         command: Vec<String>,
     },
-    /// FRR: vtysh.
+    /// FRR: the sockets of its daemons, or vtysh.
     Frr {
         /// The program and its arguments.
         command: Vec<String>,
         /// AS number in `router bgp`.
         asn: u32,
+        /// Name of the prefix list that filters the routes to the neighbors, for fast withdrawals.
+        prefix_list: Option<String>,
     },
 }
 
@@ -117,6 +119,14 @@ impl Speaker {
     pub const fn asn(&self) -> Option<u32> {
         match self {
             Self::Frr { asn, .. } => Some(*asn),
+            Self::Bird { .. } | Self::Exabgp { .. } | Self::Gobgp { .. } => None,
+        }
+    }
+
+    /// Returns the name of the prefix list, if one is set.
+    pub fn prefix_list(&self) -> Option<&str> {
+        match self {
+            Self::Frr { prefix_list, .. } => prefix_list.as_deref(),
             Self::Bird { .. } | Self::Exabgp { .. } | Self::Gobgp { .. } => None,
         }
     }

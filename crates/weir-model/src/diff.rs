@@ -258,11 +258,7 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
             changes.push(Change::Notifier { notifier, sign });
         },
     );
-    let sign = match (&old.tracing, &new.tracing) {
-        (None, Some(_)) => Some('+'),
-        (Some(_), None) => Some('-'),
-        (old, new) => (old != new).then_some('~'),
-    };
+    let sign = self::sign(old.tracing.as_ref(), new.tracing.as_ref());
     changes.extend(sign.map(|sign| Change::Tracing { sign }));
     changes
 }

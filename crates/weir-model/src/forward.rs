@@ -45,6 +45,15 @@ impl Forward {
         }
     }
 
+    /// Returns whether packets reach the server with the VIP as destination or with a DSCP, so that the server must be
+    /// configured for the VIP (`weir real-server up`).
+    pub const fn needs_server_configuration(self) -> bool {
+        match self {
+            Self::Direct | Self::Tunnel | Self::L3dsr => true,
+            Self::Nat | Self::Socket => false,
+        }
+    }
+
     /// Returns whether the destination port is rewritten to the server's port. Otherwise, packets keep the port that
     /// the client used.
     pub const fn rewrites_port(self) -> bool {

@@ -1,5 +1,6 @@
-//! Implements a set of IP networks with lookups in logarithmic time, for client address conditions. The networks are
-//! listed in the configuration or read from files.
+//! Implements a set of IP networks with lookups in logarithmic time, for client address conditions.
+//!
+//! The networks are listed in the configuration or read from files.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -1,5 +1,6 @@
-//! Defines why probes through a service's path fail. The daemon reports the failure in the text of a server's reason,
-//! and `weir doctor` finds it there.
+//! Defines why probes through a service's path fail.
+//!
+//! The daemon reports the failure in the text of a server's reason, and `weir doctor` finds it there.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ pub const PATH_BROKEN_PREFIX: &str = "server up, path broken: ";
 /// Precedes the time limit in the note of a probe without a response.
 pub const NO_RESPONSE_PREFIX: &str = "no response within ";
 
-/// How long a warning about missing replies to clients remains after the last unanswered SYN.
+/// How long a warning about missing replies to clients stays active after the last unanswered SYN.
 pub const NO_REPLY_LIFETIME: Duration = Duration::from_mins(5);
 
 /// Why a probe through a service's path failed. The text does not include the probe's own result.

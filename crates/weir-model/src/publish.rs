@@ -1,5 +1,4 @@
-//! Defines the settings of `[cluster.publish]`, which limit the layer 4 services that a group may publish to this
-//! director.
+//! Defines `[cluster.publish]`, which limits the layer 4 services that a group may publish to this director.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -62,6 +61,12 @@ impl Publish {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn default_permits_every_method_that_handles_packets() {
+        let methods = Forward::ALL.into_iter().filter(|it| it.handles_packets());
+        assert_eq!(Publish::FORWARDS.to_vec(), methods.collect::<Vec<_>>());
+    }
 
     #[test]
     fn only_listed_networks_and_ports_are_permitted() {

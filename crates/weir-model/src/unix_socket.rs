@@ -19,7 +19,7 @@ pub fn stand_in(path: &str) -> IpAddr {
     for byte in path.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    IpAddr::V6(Ipv6Addr::from_bits(DISCARD_ONLY | u128::from(hash)))
+    IpAddr::V6(Ipv6Addr::from_bits(DISCARD_ONLY + u128::from(hash)))
 }
 
 /// Returns why a path is not valid for a server's socket; `None` if it is valid.
@@ -63,6 +63,13 @@ mod tests {
             };
             assert_eq!(address.segments()[..4], [0x100, 0, 0, 0]);
         }
+    }
+
+    /// Overrides and hashes refer to servers by this address, so it must not change.
+    #[test]
+    fn stand_in_known_answer() {
+        let address = stand_in("/run/app.sock").to_string();
+        assert_eq!(address, "100::aa16:27ef:881e:dbbf");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Defines `[map.NAME]`: values by key, from a file or from the configuration. Except with regular expressions, the
-//! cost of a lookup does not depend on the number of entries.
+//! Defines `[map.NAME]`: values by key, from a file or from the configuration.
+//!
+//! Except with regular expressions, the cost of a lookup does not depend on the number of entries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

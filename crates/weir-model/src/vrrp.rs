@@ -85,7 +85,7 @@ pub enum Accept {
     /// All packets.
     #[default]
     All,
-    /// Packets for services, and packets that neighbour discovery and path MTU discovery need.
+    /// Packets for services, and packets that neighbor discovery and path MTU discovery need.
     Services(Vec<AcceptedPorts>),
 }
 
@@ -102,7 +102,7 @@ pub struct AcceptedPorts {
     pub last: u16,
 }
 
-/// Address announcements by gratuitous ARP and unsolicited neighbour advertisements.
+/// Address announcements by gratuitous ARP and unsolicited neighbor advertisements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouterAnnouncements {
     /// Frames per address at a takeover.

@@ -33,7 +33,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Opens a socket of `protocol` in the calling thread's namespace.
+    /// Opens a socket of `protocol` in the calling thread's network namespace.
     pub(crate) fn open(protocol: isize) -> Result<Self> {
         let open = || {
             let mut socket = TokioSocket::new(protocol)?;

@@ -16,7 +16,7 @@ use crate::exchange::messages;
 use crate::{Change, Error, Netlink, Result};
 
 /// The packets that are allowed to reach the filtered addresses; all other packets to these addresses are dropped.
-/// Packets from the machine itself, neighbour discovery and ICMP errors always pass.
+/// Packets from the machine itself, neighbor discovery and ICMP errors always pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFilter {
     /// Table name, at most 255 bytes.
@@ -86,7 +86,7 @@ const ICMPV6: u8 = 58;
 /// First and last ICMP type of each range that passes (IANA): destination unreachable; time exceeded and parameter
 /// problem.
 const ICMP_TYPES: [(u8, u8); 2] = [(3, 3), (11, 12)];
-/// First and last ICMPv6 type of each range that passes: errors; neighbour solicitation and advertisement.
+/// First and last ICMPv6 type of each range that passes: errors; neighbor solicitation and advertisement.
 const ICMPV6_TYPES: [(u8, u8); 2] = [(1, 4), (135, 136)];
 
 impl Netlink {

@@ -104,7 +104,7 @@ pub(crate) struct Generic {
 }
 
 impl Generic {
-    /// Opens a socket in the calling thread's namespace.
+    /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open() -> Result<Self> {
         Ok(Self {
             exchange: Exchange::open(NETLINK_GENERIC)?,

@@ -1,10 +1,10 @@
-//! Reads, watches and changes links, addresses, routes, neighbours and sysctls of a network namespace. This is the only
-//! crate that changes the host's network.
+//! Reads, watches and changes the network of a namespace: links, addresses, routes, neighbors, sysctls.
 //!
-//! A [`Netlink`] is bound to the namespace in which it was opened. Reads return plain values ([`Link`], [`Address`],
-//! [`Route`], [`Neighbour`]). [`NetState`] contains the state that next hops depend on, and [`resolve`] computes
-//! devices, tags and MAC addresses from it without I/O. Each change reports whether it had an effect, so that the
-//! caller can record what to revert; this crate keeps no records. `weir-engine` decides which changes to make.
+//! This is the only crate that changes the host's network. A [`Netlink`] is bound to the namespace in which it was
+//! opened. Reads return plain values ([`Link`], [`Address`], [`Route`], [`Neighbor`]). [`NetState`] contains the state
+//! that next hops depend on, and [`resolve`] computes devices, tags and MAC addresses from it without I/O. Each change
+//! reports whether it had an effect, so that the caller can record what to revert; this crate keeps no records.
+//! `weir-engine` decides which changes to make.
 //!
 //! The crate does not use rtnetlink's handles for requests. Its own implementation repeats dumps that the kernel marks
 //! as interrupted, and its watches report lost notifications, so that cached state remains correct while the network
@@ -18,7 +18,7 @@ mod filter;
 mod generic;
 mod link;
 mod mac;
-mod neighbour;
+mod neighbor;
 mod netlink;
 mod pair;
 mod reopening_watch;
@@ -39,7 +39,7 @@ pub use error::Error;
 pub use filter::{AllowedPorts, InputFilter};
 pub use link::{Link, Vlan};
 pub use mac::MacAddr;
-pub use neighbour::{ManageOutcome, Neighbour, NeighbourState};
+pub use neighbor::{ManageOutcome, Neighbor, NeighborState};
 pub use netlink::{Change, Netlink};
 pub use reopening_watch::ReopeningWatch;
 pub use route::{Lookup, NextHop, Route, RouteKind};

@@ -1,4 +1,4 @@
-//! Defines Ethernet addresses of links and neighbours.
+//! Defines Ethernet addresses of links and neighbors.
 
 use std::fmt;
 

@@ -31,8 +31,8 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the network of the calling thread's namespace. Must be called inside a tokio runtime. Not `async`, so that
-    /// it runs on the calling thread.
+    /// Opens the calling thread's network namespace. Must be called inside a tokio runtime. Not `async`, so that it
+    /// runs on the calling thread.
     ///
     /// # Errors
     /// [`crate::Error::Socket`]: the netlink socket cannot be opened.
@@ -58,8 +58,8 @@ impl Netlink {
         &self.netns
     }
 
-    /// Runs `work` in this namespace on the calling thread, for calls that depend on the thread's namespace, such as
-    /// [`weir_sys::ethtool`]. `work` must not block for long.
+    /// Runs `work` in this namespace on the calling thread, for calls that depend on the thread's network namespace,
+    /// such as [`weir_sys::ethtool`]. `work` must not block for long.
     ///
     /// # Errors
     /// Fails if the namespace cannot be entered.

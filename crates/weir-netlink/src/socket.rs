@@ -95,7 +95,7 @@ const FLAGS: u16 = 0x1 | 0x300;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Returns all TCP sockets in the calling thread's namespace that are in one of `states`.
+/// Returns all TCP sockets in the calling thread's network namespace that are in one of `states`.
 ///
 /// # Errors
 /// Fails if the kernel does not support sock_diag, or rejects the request.

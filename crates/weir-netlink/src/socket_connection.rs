@@ -17,8 +17,8 @@ const STATES: [TcpState; 3] = [
     TcpState::CloseWait,
 ];
 
-/// Returns the connections in the calling thread's namespace whose local address is wanted, as local and remote
-/// address; at most `max`. IPv4 addresses of IPv6 sockets are returned as IPv4 addresses.
+/// Returns the connections in the calling thread's network namespace whose local address is wanted, as local and
+/// remote address; at most `max`. IPv4 addresses of IPv6 sockets are returned as IPv4 addresses.
 ///
 /// # Errors
 /// See [`crate::tcp_sockets`].

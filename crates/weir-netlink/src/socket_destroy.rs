@@ -1,6 +1,6 @@
-//! Destroys sockets of other processes, with SOCK_DESTROY in sock_diag(7) (`ss --kill`).
+//! Destroys sockets of other processes with sock_diag(7)'s SOCK_DESTROY, as `ss --kill` does.
 //!
-//! The next call on the socket in the program that owns it fails with ECONNABORTED. TCP sends a reset to the peer.
+//! The owner's next call on the socket fails with ECONNABORTED. TCP sends a reset to the peer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,7 +20,7 @@ const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
 /// Size of struct inet_diag_sockid.
 const ID_BYTES: usize = 48;
-/// Offset of the local address in struct inet_diag_sockid: 4 bytes for IPv4, 16 for IPv6.
+/// Offset of the local address in struct inet_diag_sockid. The address is 4 bytes long for IPv4, and 16 for IPv6.
 const ADDRESS_OFFSET: usize = 4;
 /// Offset of the cookie in struct inet_diag_sockid.
 const COOKIE_OFFSET: usize = 40;
@@ -38,12 +38,12 @@ const FAMILIES: [u8; 2] = [2, 10];
 /// All states except TIME_WAIT and LISTEN (include/net/tcp_states.h).
 const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
 
-/// Destroys the sockets with these cookies in the calling thread's namespace, and removes the cookies of destroyed
-/// sockets from the set. `protocol` is 6 or 17.
+/// Destroys the sockets with these cookies in the calling thread's network namespace, and removes the cookies of
+/// destroyed sockets from the set. `protocol` is 6 or 17.
 ///
 /// # Errors
-/// Fails if the kernel has no sock_diag, or cannot list sockets. A socket that was closed in the meantime is not an
-/// error.
+/// Fails if the kernel does not support sock_diag, or cannot list or destroy sockets. A socket that was closed in the
+/// meantime is not an error.
 pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
     for family in FAMILIES {
         if cookies.is_empty() {
@@ -61,8 +61,8 @@ pub fn destroy_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> 
     Ok(())
 }
 
-/// Destroys the TCP connections in the calling thread's namespace whose local address is in `addresses`, for at most
-/// `limit`. The peers receive a reset if the addresses are still on an interface. Returns the number of destroyed
+/// Destroys the TCP connections in the calling thread's network namespace whose local address is in `addresses`. Stops
+/// after `limit`. The peers receive a reset if the addresses are still on an interface. Returns the number of destroyed
 /// connections.
 ///
 /// # Errors
@@ -83,23 +83,23 @@ pub fn destroy_connections_of(addresses: &BTreeSet<IpAddr>, limit: Duration) -> 
     Ok(destroyed)
 }
 
-/// Returns the identities of the wanted sockets.
+/// Returns the IDs (struct inet_diag_sockid) of the matching sockets.
 fn find_sockets(
     socket: &OwnedFd,
     family: u8,
     protocol: u8,
-    is_wanted: impl Fn(&[u8; ID_BYTES]) -> bool,
+    is_match: impl Fn(&[u8; ID_BYTES]) -> bool,
 ) -> Result<Vec<[u8; ID_BYTES]>> {
     let any = [0; ID_BYTES];
     let dump = build_message(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family, protocol, &any);
-    send(socket, &dump, SendFlags::empty()).map_err(request_failed)?;
-    receive_dump(socket, is_wanted)
+    send(socket, &dump, SendFlags::empty()).map_err(list_failed)?;
+    receive_dump(socket, is_match)
 }
 
 /// Destroys a socket; false = it was closed in the meantime.
 fn destroy(socket: &OwnedFd, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Result<bool> {
     let destroy = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, id);
-    send(socket, &destroy, SendFlags::empty()).map_err(request_failed)?;
+    send(socket, &destroy, SendFlags::empty()).map_err(destroy_failed)?;
     receive_acknowledgement(socket)
 }
 
@@ -115,8 +115,12 @@ fn open_socket() -> Result<OwnedFd> {
     })
 }
 
-fn request_failed(errno: Errno) -> Error {
-    Error::request_failed("end sockets", errno.into())
+fn list_failed(errno: Errno) -> Error {
+    Error::request_failed("list sockets", errno.into())
+}
+
+fn destroy_failed(errno: Errno) -> Error {
+    Error::request_failed("destroy a socket", errno.into())
 }
 
 fn build_message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Vec<u8> {
@@ -124,7 +128,7 @@ fn build_message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID_B
     bytes.extend_from_slice(&((HEADER_BYTES + REQUEST_BYTES) as u32).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
-    // Sequence number and port.
+    // Sequence number and netlink port ID.
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&[family, protocol, 0, 0]);
     bytes.extend_from_slice(&STATES.to_ne_bytes());
@@ -150,40 +154,40 @@ fn error_number(body: &[u8]) -> Option<i32> {
     read_array(body, 0).map(|bytes| i32::from_ne_bytes(bytes).wrapping_neg())
 }
 
-/// Reads a dump. Returns the identities of the wanted sockets.
+/// Reads a dump. Returns the IDs of the matching sockets.
 fn receive_dump(
     socket: &OwnedFd,
-    is_wanted: impl Fn(&[u8; ID_BYTES]) -> bool,
+    is_match: impl Fn(&[u8; ID_BYTES]) -> bool,
 ) -> Result<Vec<[u8; ID_BYTES]>> {
     let mut found = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
-            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
+            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(list_failed)?;
         let mut bytes = buffer.get(..length).unwrap_or_default();
         while let Some((kind, body, rest)) = split_message(bytes) {
             match kind {
                 NLMSG_DONE => return Ok(found),
                 NLMSG_ERROR => {
                     let errno = error_number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
-                    return Err(request_failed(errno));
+                    return Err(list_failed(errno));
                 }
-                // The identity in struct inet_diag_msg.
-                _ => found.extend(read_array(body, 4).filter(&is_wanted)),
+                // The socket ID in struct inet_diag_msg.
+                _ => found.extend(read_array(body, 4).filter(&is_match)),
             }
             bytes = rest;
         }
     }
 }
 
-/// Returns the cookie in a socket's identity.
+/// Returns the cookie in a socket ID.
 fn cookie_of(id: &[u8; ID_BYTES]) -> u64 {
     let [low, high] = [COOKIE_OFFSET, COOKIE_OFFSET + 4]
         .map(|offset| read_array(id, offset).map_or(0, u32::from_ne_bytes));
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Returns the local address in a socket's identity. An IPv6 socket can have an IPv4 peer.
+/// Returns the local address in a socket ID. The local address of an IPv6 socket can be IPv4-mapped.
 fn local_address_of(family: u8, id: &[u8; ID_BYTES]) -> IpAddr {
     let bytes: [u8; 16] = read_array(id, ADDRESS_OFFSET).unwrap_or_default();
     match (family, bytes) {
@@ -196,15 +200,15 @@ fn local_address_of(family: u8, id: &[u8; ID_BYTES]) -> IpAddr {
 fn receive_acknowledgement(socket: &OwnedFd) -> Result<bool> {
     let mut buffer = vec![0; 4 << 10];
     let (length, _) =
-        recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
+        recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(destroy_failed)?;
     let reply = split_message(buffer.get(..length).unwrap_or_default());
     match reply.and_then(|(_, body, _)| error_number(body)) {
         Some(0) => Ok(true),
         Some(error_number) => match Errno::from_raw_os_error(error_number) {
             Errno::NOENT => Ok(false),
-            errno => Err(request_failed(errno)),
+            errno => Err(destroy_failed(errno)),
         },
-        None => Err(request_failed(Errno::BADMSG)),
+        None => Err(destroy_failed(Errno::BADMSG)),
     }
 }
 
@@ -218,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_socket_with_the_cookie_is_destroyed() {
+    fn only_socket_with_matching_cookie_is_destroyed() {
         if !weir_testing::require_root() {
             return;
         }
@@ -234,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn only_connections_of_the_address_are_destroyed() {
+    fn only_connections_with_matching_local_address_are_destroyed() {
         if !weir_testing::require_root() {
             return;
         }
-        // The first two listeners accept connections to several addresses.
+        // The first two listeners accept connections to any local address.
         for (listen, destroyed, kept) in [
             ("0.0.0.0:0", "127.0.66.1", "127.0.66.2"),
             ("[::]:0", "127.0.66.3", "127.0.66.4"),
@@ -256,7 +260,7 @@ mod tests {
             let other = (!kept.is_empty()).then(|| connect(kept));
             let addresses = BTreeSet::from([destroyed.parse().unwrap()]);
             let count = destroy_connections_of(&addresses, Duration::from_secs(5)).unwrap();
-            // Both ends of the connection to ::1 have this address; the reset may have closed the second one.
+            // Both ends of the connection to ::1 have this address. The reset may already have closed the other end.
             assert!(
                 count == 1 || kept.is_empty() && count == 2,
                 "{listen}: {count}"
@@ -285,6 +289,14 @@ mod tests {
         destroy_sockets(17, &mut cookies).unwrap();
         assert!(cookies.is_empty());
         assert!(client.send(b"x").is_err());
+    }
+
+    #[test]
+    fn errors_name_the_failed_request() {
+        let errors = [list_failed(Errno::PERM), destroy_failed(Errno::PERM)];
+        let [list, destroy] = errors.map(|error| error.to_string());
+        assert!(list.contains("list sockets"), "{list}");
+        assert!(destroy.contains("destroy a socket"), "{destroy}");
     }
 
     #[test]

@@ -8,14 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::{
-    Address, Event, Link, Lookup, MacAddr, Neighbour, Netlink, NextHop, Result, RouteKind,
-};
+use crate::{Address, Event, Link, Lookup, MacAddr, Neighbor, Netlink, NextHop, Result, RouteKind};
 
 /// Maximum number of tags: XDP can push one 802.1Q tag.
 const MAX_TAGS: usize = 1;
 
-/// Links, addresses, neighbours, and the route lookups for servers.
+/// Links, addresses, neighbors, and the route lookups for servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetState {
     /// Devices by index.
@@ -24,8 +22,8 @@ pub struct NetState {
     pub addresses: Vec<Address>,
     /// Route lookups by server.
     pub lookups: BTreeMap<IpAddr, Lookup>,
-    /// Neighbours by device and address.
-    pub neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    /// Neighbors by device and address.
+    pub neighbors: BTreeMap<(u32, IpAddr), Neighbor>,
 }
 
 /// A resolved path to a server.
@@ -34,7 +32,7 @@ pub struct ResolvedPath {
     /// The device that transmits the frames: the lower device of a VLAN device, otherwise [`ResolvedPath::device`].
     /// [`Netlink::xdp_features`] returns whether XDP can transmit on it.
     pub ifindex: u32,
-    /// The device of the route and of the neighbour entry.
+    /// The device of the route and of the neighbor entry.
     pub device: u32,
     /// The 802.1Q tag to push, 0 to 4095; `None` = untagged, or tags that only the kernel's VLAN device can push
     /// (802.1ad, two tags, a lower device in another namespace).
@@ -76,8 +74,8 @@ fn resolve_next_hop(
 ) -> Option<ResolvedPath> {
     let device = state.links.get(&next_hop.ifindex).filter(|link| link.up)?;
     let (lowest, vlan) = lowest_device_and_tag(device, state);
-    let neighbour_ip = next_hop.gateway.unwrap_or(server);
-    let neighbour = state.neighbours.get(&(device.index, neighbour_ip));
+    let neighbor_ip = next_hop.gateway.unwrap_or(server);
+    let neighbor = state.neighbors.get(&(device.index, neighbor_ip));
     // A tag does not reduce the packet size: the MTU of the lower device applies to both.
     let device_mtu = device.mtu.min(lowest.mtu);
     Some(ResolvedPath {
@@ -85,7 +83,7 @@ fn resolve_next_hop(
         device: device.index,
         vlan,
         gateway: next_hop.gateway,
-        mac: neighbour.and_then(Neighbour::usable_mac).filter(|_| !local),
+        mac: neighbor.and_then(Neighbor::usable_mac).filter(|_| !local),
         smac: device.mac,
         mtu: next_hop
             .mtu
@@ -130,7 +128,7 @@ impl NetState {
             Event::Link { link, removed } => {
                 if *removed {
                     self.links.remove(&link.index);
-                    self.neighbours
+                    self.neighbors
                         .retain(|(ifindex, _), _| *ifindex != link.index);
                     return true;
                 }
@@ -152,12 +150,12 @@ impl NetState {
                 }
                 true
             }
-            Event::Neighbour { neighbour, removed } => {
-                let key = (neighbour.ifindex, neighbour.ip);
+            Event::Neighbor { neighbor, removed } => {
+                let key = (neighbor.ifindex, neighbor.ip);
                 if *removed {
-                    self.neighbours.remove(&key);
+                    self.neighbors.remove(&key);
                 } else {
-                    self.neighbours.insert(key, neighbour.clone());
+                    self.neighbors.insert(key, neighbor.clone());
                 }
                 false
             }
@@ -209,12 +207,12 @@ impl Netlink {
     /// Fails if a table cannot be read.
     pub async fn read_tables(&self) -> Result<NetState> {
         let links = self.links().await?;
-        let neighbours = self.neighbours().await?;
+        let neighbors = self.neighbors().await?;
         Ok(NetState {
             links: links.into_iter().map(|link| (link.index, link)).collect(),
             addresses: self.addresses().await?,
             lookups: BTreeMap::new(),
-            neighbours: neighbours
+            neighbors: neighbors
                 .into_iter()
                 .map(|entry| ((entry.ifindex, entry.ip), entry))
                 .collect(),
@@ -225,7 +223,7 @@ impl Netlink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NeighbourState, Vlan};
+    use crate::{NeighborState, Vlan};
 
     const SERVER: &str = "10.0.0.5";
 
@@ -283,36 +281,36 @@ mod tests {
         }
     }
 
-    fn set_neighbour(
+    fn set_neighbor(
         state: &mut NetState,
         ifindex: u32,
         address: &str,
         last: u8,
-        known: NeighbourState,
+        known: NeighborState,
     ) {
-        let neighbour = Neighbour {
+        let neighbor = Neighbor {
             ifindex,
             ip: ip(address),
             mac: Some(mac(last)),
             state: known,
             managed: true,
         };
-        let event = Event::Neighbour {
-            neighbour,
+        let event = Event::Neighbor {
+            neighbor,
             removed: false,
         };
         assert!(!state.apply(&event));
     }
 
     #[test]
-    fn server_on_segment_is_the_neighbour() {
+    fn server_on_segment_is_the_neighbor() {
         let mut state = state(
             vec![link(2, 1500, None)],
             RouteKind::Unicast,
             vec![next_hop(2, None)],
         );
         assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
-        set_neighbour(&mut state, 2, SERVER, 0x55, NeighbourState::Reachable);
+        set_neighbor(&mut state, 2, SERVER, 0x55, NeighborState::Reachable);
         let expected = ResolvedPath {
             ifindex: 2,
             device: 2,
@@ -325,7 +323,7 @@ mod tests {
             local: false,
         };
         assert_eq!(resolve(ip(SERVER), &state), [expected]);
-        set_neighbour(&mut state, 2, SERVER, 0x55, NeighbourState::Failed);
+        set_neighbor(&mut state, 2, SERVER, 0x55, NeighborState::Failed);
         assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
     }
 
@@ -337,8 +335,8 @@ mod tests {
             RouteKind::Unicast,
             vec![next_hop(9, Some("10.9.0.1"))],
         );
-        set_neighbour(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
-        set_neighbour(&mut state, 2, "10.9.0.1", 0x22, NeighbourState::Stale);
+        set_neighbor(&mut state, 9, "10.9.0.1", 0x99, NeighborState::Stale);
+        set_neighbor(&mut state, 2, "10.9.0.1", 0x22, NeighborState::Stale);
         let path = &resolve(ip(SERVER), &state)[0];
         assert_eq!((path.ifindex, path.device, path.vlan), (2, 9, Some(100)));
         assert_eq!((path.mac, path.smac), (Some(mac(0x99)), Some(mac(9))));
@@ -409,7 +407,7 @@ mod tests {
             RouteKind::Local,
             vec![next_hop(1, None)],
         );
-        set_neighbour(&mut local, 1, SERVER, 1, NeighbourState::NoArp);
+        set_neighbor(&mut local, 1, SERVER, 1, NeighborState::NoArp);
         let path = &resolve(ip(SERVER), &local)[0];
         assert!(path.local && path.mac.is_none());
         let unreachable = state(vec![link(1, 65536, None)], RouteKind::Unreachable, vec![]);
@@ -433,9 +431,9 @@ mod tests {
         assert_eq!(resolve(ip(SERVER), &state)[0].mtu, 9000);
         changed.carrier = false;
         assert!(state.apply(&event(&changed, false)));
-        set_neighbour(&mut state, 2, SERVER, 5, NeighbourState::Reachable);
+        set_neighbor(&mut state, 2, SERVER, 5, NeighborState::Reachable);
         assert!(state.apply(&event(&changed, true)));
-        assert!(state.links.is_empty() && state.neighbours.is_empty());
+        assert!(state.links.is_empty() && state.neighbors.is_empty());
         assert!(state.apply(&Event::Lost));
     }
 }

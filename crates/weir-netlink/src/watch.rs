@@ -16,7 +16,7 @@ use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use rustix::io::Errno;
 
 use crate::exchange::messages;
-use crate::{Address, Error, Link, Neighbour, Netlink, Result, Route};
+use crate::{Address, Error, Link, Neighbor, Netlink, Result, Route};
 
 /// Size of the receive buffer, which must hold bursts such as a full routing table. The kernel may limit it
 /// (`net.core.rmem_max`).
@@ -55,10 +55,10 @@ pub enum Event {
         /// Whether it was removed.
         removed: bool,
     },
-    /// A neighbour was added, confirmed or removed, or its MAC address changed.
-    Neighbour {
+    /// A neighbor was added, confirmed or removed, or its MAC address changed.
+    Neighbor {
         /// The current or last state of the entry.
-        neighbour: Neighbour,
+        neighbor: Neighbor,
         /// Whether it was removed.
         removed: bool,
     },
@@ -186,9 +186,9 @@ fn parse_event(bytes: &[u8]) -> Option<Event> {
             let route = Route::from_message(route)?;
             Some(Event::Route { route, removed })
         }
-        M::NewNeighbour(neighbour) | M::DelNeighbour(neighbour) => {
-            let neighbour = Neighbour::from_message(neighbour)?;
-            Some(Event::Neighbour { neighbour, removed })
+        M::NewNeighbour(neighbor) | M::DelNeighbour(neighbor) => {
+            let neighbor = Neighbor::from_message(neighbor)?;
+            Some(Event::Neighbor { neighbor, removed })
         }
         _ => None,
     }

@@ -65,7 +65,7 @@ pub struct Rule {
     pub has_second_hop: bool,
 }
 
-/// Returns the behaviour of a service if the hash selects a server that accepts no new flows.
+/// Returns the behavior of a service if the hash selects a server that accepts no new flows.
 pub fn mode(rule: &Rule) -> Mode {
     // `maglev` is Weir's own scheduler: it never rejects clients while a server is usable.
     if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {
@@ -438,4 +438,25 @@ impl Tables {
 
 fn element_count(table: &[u32]) -> u32 {
     (table.len() as u32).div_ceil(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The directors of a group can have different versions of Weir. The values were computed with another
+    /// implementation.
+    #[test]
+    fn name_hash_is_the_same_in_all_versions() {
+        for (address, port, expected) in [
+            ("10.0.0.1", None, 0x87d4_f7d2_fece_4fe7),
+            ("10.0.0.1", Some(80), 0x886a_2549_f4c6_8fc1),
+            ("10.0.0.2", None, 0x2163_802b_86a3_8f85),
+            ("2001:db8::1", None, 0xd9fa_02d0_28ea_74ca),
+            ("2001:db8:1::1", Some(443), 0x4273_98d9_e9ea_5fad),
+        ] {
+            let hash = name_hash(address.parse().unwrap(), port);
+            assert_eq!(hash, expected, "{address} {port:?}");
+        }
+    }
 }

@@ -81,7 +81,7 @@ pub struct RemovedFlags {
 }
 
 /// Returns the flags of a removed server's row. The kernel drops packets of a removed server or, with
-/// `expire_nodest_conn`, expires its flows. Weir keeps the flows unless `strict` requires the kernel's behaviour.
+/// `expire_nodest_conn`, expires its flows. Weir keeps the flows unless `strict` requires the kernel's behavior.
 pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlags {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),
@@ -128,9 +128,10 @@ pub fn probe_flags(desired: &Desired) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use weir_model::{Family, Listener, Mark, Persistence, Protocol};
+    use weir_model::{Check, Family, Listener, Mark, Persistence, Pool, Probe, Protocol, Via};
 
     use super::*;
+    use crate::tests::dest_slot;
 
     fn service(listen: &[Ports], marks: usize) -> Service {
         let mut service = Service::new("web", Forward::Direct, "web");
@@ -164,6 +165,20 @@ mod tests {
         ];
         for (listen, marks, scope) in cases {
             assert_eq!(template(&service(listen, marks)).scope, scope, "{listen:?}");
+        }
+        for (client, scope) in [
+            (LocalClient::Cgroup, SOCKET_CLIENT_CGROUP),
+            (LocalClient::Uid, SOCKET_CLIENT_UID),
+        ] {
+            let mut socket = service(&[Ports::One(80)], 0);
+            socket.forward = Forward::Socket;
+            socket.persistent_client = client;
+            let expected = Template {
+                ticks: ticks_from(Persistence::default().timeout),
+                scope,
+                ..Template::default()
+            };
+            assert_eq!(template(&socket), expected, "{client:?}");
         }
         let mut plain = service(&[Ports::One(80)], 0);
         plain.persistence = None;
@@ -225,5 +240,66 @@ mod tests {
             (ipvs_settings(&mode(2)), ipvs_settings(&mode(3))),
             (both, both)
         );
+        let flag_of = |change: &dyn Fn(&mut Ipvs)| {
+            let mut ipvs = mode(0);
+            change(&mut ipvs);
+            ipvs_settings(&ipvs)
+        };
+        let found = [
+            flag_of(&|ipvs| ipvs.sloppy_tcp = true),
+            flag_of(&|ipvs| ipvs.expire_nodest_conn = true),
+            flag_of(&|ipvs| ipvs.schedule_icmp = true),
+            flag_of(&|ipvs| ipvs.cache_bypass = true),
+        ];
+        let expected = [
+            SETTINGS_SLOPPY_TCP,
+            SETTINGS_EXPIRE_NODEST,
+            SETTINGS_SCHEDULE_ICMP,
+            SETTINGS_CACHE_BYPASS,
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn probes_are_looked_for_only_if_a_check_uses_the_forwarding_path() {
+        for (via, expected) in [
+            (Via::Server, 0),
+            (Via::Path, SETTINGS_PROBES),
+            (Via::Both, SETTINGS_PROBES),
+        ] {
+            let mut check = Check::new(Probe::Tcp);
+            check.target.via = via;
+            let mut pool = Pool::new("web");
+            pool.checks = vec![check];
+            let desired = Desired {
+                pools: vec![pool],
+                ..Desired::default()
+            };
+            assert_eq!(probe_flags(&desired), expected, "{via:?}");
+        }
+        assert_eq!(probe_flags(&Desired::default()), 0);
+    }
+
+    #[test]
+    fn quiesced_server_keeps_its_persistent_clients_unless_a_setting_expires_them() {
+        let dest = |effective, quiesced, down| DestSlot {
+            effective,
+            quiesced,
+            down,
+            ..dest_slot()
+        };
+        let expire = Ipvs {
+            expire_quiescent_template: true,
+            ..Ipvs::default()
+        };
+        for (dest, expected, expected_with_setting) in [
+            (dest(1, false, false), POLICY_PERSISTENT, POLICY_PERSISTENT),
+            (dest(0, true, false), POLICY_PERSISTENT, 0),
+            (dest(0, false, false), 0, 0),
+            (dest(0, true, true), POLICY_DOWN, POLICY_DOWN),
+        ] {
+            let found = (policy(&dest, &Ipvs::default()), policy(&dest, &expire));
+            assert_eq!(found, (expected, expected_with_setting), "{dest:?}");
+        }
     }
 }

@@ -1,21 +1,22 @@
-//! Plans listeners for clients on this machine: those of socket services and, with `balance_own`, of all other
-//! services.
+//! Plans the listeners for clients on this machine.
 //!
-//! The map is a trie, so lookups find the most specific listener: a range of ports becomes blocks of ports with a
-//! common prefix, and the empty prefix matches any port.
+//! These are the listeners of socket services and, with `balance_own`, of all other services.
+//!
+//! The BPF map is a longest-prefix-match (LPM) trie, so a lookup finds the most specific listener. A range of ports is
+//! split into blocks with a common prefix; the empty prefix matches any port.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_abi::{Be16, SOCKET_PREFIX_ANY, SOCKET_PREFIX_PORT, SOCKET_SCOPE_LOCAL, SocketListener};
 use weir_model::{Desired, Listener, Ports, Service};
 
-/// Number of bits of a port.
+/// Number of bits in a port number.
 const PORT_BITS: u32 = SOCKET_PREFIX_PORT - SOCKET_PREFIX_ANY;
 
 /// A listener for local clients, as a sortable key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Number of the cgroup.
+    /// Number assigned to the service's cgroup, or [`SOCKET_SCOPE_LOCAL`] with `balance_own`.
     pub scope: u32,
     /// VIP in canonical form.
     pub addr: (u64, u64),
@@ -64,19 +65,20 @@ pub fn cgroups(desired: &Desired) -> BTreeSet<Option<&str>> {
     sockets.map(|service| service.cgroup.as_deref()).collect()
 }
 
-/// Returns whether clients on this machine are balanced when they connect.
+/// Returns whether any connections of local clients are balanced at connect().
 #[must_use]
-pub fn is_used(desired: &Desired) -> bool {
+pub fn is_enabled(desired: &Desired) -> bool {
     desired.node.balance_own || desired.services.iter().any(is_socket)
 }
 
-/// Returns whether local clients of the service are balanced when they connect.
+/// Returns whether the service balances only connections of local clients, at connect().
 #[must_use]
 pub const fn is_socket(service: &Service) -> bool {
     !service.forward.handles_packets()
 }
 
-/// Returns all listeners and their service rows. `row` returns the row of a service, `scope` the number of a cgroup.
+/// Maps every listener to the row of its service. `row` returns the row of a service, and `scope` the number assigned
+/// to a cgroup.
 pub fn listeners(
     desired: &Desired,
     row: impl Fn(&str) -> Option<u32>,
@@ -96,7 +98,7 @@ pub fn listeners(
             .listen
             .iter()
             .partition(|listener| matches!(listener.ports, Ports::One(_)));
-        // An exact port takes precedence over a range, even a block of the range that contains only this port.
+        // An exact port takes precedence over a range, even over a block of the range that consists of only that port.
         for listener in wide {
             for (port, bits) in blocks(listener.ports) {
                 found.entry(key(scope, listener, port, bits)).or_insert(row);
@@ -131,11 +133,11 @@ fn blocks(ports: Ports) -> Vec<(u16, u32)> {
     };
     let mut blocks = Vec::new();
     while first <= last {
-        let aligned = first.trailing_zeros().min(PORT_BITS);
-        let remaining = (last - first + 1).ilog2();
-        let free = aligned.min(remaining);
-        blocks.push((first as u16, PORT_BITS - free));
-        first += 1 << free;
+        let aligned_bits = first.trailing_zeros().min(PORT_BITS);
+        let largest_fit_bits = (last - first + 1).ilog2();
+        let block_bits = aligned_bits.min(largest_fit_bits);
+        blocks.push((first as u16, PORT_BITS - block_bits));
+        first += 1 << block_bits;
     }
     blocks
 }
@@ -225,7 +227,7 @@ mod tests {
         };
         desired.services[1].cgroup = Some("/one".to_owned());
         assert_eq!(planned_listeners(&desired), [(2, 81, 16, 2)]);
-        assert!(is_used(&desired));
+        assert!(is_enabled(&desired));
         desired.node.balance_own = true;
         assert_eq!(
             planned_listeners(&desired),
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_unchanged_by_conversion() {
+    fn key_round_trips_through_map_key() {
         let key = Key {
             scope: 3,
             addr: (1, 2),

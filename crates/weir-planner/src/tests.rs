@@ -13,7 +13,7 @@ use weir_model::{
 use weir_sched::Cursor;
 
 use crate::Totals;
-use crate::allocation::{Allocation, AllocationInput, FreedRows, PoolWeights};
+use crate::allocation::{Allocation, AllocationInput, DestSlot, FreedRows, PoolWeights};
 use crate::policy::RemovedFlags;
 use crate::row_set::{RowSet, rows};
 use crate::rows::NetworkState;
@@ -40,6 +40,30 @@ fn server(name: &str, weight: u32) -> Server {
     Server {
         weight,
         ..Server::new(name, ip(name), None)
+    }
+}
+
+/// Returns a configured server with weight 1.
+pub(crate) fn dest_slot() -> DestSlot {
+    DestSlot {
+        id: 1,
+        generation: 1,
+        name: "10.0.0.1".to_owned(),
+        address: [10, 0, 0, 1].into(),
+        port: None,
+        sorry: false,
+        seq: 1,
+        weight: 1,
+        effective: 1,
+        base: 1,
+        quiesced: false,
+        down: false,
+        last_weight: 1,
+        shared: None,
+        removed: None,
+        failed: None,
+        staged: false,
+        since_ms: 0,
     }
 }
 

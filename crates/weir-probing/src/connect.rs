@@ -1,5 +1,6 @@
-//! Opens the connections of probes, from the check's source address and interface, and with a PROXY header if
-//! configured.
+//! Opens the connections of probes.
+//!
+//! A connection has the check's source address and interface, and a PROXY header if configured.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

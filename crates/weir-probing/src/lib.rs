@@ -1,8 +1,9 @@
-//! Runs health checks: the driver of [`weir_health::Monitor`], and the probes.
+//! Runs health checks (the driver of [`weir_health::Monitor`] and its probes), and sends notifications.
 //!
-//! One task waits for the next deadline and starts each probe as a separate task, which reports its result and ends.
-//! State changes of servers are collected as [`HealthEvent`]s until the caller takes them. This crate does not depend
-//! on the engine, weights or the kernel's tables.
+//! Notifications are messages of `[notify.NAME]` and runs of pools' notify programs. One task waits for the next
+//! deadline and starts each probe as a separate task, which reports its result and ends. State changes of servers are
+//! collected as [`HealthEvent`]s until the caller takes them. This crate does not depend on the engine, weights or the
+//! kernel's tables.
 
 mod connect;
 mod context;

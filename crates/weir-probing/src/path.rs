@@ -1,5 +1,6 @@
-//! Runs probes through a service's path: registers a probe's packets with the tc programs, and reads the programs'
-//! observations.
+//! Runs probes through a service's path.
+//!
+//! A probe's packets are registered with the tc programs, and the programs' observations are read.
 //!
 //! With `direct`, `tunnel` and `l3dsr`, the socket uses the server's address. The tc programs rewrite outgoing packets
 //! to look like a client's, with the VIP as destination, and rewrite the source of replies from the VIP to the server's
@@ -97,13 +98,13 @@ impl PathProbe {
             Verdict::Unknown => outcome,
             // The data plane saw no reply from the VIP.
             Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
-                "the probe was sent through an interface to which Weir is not attached",
+                "the probe or its reply passed through an interface to which Weir is not attached",
             ),
             Verdict::Passed if self.server_claims_vip(packets).await => {
                 Outcome::failed(PathFailure::ClaimsVip(self.path.vip).to_string())
             }
             Verdict::Passed => outcome,
-            // No packet was sent, for example because neighbour resolution failed.
+            // No packet was sent, for example because neighbor resolution failed.
             Verdict::Failed if observed.sent == 0 => outcome,
             Verdict::Failed => Outcome::failed(self.failure_reason(&observed, &outcome.note)),
         }

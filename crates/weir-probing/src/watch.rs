@@ -1,5 +1,6 @@
-//! Watches the directories of files that `file` checks read (inotify(7)), so a changed file is read immediately. A file
-//! that cannot be watched is still read at the check's interval.
+//! Watches the directories of files that `file` checks read (inotify(7)), so a changed file is read immediately.
+//!
+//! A file that cannot be watched is still read at the check's interval.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,5 +1,6 @@
-//! Holds frames: refreshes the deadline of the BPF programs, collects frames from the ring buffer, and eventually
-//! reinjects them.
+//! Holds frames of new connections, and reinjects them when holding ends.
+//!
+//! While frames are held, the deadline of the BPF programs is refreshed, and frames are collected from the ring buffer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

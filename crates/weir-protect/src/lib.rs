@@ -1,4 +1,4 @@
-//! Holds new connections to a server while a command, such as a reload of the server, runs.
+//! Holds new connections on a server's host while a command runs, such as a reload (`weir protect`).
 //!
 //! `weir protect` holds a new connection at its first packet: BPF programs write the packet to a ring buffer instead of
 //! passing it to the stack, and `weir protect` reinjects it after the command has exited. No connection is refused, and

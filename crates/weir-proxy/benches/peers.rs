@@ -1,5 +1,6 @@
-//! Compares CPU time per request, latency and memory with HAProxy and nginx. Each proxy has one worker on CPU 0; the
-//! load generator and the origin server run on the other CPUs.
+//! Compares CPU time per request, latency and memory with HAProxy and nginx.
+//!
+//! Each proxy has one worker on CPU 0; the load generator and the origin server run on the other CPUs.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but affects both: compare ratios, not nanoseconds.
 //!

@@ -1,5 +1,6 @@
-//! Decides which TLS requests are rejected with 421 because their host is assigned to a service that requires client
-//! certificates.
+//! Decides which TLS requests get 421: the host is not the SNI, or its service needs other client certificates.
+//!
+//! With `sni_host = "same"`, every host other than the SNI is rejected.
 //!
 //! A client can choose the server name in its handshake (SNI), the address that it connects to and the host in its
 //! requests independently. If two services share servers that distinguish hosts, a request through the service without

@@ -1,8 +1,8 @@
-//! Defines the plan: an immutable snapshot of services, listeners, pools and servers for the workers. Each worker reads
-//! it once per wake-up. The plan also holds the counters and loads that workers and the control thread share.
+//! Defines the plan, an immutable snapshot of services, listeners, pools and servers that the workers read.
 //!
-//! Only numbers change within a snapshot: a server's weight and load, and the counters. All workers share the loads
-//! that schedulers compare.
+//! Each worker reads it once per wake-up. It also holds the counters and loads that workers and the control thread
+//! share. Only numbers change within a snapshot: a server's weight and load, and the counters. All workers share the
+//! loads that schedulers compare.
 
 mod counters;
 mod detail;

@@ -1,5 +1,6 @@
-//! Implements a slab with generations: the key of a removed value never refers to another value, even if the slot was
-//! reused.
+//! Implements a slab with generations: a removed value's key never refers to another value.
+//!
+//! This holds even if the slot was reused.
 
 /// Index and generation of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

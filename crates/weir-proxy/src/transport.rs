@@ -1,8 +1,8 @@
-//! Provides the layer between a socket and a session: the plain socket, TLS over it, or the stream pipe of an HTTP/2
-//! connection, whose socket several streams share.
+//! Provides the byte stream of a session: a plain socket, TLS over a socket, or an HTTP/2 stream pipe.
 //!
-//! A transport may have accepted bytes that the socket has not accepted yet ([`Transport::has_unsent`]). It then
-//! accepts no more until the socket is writable. An empty write sends the pending bytes.
+//! The streams of an HTTP/2 connection share its socket. A transport may have accepted bytes that the socket has not
+//! accepted yet ([`Transport::has_unsent`]). It then accepts no more until the socket is writable. An empty write sends
+//! the pending bytes.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
+//! Implements `weir real-server doctor`, which reports problems that prevent this machine from serving its VIPs.
 //!
 //! Checks whether other programs have changed the settings made by `up`, and checks objects that `up` does not change:
 //! listening sockets, ARP, firewalls, and settings that are lost at the next boot. With `fix`, makes the changes that
@@ -79,7 +79,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.push(
             Diagnosis::new(
                 "no VIP is configured on this machine",
-                "with direct, tunnel and l3dsr a server must accept packets for the VIP without announcing it",
+                "with direct, tunnel and l3dsr, a server must accept packets for the VIP without announcing the VIP",
             )
             .fix(
                 "weir real-server up --forward direct --vip VIP, with `forward` and the address of the director's \
@@ -134,7 +134,8 @@ fn diagnosis(step: &Step) -> Diagnosis {
             "this machine replies to ARP requests for the VIP: clients and routers bypass the director"
         }
         Step::SetSysctl { name, .. } if name.ends_with("arp_announce") => {
-            "ARP requests from this machine have the VIP as the sender: neighbours send packets for the VIP to it"
+            "ARP requests from this machine have the VIP as the sender: neighbors send packets for the VIP to this \
+             machine"
         }
         Step::SetSysctl { .. } => {
             "client packets arrive on an interface that the return route does not use, and strict rp_filter drops \
@@ -182,9 +183,7 @@ fn vip_on_interface(vip: IpAddr, length: u8, interface: &Interface) -> Diagnosis
         true => {
             "the kernel replies to ARP requests for an address of the receiving interface, regardless of arp_ignore"
         }
-        false => {
-            "the kernel replies to neighbour solicitations for the addresses of this interface"
-        }
+        false => "the kernel replies to neighbor solicitations for the addresses of this interface",
     };
     let mut others = interface.addresses.iter();
     let has_other = others

@@ -1,9 +1,9 @@
-//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, shows the changes, and reverts them.
+//! Implements `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, and reverts the changes.
 //!
-//! `up` adds VIPs to the state in the runtime directory, and `down` removes them. Both then apply a
-//! [`plan`](plan::plan) of changes to sysctls, BPF programs and addresses. If `up` fails, its changes are rolled back.
-//! Settings that Weir did not make, or that other programs have changed since, are not reverted. Listening sockets,
-//! routes and firewalls are not changed.
+//! The changes can also be shown ([`show`]). `up` adds VIPs to the state in the runtime directory, and `down` removes
+//! them. Both then apply a [`plan`](plan::plan) of changes to sysctls, BPF programs and addresses. If `up` fails, its
+//! changes are rolled back. Settings that Weir did not make, or that other programs have changed since, are not
+//! reverted. Listening sockets, routes and firewalls are not changed.
 //!
 //! All functions work in the calling thread's network namespace and must be called inside a tokio runtime.
 

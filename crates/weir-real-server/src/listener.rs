@@ -1,5 +1,7 @@
-//! Finds the TCP sockets that accept client connections to the VIPs, and reports ports without such a socket. The
-//! protocol of a VIP's port is not configured: a port on which only a UDP socket receives is taken for a UDP service.
+//! Finds the TCP sockets that accept client connections to the VIPs, and reports ports without such a socket.
+//!
+//! The protocol of a VIP's port is not configured: a port on which only a UDP socket receives is taken for a UDP
+//! service.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -72,7 +74,7 @@ pub(crate) fn missing_listeners(
         };
         findings.push(
             Diagnosis::new(observation, "client connections to the VIP are rejected").fix(format!(
-                "start the server program, and let it listen on {} or on all addresses",
+                "start the server program, and configure it to listen on {} or on all addresses",
                 SocketAddr::new(vip, port)
             )),
         );

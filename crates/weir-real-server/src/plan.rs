@@ -5,7 +5,7 @@
 //! The plan suppresses ARP on `all`, because its `arp_ignore` and `arp_announce` apply to every interface, including
 //! interfaces added later. A single interface that announces the VIP would interrupt the service. With `--interface`,
 //! the sysctls are set on the specified interfaces only, for hosts that need the defaults on other interfaces. A
-//! stricter value is kept. IPv6 needs no setting: the kernel does not reply to neighbour solicitations on one interface
+//! stricter value is kept. IPv6 needs no setting: the kernel does not reply to neighbor solicitations on one interface
 //! for an address of another. Strict `rp_filter` drops a client's packet if the return route uses a different
 //! interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not changed.
 

@@ -52,7 +52,7 @@ pub enum Problem {
         name: String,
     },
     /// There is no interface to attach programs to.
-    #[error("no interface has an address: specify one with --interface")]
+    #[error("no interface has an address: specify an interface with --interface")]
     NoInterfaces,
     /// The VIP is on an interface that would announce it.
     #[error(

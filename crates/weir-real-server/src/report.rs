@@ -84,7 +84,7 @@ impl fmt::Display for Report {
             && self.added.is_empty()
             && self.programs.is_empty()
         {
-            return f.write_str("no VIP is configured on this host");
+            return f.write_str("no VIP is configured on this machine");
         }
         for entry in &self.vips {
             writeln!(f, "vip       {entry}")?;

@@ -76,7 +76,9 @@ impl FromStr for VipArgument {
         let (address, ports) =
             split_address(text).ok_or_else(|| invalid("expected ADDRESS[:PORT[-PORT]]"))?;
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
-            return Err(invalid("a VIP must be a unicast address that clients use"));
+            return Err(invalid(
+                "a VIP must be a unicast address to which clients can connect",
+            ));
         }
         let ports = ports.map(|ports| {
             parse_ports(ports)
@@ -220,7 +222,7 @@ impl FromStr for PrefixArgument {
         if len > full {
             return Err(ArgumentError::new(
                 text,
-                "the prefix length is longer than the address",
+                "the prefix length exceeds the length of the address",
             ));
         }
         Ok(Self { address, len })
@@ -284,15 +286,15 @@ mod tests {
             ),
             (
                 "127.0.0.1:80",
-                "a VIP must be a unicast address that clients use",
+                "a VIP must be a unicast address to which clients can connect",
             ),
             (
                 "0.0.0.0",
-                "a VIP must be a unicast address that clients use",
+                "a VIP must be a unicast address to which clients can connect",
             ),
             (
                 "[ff02::1]:80",
-                "a VIP must be a unicast address that clients use",
+                "a VIP must be a unicast address to which clients can connect",
             ),
         ] {
             assert_eq!(

@@ -1,5 +1,6 @@
-//! Reads and writes the state file `RUNTIME_DIR/real-server.json`: the requested VIPs, Weir's changes, and the previous
-//! values.
+//! Reads and writes the record of Weir's changes to a server (`RUNTIME_DIR/real-server.json`).
+//!
+//! It contains the requested VIPs, Weir's changes, and the previous values.
 //!
 //! The file is replaced before each change, so that no record is lost if the process is killed. Changes do not survive
 //! a reboot; the boot ID shows whether the file was written before the last boot.

@@ -1,7 +1,7 @@
 //! Finds addresses on `lo` that `up` did not add and that this machine would announce to other hosts by ARP.
 //!
 //! Such an address is usually a VIP that was added by hand or by another program. The kernel does not reply to
-//! neighbour solicitations for an IPv6 address on another interface, so only the prefix length of IPv6 addresses is
+//! neighbor solicitations for an IPv6 address on another interface, so only the prefix length of IPv6 addresses is
 //! checked.
 
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ pub(crate) fn unprotected(
             let consequence = if replies_to_arp {
                 "if it is a VIP, this machine replies to ARP requests for it: clients and routers bypass the director"
             } else {
-                "if it is a VIP, ARP requests from this machine have it as the sender: neighbours send packets for the \
+                "if it is a VIP, ARP requests from this machine have it as the sender: neighbors send packets for the \
                  VIP to this machine"
             };
             let observation = format!(
@@ -65,7 +65,8 @@ pub(crate) fn unprotected(
                         "{vip} on lo was not added by `weir real-server up`: only the settings for other VIPs \
                          protect it"
                     ),
-                    "`weir real-server down` reverts them, and then this machine replies to ARP requests for it",
+                    "`weir real-server down` reverts those settings, and then this machine replies to ARP requests for \
+                     the VIP",
                 )
                 .fix(fix),
             );

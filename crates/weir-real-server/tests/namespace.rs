@@ -1,5 +1,7 @@
-//! Tests `weir real-server` in namespaces, with sockets on a prepared server, a director that forwards packets with the
-//! tested method, and a client that accepts replies only from the VIP. Requires root, but no tunnel module.
+//! Tests `weir real-server` in namespaces with a client, a director and a prepared server.
+//!
+//! Sockets on the server receive packets that the director forwards with the tested method, and the client accepts
+//! replies only from the VIP. Requires root, but no tunnel module.
 
 #[path = "namespace/director.rs"]
 mod director;

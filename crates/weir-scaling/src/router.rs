@@ -1,4 +1,4 @@
-//! Models how a router distributes flows over the directors (RFC 2992).
+//! Models how a router distributes flows across the directors (RFC 2992).
 
 use serde::Serialize;
 use weir_sched::hash::mix_64;
@@ -183,6 +183,23 @@ mod tests {
                     .filter(|&hash| next_hops.director(hash) == id)
                     .count();
                 assert!((2_000..3_000).contains(&count), "{router:?} {id}: {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn directors_stay_in_the_order_of_their_addresses() {
+        for count in 1..20 {
+            let mut next_hops = NextHops::new(Router::Threshold, count);
+            next_hops.add(count);
+            let order = NextHops::new(Router::Threshold, count + 1).directors;
+            assert_eq!(next_hops.directors, order, "{count}");
+            for position in [0, count as usize, 2 * count as usize + 3] {
+                let mut next_hops = next_hops.clone();
+                next_hops.remove(position);
+                let mut remaining = order.clone();
+                remaining.remove(position % order.len());
+                assert_eq!(next_hops.directors, remaining, "{count} {position}");
             }
         }
     }

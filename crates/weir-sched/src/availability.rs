@@ -17,7 +17,7 @@ pub enum Availability {
     Busy,
 }
 
-/// The behaviour of a hashing scheduler if a server is not [`Availability::Ready`].
+/// The behavior of a hashing scheduler if a server is not [`Availability::Ready`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Rejects the flow, like the kernel without a fallback flag.

@@ -1,5 +1,6 @@
-//! Implements bounded load for hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): if a server is above
-//! its share, its next flows go to other servers.
+//! Implements bounded load for hashing schedulers: if a server is above its share, its next flows go to other servers.
+//!
+//! The source is Mirrokni, Thorup, Zadimoghaddam, SODA 2018.
 //!
 //! A server's share is the fraction of the active flows, including the new flow, that corresponds to its weight. A
 //! server is busy if one more flow would exceed `percent` of its share. With 100 percent or more, at least one server

@@ -1,5 +1,6 @@
-//! Implements `dh` and `sh`: a hash of an address selects one of 256 buckets, each of which has an owner
-//! (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
+//! Implements `dh` and `sh`: a hash of an address selects one of 256 buckets, each of which has an owner.
+//!
+//! The kernel's implementations are net/netfilter/ipvs/ip_vs_{dh,sh}.c.
 //!
 //! The table of owners depends only on the list, and is rebuilt when the list changes. If the owner is unavailable, the
 //! [`Mode`] determines what happens; the kernel's probe order depends only on the first bucket. The kernel's `dh` has

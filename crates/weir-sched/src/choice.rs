@@ -1,5 +1,6 @@
-//! Provides a common interface to the stateless schedulers: all except `rr` and `wrr`, which have a cursor, and `lblc`
-//! and `lblcr`, which have a cache.
+//! Provides a common interface to the stateless schedulers.
+//!
+//! These are all except `rr` and `wrr`, which have a cursor, and `lblc` and `lblcr`, which have a cache.
 //!
 //! It is slow, because each choice builds the tables that are prebuilt for the data plane. It is used for explanations,
 //! and as the reference in tests.

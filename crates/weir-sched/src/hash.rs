@@ -25,7 +25,7 @@ pub const fn hsiphash_1u32(value: u32, key: u64) -> u32 {
         0x7465_6462_7974_6573 ^ key,
     ];
     // The only block is the last one, with the length in the top byte and the word in the low bytes.
-    let block = (4 << 56) | value as u64;
+    let block = (4 << 56) + value as u64;
     state[3] ^= block;
     state = sip_round(state);
     state[0] ^= block;
@@ -50,7 +50,7 @@ const fn sip_round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
 /// configured to be predictable, so that sequences of `twos` and `p2c` can be reproduced.
 #[must_use]
 pub const fn seeded_draw(seed: u32, n: u32) -> u32 {
-    (mix_64((seed as u64) << 32 | n as u64) >> 32) as u32
+    (mix_64(((seed as u64) << 32) + n as u64) >> 32) as u32
 }
 
 /// Returns an address as a 32-bit word for hashing schedulers: IPv4 unchanged, IPv6 as the XOR of its four words.

@@ -41,9 +41,8 @@ pub fn pick(
     let drawn = targets.map(|target| {
         let mut reached = 0;
         members.iter().position(|member| {
-            let drawing_weight = drawing_weight(member);
-            reached += drawing_weight;
-            drawing_weight > 0 && reached > u64::from(target)
+            reached += drawing_weight(member);
+            reached > u64::from(target)
         })
     });
     let [Some(first), Some(second)] = drawn else {
@@ -60,3 +59,6 @@ pub fn pick(
     let is_worse = (load(first) + 1) * share(second) > (load(second) + 1) * share(first);
     Some(if is_worse { second } else { first })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
-//! Implements the schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos`, which compares two random
-//! candidates.
+//! Implements the schedulers that compare live counters: `lc`, `wlc`, `sed`, `nq`, `fo`, `ovf` and `twos`.
+//!
+//! `twos` compares two random candidates.
 //!
 //! All iterate over the list once, starting with the newest server; among equal servers, the first is selected. Only
 //! the proxy uses [`pick_tied`], because it chooses among equal servers itself. Loads per weight are compared by 64-bit

@@ -1,5 +1,6 @@
-//! Implements `lblc` and `lblcr`: flows to an address keep their server, or their set of servers, while it has capacity
-//! (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
+//! Implements `lblc` and `lblcr`, which keep the server, or the set of servers, of flows to an address.
+//!
+//! The flows keep them while they have capacity (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
 //! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
 //! next half-hourly sweep; a set has at most [`SET_MAX`] servers; a server that was removed from the service is never

@@ -1,5 +1,6 @@
-//! Implements Weir's Maglev table, which the 5-tuple hash indexes: for `maglev` services, and for flows without an
-//! entry in the flow table.
+//! Implements Weir's Maglev table, which the 5-tuple hash indexes.
+//!
+//! It is used for `maglev` services, and for flows without an entry in the flow table.
 //!
 //! The algorithm is from the paper (Eisenbud and others, NSDI 2016, section 3.4), with two differences. First, servers
 //! take turns according to a credit that is proportional to their weight, so shares are correct for all weights, not

@@ -1,5 +1,6 @@
-//! Implements `p2c`, power of two choices: draws two different servers by weight, and chooses the server with less load
-//! per weight.
+//! Implements `p2c`, power of two choices.
+//!
+//! It draws two different servers by weight, and chooses the server with less load per weight.
 //!
 //! A draw is a uniformly random position. The position is accepted only if its server accepts new flows, and then with
 //! a probability of the server's weight divided by the largest weight. With equal weights, each draw needs one random
@@ -51,7 +52,7 @@ pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<us
         }
     }
     let first = first.or_else(|| draw_by_weight(servers, None, draw))?;
-    if second.is_none() && count > 1 {
+    if second.is_none() {
         second = draw_by_weight(servers, Some(first), draw);
     }
     Some(second.map_or(first, |second| less_loaded(servers, first, second)))

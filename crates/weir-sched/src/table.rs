@@ -1,7 +1,7 @@
 //! Implements `rr` and `wrr` on a sorted list, like the data plane.
 //!
 //! The kernel keeps a pointer to the last chosen server, and adjusts it when that server is removed. Here the pointer
-//! is the server's `seq`: the walk continues with the first member whose `seq` is lower, whether or not the server
+//! is the server's `seq`: the search continues with the first member whose `seq` is lower, whether or not the server
 //! still exists, so a list can be replaced while a cursor is active. Two cases cannot be expressed this way, and are
 //! published with the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member
 //! means the head of the list, even if servers are added later.
@@ -18,7 +18,7 @@ pub mod wrr;
 
 use crate::Member;
 
-/// The position of a service's walk.
+/// The position in a service's list at which the next search begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     /// The [`Start::generation`] that this cursor has adopted; 0 = none yet.

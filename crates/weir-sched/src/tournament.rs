@@ -1,5 +1,6 @@
-//! Builds and updates trees that replace the search of long lists. The data plane stores the same nodes in addition to
-//! a list.
+//! Builds and updates trees that replace the search of long lists.
+//!
+//! The data plane stores the same nodes in addition to a list.
 //!
 //! Leaves are the positions in the list. Node 1 is the root, and node `n` has the children `2n` and `2n + 1`. In a tree
 //! of winners, a node contains the position of the better of its children's winners, or the left one if they are equal.

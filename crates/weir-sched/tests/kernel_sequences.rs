@@ -1,7 +1,8 @@
-//! Checks the scripted sequences of the data plane's tests with a second implementation: the rules of
-//! net/netfilter/ipvs/ip_vs_*.c in their simplest form, on one list. It shares only the random numbers of `twos` with
-//! this crate. The scripts must expect the choices of this implementation. Lines that use Weir's extensions (repair,
-//! bounded load) are skipped.
+//! Checks the scripted sequences of the data plane's tests with a second implementation of the schedulers.
+//!
+//! It implements the rules of net/netfilter/ipvs/ip_vs_*.c in their simplest form, on one list. It shares only the
+//! random numbers of `twos` with weir-sched. The scripts must expect the choices of this implementation. Lines that use
+//! Weir's extensions (repair, bounded load) are skipped.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

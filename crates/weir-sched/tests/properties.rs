@@ -1,5 +1,7 @@
-//! Tests properties of all schedulers: servers without weight are never chosen, equal flows get equal servers, shares
-//! are proportional to weights, and removing a server moves few clients of hashing schedulers.
+//! Tests properties of all schedulers, such as shares that are proportional to weights.
+//!
+//! Servers without weight are never chosen, equal flows get equal servers, and removing a server moves few clients of
+//! hashing schedulers.
 
 use std::net::{IpAddr, Ipv4Addr};
 

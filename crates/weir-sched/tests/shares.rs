@@ -1,5 +1,6 @@
-//! Tests the shares of four servers with every scheduler of the data plane while 0, 1 or 2 of them are unavailable:
-//! quiesced, or at their thresholds.
+//! Tests the data plane's schedulers: the shares of four servers while 0, 1 or 2 of them are unavailable.
+//!
+//! Unavailable servers are quiesced, or at their thresholds.
 //!
 //! Deterministic schedulers must produce exact shares; random and hashing schedulers must pass a chi-square test. All
 //! random numbers are seeded, so the results are reproducible. With other seeds, a correct scheduler would fail in one
@@ -266,7 +267,7 @@ fn p2c_balances_long_lived_flows() {
 }
 
 /// Tests that hashing schedulers assign each server its share of clients. If a server is at its threshold, only its
-/// clients move: `mh` and `maglev` distribute them over the other servers by weight; `dh` and `sh`, as in the kernel,
+/// clients move: `mh` and `maglev` distribute them across the other servers by weight; `dh` and `sh`, as in the kernel,
 /// move them to the servers of the next buckets.
 #[test]
 fn hashing_schedulers_redistribute_clients_of_full_servers() {

@@ -1,5 +1,7 @@
-//! Implements the retry budget of a service. Retries must not add load to servers that fail because of overload. They
-//! are therefore limited to a share of the requests, plus ten per second for services with few requests.
+//! Implements the retry budget of a service.
+//!
+//! Retries must not add load to servers that fail because of overload. They are therefore limited to a share of the
+//! requests, plus ten per second for services with few requests.
 
 use std::cell::Cell;
 

@@ -52,24 +52,17 @@ pub(crate) fn murmur_hash(text: &[u8]) -> u32 {
         reason = "the algorithm uses the low 32 bits of the length"
     )]
     let mut hash = text.len() as u32;
-    let mut words = text.chunks_exact(4);
-    for word in &mut words {
-        let mut part = word
-            .iter()
-            .rev()
-            .fold(0_u32, |part, byte| part << 8 | u32::from(*byte));
-        part = part.wrapping_mul(M);
+    let (words, tail) = text.as_chunks::<4>();
+    for word in words {
+        let mut part = u32::from_le_bytes(*word).wrapping_mul(M);
         part ^= part >> 24;
         part = part.wrapping_mul(M);
         hash = hash.wrapping_mul(M) ^ part;
     }
-    let tail = words.remainder();
     if !tail.is_empty() {
-        let part = tail
-            .iter()
-            .rev()
-            .fold(0_u32, |part, byte| part << 8 | u32::from(*byte));
-        hash = (hash ^ part).wrapping_mul(M);
+        let mut word = [0; 4];
+        word[..tail.len()].copy_from_slice(tail);
+        hash = (hash ^ u32::from_le_bytes(word)).wrapping_mul(M);
     }
     hash ^= hash >> 13;
     hash = hash.wrapping_mul(M);

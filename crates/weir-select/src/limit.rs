@@ -313,6 +313,18 @@ mod tests {
         );
     }
 
+    /// An entry with the tag 0 is free.
+    #[test]
+    fn tag_is_never_zero() {
+        let table = Table::new(ROW_ENTRIES);
+        // Keys with the hashes 5 and 2^32 + 4.
+        for key in [0x2200_cd8b_5039_1bc6, 0x977c_9685_33ab_7714] {
+            let hash = finalize_64(key);
+            assert!(hash >> 32 < 2, "{hash:#x}");
+            assert_eq!(table.row(key).1, 1);
+        }
+    }
+
     #[test]
     fn threads_share_one_rate() {
         let rate = RateLimit::new(1, 1_000);

@@ -150,6 +150,14 @@ mod tests {
     }
 
     #[test]
+    fn connections_are_closed_only_if_the_removal_resets_them() {
+        let load = load(0, 0, 1);
+        assert!(!load.closes_connections());
+        load.close_connections.store(true, Ordering::Relaxed);
+        assert!(load.closes_connections());
+    }
+
+    #[test]
     fn concurrent_threads_do_not_exceed_the_limit() {
         let load = load(1, 100, 0);
         std::thread::scope(|scope| {

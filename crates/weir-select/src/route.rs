@@ -1,5 +1,6 @@
-//! Maps a parsed request to a pool, or to a response that Weir generates: checks the host and the limits first, then
-//! the routes.
+//! Maps a parsed request to a pool, or to a response that Weir generates.
+//!
+//! The host and the limits are checked first, then the routes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -96,11 +96,13 @@ impl ServerStates {
 
 #[cfg(test)]
 mod tests {
-    use weir_health::State;
+    use weir_health::{Sample, State};
     use weir_model::{Check, Pool, Probe, Server};
 
     use super::*;
+    use crate::ejection::{PoolSamples, Source};
     use crate::overrides::Override;
+    use crate::pool::PoolState;
 
     fn event(server: &str, state: State) -> HealthEvent {
         HealthEvent {
@@ -155,5 +157,86 @@ mod tests {
         assert!(weights.servers[2].down && weights.servers[0].effective == 1);
         let since = copied.last_change("p", "10.0.0.1", Duration::from_secs(1));
         assert_eq!(since, Duration::from_secs(7));
+    }
+
+    /// Ejects server `a` of a pool with the servers `a` and `b` from a layer 4 service.
+    fn eject(states: &mut ServerStates, pool: &Pool, service: &str) {
+        for second in 0..5 {
+            let sample = |answered| Sample {
+                syns: second * 3,
+                answered,
+            };
+            let pool_samples = PoolSamples {
+                pool,
+                service: Some(service),
+                samples: vec![
+                    ("a".to_owned(), sample(0)),
+                    ("b".to_owned(), sample(second * 3)),
+                ],
+            };
+            let now = Duration::from_secs(second);
+            let keep_reason = |_: &str, _: &str, _: &mut Ejection| {};
+            states.handle_samples(Source::Handshakes, &[pool_samples], &keep_reason, now);
+        }
+    }
+
+    #[test]
+    fn copy_of_the_whole_state_replaces_every_part_of_the_previous_state() {
+        let mut pool = Pool::new("p");
+        pool.checks = vec![Check::new(Probe::Tcp)];
+        pool.health.max_ejected = 50;
+        pool.health.quorum = 9;
+        pool.servers = vec![
+            Server::new("a", [10, 0, 0, 1].into(), None),
+            Server::new("b", [10, 0, 0, 2].into(), None),
+        ];
+        let percent = BTreeMap::from([("b".to_owned(), 50)]);
+        let mut states = ServerStates::default();
+        states.handle_health(vec![event("a", State::Up), event("b", State::Up)]);
+        eject(&mut states, &pool, "s");
+        states.handle_latency("s".to_owned(), percent.clone());
+        states.set_override("p", "b", Some(Override::Drain));
+        states.set_withdrawal_change("p", "b", Some(Duration::from_secs(7)));
+        states.update_pool(&pool);
+        let whole = states.to_copy();
+        assert!(whole.is_whole());
+        assert!(!states.changes(Vec::new()).is_whole());
+
+        let mut copied = ServerStates::default();
+        assert_eq!(copied.adopt_copy(whole).len(), 2, "the health of a and b");
+        for server in ["a", "b"] {
+            let server_health = copied.server_health("p", server);
+            assert_eq!(server_health, states.server_health("p", server));
+            assert!(server_health.is_some(), "{server}");
+        }
+        let ejection = copied.ejection("p", "a", Some("s"));
+        assert_eq!(ejection, states.ejection("p", "a", Some("s")));
+        assert!(ejection.is_some());
+        assert_eq!(copied.ejected(), states.ejected());
+        assert_eq!(
+            copied.adjusted(),
+            &BTreeMap::from([("s".to_owned(), percent)])
+        );
+        assert_eq!(copied.overrides().get("p", "b"), Some(Override::Drain));
+        let last_change = copied.last_change("p", "b", Duration::ZERO);
+        assert_eq!(last_change, Duration::from_secs(7));
+        let state = copied.exceptional_state("p");
+        assert_eq!(state, Some(PoolState::BelowQuorum));
+
+        // Changes keep the health of other servers and the pool modes, and replace the rest.
+        copied.adopt_copy(ServerStates::default().changes(vec![event("a", State::Down)]));
+        let state_of = |states: &ServerStates, server: &str| {
+            let server_health = states.server_health("p", server);
+            server_health.map(|server_health| server_health.state)
+        };
+        assert_eq!(state_of(&copied, "a"), Some(State::Down));
+        assert_eq!(state_of(&copied, "b"), Some(State::Up));
+        assert_eq!(copied.exceptional_state("p"), Some(PoolState::BelowQuorum));
+        assert!(copied.ejected().is_empty() && copied.adjusted().is_empty());
+        assert_eq!(copied.overrides().get("p", "b"), None);
+
+        copied.adopt_copy(ServerStates::default().to_copy());
+        assert_eq!(copied.server_health("p", "a"), None);
+        assert_eq!(copied.exceptional_state("p"), None);
     }
 }

@@ -1,5 +1,6 @@
-//! Ejects servers that fail client traffic while the rest of their pool does not, based on passive checks in both
-//! planes.
+//! Ejects servers that fail client traffic while the rest of their pool does not.
+//!
+//! The input is passive checks in both planes.
 //!
 //! The layer 4 plane counts handshakes for each service, and the proxy counts requests across all its services.
 //! [`Outliers`] applies the same rule to both, and to responses that take longer than `max_latency`. Servers that are

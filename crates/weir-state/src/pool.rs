@@ -1,24 +1,24 @@
-//! Tracks the state of each pool, which determines the servers that the pool uses.
+//! Tracks the state of each pool.
 
 use std::collections::BTreeMap;
 
 use weir_health::PoolMode;
 
-/// The state of a pool, which determines the servers that the pool uses.
+/// The state of a pool. It determines which of the pool's servers are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PoolState {
-    /// Uses the pool's servers according to their states.
+    /// The pool's servers are used according to their states.
     Up,
-    /// Uses all servers regardless of their states, because too many are down.
+    /// All servers are used regardless of their states, because too many are down.
     Panic,
-    /// Uses the sorry server, if there is one, because the total weight is below the quorum.
+    /// The total weight is below the quorum. The sorry server is used; if there is none, the usable servers are used.
     BelowQuorum,
-    /// Uses no server, because none is usable.
+    /// None of the pool's servers is usable. The sorry server is used, if there is one.
     Down,
 }
 
 impl PoolState {
-    /// Returns the name that logs, the status and notification programs use.
+    /// Returns the name used in logs and in the status, and passed to notification programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -32,7 +32,7 @@ impl PoolState {
     pub const fn cause(self) -> &'static str {
         match self {
             Self::Up => "enough servers are up",
-            Self::Panic => "too many servers are down: all are used",
+            Self::Panic => "too many servers are down, so all servers are used",
             Self::BelowQuorum => "the usable weight is below the quorum",
             Self::Down => "no server is usable",
         }
@@ -52,7 +52,7 @@ pub struct PoolChange {
     pub serves: (bool, bool),
 }
 
-/// The parts of a pool's state that [`Pools::set`] can change.
+/// What [`Pools::set`] can change: a pool's mode and state, and the number of recorded changes.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     mode: Option<PoolMode>,
@@ -76,7 +76,7 @@ impl Pools {
         self.pool_modes.get(pool).copied().unwrap_or_default()
     }
 
-    /// Sets a pool's mode, and records the change if the pool's state differs.
+    /// Sets a pool's mode, and records a change if its state, or whether clients are served, has changed.
     pub(crate) fn set(&mut self, pool: &str, mode: PoolMode, has_weight: bool, has_sorry: bool) {
         let before = self.mode(pool);
         if mode != before {
@@ -90,7 +90,7 @@ impl Pools {
         };
         let to = (state, has_weight || has_sorry);
         let previous = self.states.insert(pool.to_owned(), to);
-        // The first state after startup is a change only if the mode differs from the persisted mode.
+        // The first state after startup counts as a change only if the mode differs from the persisted mode.
         let from = previous.or_else(|| (mode != before).then_some((PoolState::Up, true)));
         if let Some(from) = from.filter(|from| *from != to) {
             self.changes.push(PoolChange {
@@ -107,7 +107,7 @@ impl Pools {
         self.states.get(pool).map(|(_, serves)| *serves)
     }
 
-    /// Returns the parts of a pool's state that [`Self::set`] can change.
+    /// Returns what [`Self::set`] can change.
     pub(crate) fn checkpoint(&self, pool: &str) -> Checkpoint {
         Checkpoint {
             mode: self.pool_modes.get(pool).copied(),
@@ -150,7 +150,7 @@ mod tests {
             (
                 PoolState::Panic,
                 "panic",
-                "too many servers are down: all are used",
+                "too many servers are down, so all servers are used",
             ),
             (
                 PoolState::BelowQuorum,

@@ -198,6 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::item::Item;
 
     fn connection(port: u16) -> Connection {
         Connection {
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(table.update(&sample(2..4)), [(0, Some(connection(2)))]);
         assert_eq!(table.update(&sample(2..4)), [(1, Some(connection(3)))]);
         assert_eq!(table.update(&sample(2..4)), []);
-        assert_eq!(table.len(), 2);
+        assert_eq!((table.len(), table.is_empty()), (2, false));
         // A connection that ends frees its slot for the next one.
         assert_eq!(table.update(&sample(3..5)), [(0, None)]);
         assert_eq!(table.update(&sample(3..5)), [(0, Some(connection(4)))]);
@@ -264,6 +265,34 @@ mod tests {
         // The peer still has the connection, and reports later that it has ended.
         peer.set(4, None, 9);
         assert_eq!(peer.len(), 0);
+    }
+
+    /// A datagram is full if there is no space for the longest record.
+    #[test]
+    fn longest_record_has_the_maximum_length() {
+        let ipv6 = SocketAddr::from(([0xfd; 16], 443));
+        let content = Some(Connection {
+            client: ipv6,
+            vip: ipv6,
+        });
+        let mut item = Vec::new();
+        Item::Connection(u32::MAX, content).encode(&mut item);
+        assert_eq!(item.len(), MAX_CONNECTION_BYTES);
+    }
+
+    #[test]
+    fn connections_of_one_sample_are_remembered_up_to_a_limit() {
+        let client = |number: u32| Connection {
+            client: SocketAddr::new(IpAddr::V4(number.into()), 1),
+            vip: connection(1).vip,
+        };
+        let limit = 4 * MAX_CONNECTIONS;
+        for (size, remembered) in [(limit - 1, limit - 1), (limit + 2, limit)] {
+            let mut table = ConnectionTable::default();
+            let sample = (0..size as u32).map(client).collect();
+            assert_eq!(table.update(&sample), []);
+            assert_eq!(table.new.len(), remembered);
+        }
     }
 
     fn endpoint(v6: bool) -> BoxedStrategy<SocketAddr> {

@@ -1,5 +1,6 @@
-//! Encodes and decodes the items in a datagram: type number, two-byte length, content. Decoding skips items with
-//! unknown type numbers, and bytes after the content that this version defines.
+//! Encodes and decodes the items in a datagram: type number, two-byte length, content.
+//!
+//! Decoding skips items with unknown type numbers, and bytes after the content that this version defines.
 
 use crate::connection::{self, Connection};
 use crate::record::{Reader, Record};
@@ -12,6 +13,9 @@ const CONNECTION: u8 = 5;
 
 /// Feature bit in a hello: the sender handles [`Item::Connection`].
 pub(crate) const FEATURE_CONNECTIONS: u8 = 1;
+
+/// Length of an item without content, in bytes: the type number and the length.
+pub(crate) const EMPTY_ITEM_BYTES: usize = 3;
 
 /// Number of sequence numbers that an acknowledgement covers, counted down from the highest.
 pub(crate) const ACK_BITS: u64 = 512;
@@ -48,7 +52,7 @@ impl Item {
     /// Appends the encoded item.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let start = bytes.len();
-        bytes.extend_from_slice(&[0; 3]);
+        bytes.extend_from_slice(&[0; EMPTY_ITEM_BYTES]);
         let number = match self {
             Self::Hello {
                 challenge,
@@ -73,7 +77,7 @@ impl Item {
                 CONNECTION
             }
         };
-        let length = (bytes.len() - start - 3) as u16;
+        let length = (bytes.len() - start - EMPTY_ITEM_BYTES) as u16;
         bytes[start] = number;
         bytes[start + 1..start + 3].copy_from_slice(&length.to_be_bytes());
     }

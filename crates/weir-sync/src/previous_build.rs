@@ -1,5 +1,7 @@
-//! Tests that this build and the previous build can decode each other's datagrams. The fixtures have the layout of the
-//! previous build; the sealed datagram was made with another implementation of the ciphers.
+//! Tests that this build and the previous build can decode each other's datagrams.
+//!
+//! The fixtures have the layout of the previous build; the sealed datagram was made with another implementation of the
+//! ciphers.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -74,6 +74,29 @@ mod tests {
         assert!(!window.accept(u64::MAX));
     }
 
+    #[test]
+    fn window_contains_exactly_the_numbers_received_within_its_size() {
+        let mut window = Window::default();
+        assert_eq!(window.highest(), None);
+        assert!(!window.contains(0));
+        // Without gaps, beyond the size of the window. Then gaps, numbers below the highest one, and a gap as long as
+        // the window, after which no earlier number is in it.
+        let numbers = (0..1500).chain([1503, 1501, 1600, 1502, 2623, 1601, 2622, 3648, 3647]);
+        let mut received = [false; 8192];
+        let mut highest = 0;
+        for number in numbers {
+            assert!(window.accept(number), "{number}");
+            received[number as usize] = true;
+            highest = highest.max(number);
+            assert_eq!(window.highest(), Some(highest));
+            let lowest = (highest + 1).saturating_sub(WINDOW_SIZE);
+            for other in lowest.saturating_sub(2)..=highest + 2 {
+                let expected = other >= lowest && received[other as usize];
+                assert_eq!(window.contains(other), expected, "{other} after {number}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn no_number_is_accepted_twice(numbers in prop::collection::vec(0u64..4096, 0..2000)) {

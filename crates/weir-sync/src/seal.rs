@@ -197,6 +197,12 @@ mod tests {
         for length in 0..sealed.len() {
             let mut short = sealed[..length].to_vec();
             let header = Header::parse(&short);
+            // The shortest datagram has no items.
+            assert_eq!(
+                header.is_some(),
+                length >= HEADER_BYTES + TAG_BYTES,
+                "{length}"
+            );
             assert!(header.is_none_or(|header| cipher.open(&header, &mut short).is_none()));
         }
         let other = Key::new(b"other").cipher(&session).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::connection::ConnectionLists;
 use crate::connection::Connection;
-use crate::item::{ACK_BITS, FEATURE_CONNECTIONS, Item, items};
+use crate::item::{ACK_BITS, EMPTY_ITEM_BYTES, FEATURE_CONNECTIONS, Item, items};
 use crate::record::Record;
 use crate::replay::Window;
 use crate::seal::{Cipher, Header, Key, MAX_BODY_BYTES, Seed, SessionId, derive_bytes};
@@ -519,16 +519,10 @@ impl Session {
 
     /// Clears the queues of a silent peer, which gets the whole table when it returns.
     fn drop_queued(&mut self) {
-        if self.remote.is_some()
-            && (!self.queue.is_empty()
-                || !self.in_flight.is_empty()
-                || self.transfer_entry.is_none())
-        {
-            self.queue.clear();
-            self.in_flight.clear();
-            self.waiting_since = None;
-            self.send_all();
-        }
+        self.queue.clear();
+        self.in_flight.clear();
+        self.waiting_since = None;
+        self.send_all();
     }
 
     /// Appends records to `body`. Returns what was appended, or `None` if nothing was.
@@ -572,8 +566,9 @@ impl Session {
                 queued_at = queued_at.min(since);
             }
         }
-        let completes =
-            self.announce_complete && self.queue.is_empty() && MAX_BODY_BYTES - body.len() > 3;
+        let completes = self.announce_complete
+            && self.queue.is_empty()
+            && MAX_BODY_BYTES - body.len() >= EMPTY_ITEM_BYTES;
         if completes {
             self.announce_complete = false;
             Item::Complete.encode(body);
@@ -660,3 +655,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

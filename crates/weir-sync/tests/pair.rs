@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir_sync::{IgnoreReason, Key, Kind, PeerState, Record, Session, Source};
+use weir_sync::{IgnoreReason, Key, Kind, MAX_DATAGRAM, PeerState, Record, Session, Source};
 
 /// A table of flows, each with a version.
 #[derive(Default)]
@@ -73,7 +73,10 @@ impl Director {
     }
 
     fn send(&mut self, now: Duration) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| self.session.poll(now, &mut self.table)).collect()
+        let sent: Vec<Vec<u8>> =
+            std::iter::from_fn(|| self.session.poll(now, &mut self.table)).collect();
+        assert!(sent.iter().all(|datagram| datagram.len() <= MAX_DATAGRAM));
+        sent
     }
 }
 
@@ -154,6 +157,103 @@ fn restarted_peer_gets_whole_table_and_its_old_session_is_rejected() {
         assert!(a.receive(datagram, now).is_err());
     }
     assert_eq!(a.session.status(now).state, PeerState::Established);
+}
+
+/// A director cannot store an unlimited number of replaced sessions. It changes its challenge before it forgets them.
+#[test]
+fn session_replaced_long_ago_is_rejected() {
+    let mut now = Duration::from_secs(10);
+    let (mut a, mut b) = (Director::new(1, now), Director::new(2, now));
+    b.table.0.insert(7, 1);
+    let until = now + Duration::from_secs(2);
+    exchange(&mut a, &mut b, &mut now, until);
+    // The first of these datagrams also contains a hello, which can start a session.
+    now += Duration::from_secs(1);
+    b.session.send_all();
+    let old = b.send(now);
+    for number in 0..70 {
+        let mut restarted = Director::new(3 + number, now);
+        let until = now + Duration::from_millis(500);
+        exchange(&mut a, &mut restarted, &mut now, until);
+        assert!(restarted.session.status(now).complete, "restart {number}");
+        a.received.clear();
+        for datagram in &old {
+            let _ = a.receive(datagram.clone(), now);
+        }
+        assert!(a.received.is_empty(), "restart {number}");
+    }
+}
+
+#[test]
+fn end_of_the_whole_table_is_sent_again_if_it_is_lost() {
+    let mut now = Duration::from_secs(10);
+    let (mut a, mut b) = (Director::new(1, now), Director::new(2, now));
+    a.table.0.extend((0..100).map(|entry| (entry, 1)));
+    for datagram in b.send(now) {
+        a.receive(datagram, now).unwrap();
+    }
+    for datagram in a.send(now) {
+        let _ = b.receive(datagram, now);
+    }
+    for datagram in b.send(now) {
+        a.receive(datagram, now).unwrap();
+    }
+    // The transfer fits into a few datagrams. All of them are lost, and the last one reports the end of the table.
+    let lost = a.send(now).len() as u64;
+    assert!(lost > 1);
+    assert_eq!(a.session.status(now).state, PeerState::Established);
+    now += Duration::from_millis(500);
+    let _ = a.send(now);
+    assert_eq!(a.session.status(now).counts.lost, 0, "not lost yet");
+    now += Duration::from_millis(1);
+    let sent = a.send(now);
+    assert_eq!(a.session.status(now).counts.lost, lost);
+    assert_eq!(a.session.status(now).counts.transfers, 1);
+    for datagram in sent {
+        b.receive(datagram, now).unwrap();
+    }
+    assert!(b.session.status(now).complete);
+    assert_eq!(b.received, a.table.0);
+}
+
+/// The peer becomes silent when the whole table has been sent, or after the first datagrams of it.
+#[test]
+fn peer_that_was_silent_gets_the_changes_it_missed() {
+    let (mut a, mut b, mut now) = joined();
+    for until_silent in [Duration::from_secs(2), Duration::from_millis(5)] {
+        a.session.send_all();
+        let until = now + until_silent;
+        exchange(&mut a, &mut b, &mut now, until);
+        let until = now + Duration::from_secs(5);
+        while now < until {
+            now += Duration::from_millis(5);
+            let _ = a.send(now);
+        }
+        let status = a.session.status(now);
+        let expected = (PeerState::Silent, 0, Duration::ZERO);
+        assert_eq!((status.state, status.queued, status.lag), expected);
+        let newer = a.table.0[&0] + 1;
+        a.table.0.insert(0, newer);
+        a.session.queue_entry(0, now);
+        let until = now + Duration::from_secs(2);
+        exchange(&mut a, &mut b, &mut now, until);
+        assert_eq!(b.received, a.table.0, "{until_silent:?}");
+    }
+}
+
+#[test]
+fn states_and_reasons_have_their_names() {
+    let reasons = IgnoreReason::ALL.map(IgnoreReason::as_str);
+    assert_eq!(reasons, ["format", "forged", "replayed", "stale"]);
+    for (state, name) in [
+        (PeerState::Connecting, "connecting"),
+        (PeerState::Silent, "silent"),
+        (PeerState::Unacknowledged, "unacknowledged"),
+        (PeerState::Transfer, "transfer"),
+        (PeerState::Established, "established"),
+    ] {
+        assert_eq!(state.as_str(), name);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 pub enum Capability {
     /// Binding to ports below 1024.
     NetBindService,
-    /// Addresses, routes, neighbours, device features, XDP and tc.
+    /// Addresses, routes, neighbors, device features, XDP and tc.
     NetAdmin,
     /// ICMP sockets for checks.
     NetRaw,

@@ -1,9 +1,9 @@
-//! Wraps kernel interfaces other than netlink and bpf(2): namespaces, device features, mounts, capabilities, clocks,
-//! CPUs, lock files, atomically replaced files, and the service manager.
+//! Wraps kernel interfaces other than netlink and bpf(2): namespaces, capabilities, confinement, files, clocks.
 //!
-//! Each function reads state or makes one change for the calling thread or process. This crate contains no policy and
-//! keeps no state between calls. `weir-netlink` handles routes and addresses, and `weir-dataplane` handles BPF objects;
-//! both use this crate. `unsafe` is limited to the few calls without a safe wrapper ([`ethtool`], [`NetNs`],
+//! It also covers device features, mounts, CPUs, lock files, atomically replaced files and the service manager. Each
+//! function reads state or makes one change for the calling thread or process. This crate contains no policy and keeps
+//! no state between calls. `weir-netlink` handles routes and addresses, and `weir-dataplane` handles BPF objects; both
+//! use this crate. `unsafe` is limited to the few calls without a safe wrapper ([`ethtool`], [`NetNs`],
 //! [`FrameSocket`], [`names`]).
 
 mod activation;

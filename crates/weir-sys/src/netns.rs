@@ -41,7 +41,7 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// Returns the calling thread's namespace.
+    /// Returns the calling thread's network namespace.
     ///
     /// # Errors
     /// Fails if `/proc` is not mounted.

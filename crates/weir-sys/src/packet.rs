@@ -1,4 +1,4 @@
-//! Sends and receives raw frames with AF_PACKET, for ARP, neighbour discovery and probes.
+//! Sends and receives raw frames with AF_PACKET, for ARP, neighbor discovery and probes.
 //!
 //! A socket for sending receives nothing, so the kernel copies no packets to it. A listening socket receives the frames
 //! of one protocol from one interface. Interface indexes refer to the network namespace that the socket was opened in.

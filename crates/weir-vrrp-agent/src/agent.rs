@@ -1,5 +1,7 @@
-//! Runs the agent's event loop. It passes packets, timeouts, network changes, requests and the helper's responses to
-//! the state machine, and executes the state machine's outputs through sockets and the helper.
+//! Runs the agent's event loop.
+//!
+//! The loop passes packets, timeouts, network changes, requests and the helper's responses to the state machine, and
+//! executes the state machine's outputs through sockets and the helper.
 
 mod address;
 mod defend;
@@ -312,7 +314,7 @@ impl Agent {
         watch: &mut Watch,
     ) -> Result<(), Error> {
         let is_urgent = match event {
-            Ok(Event::Route { .. } | Event::Neighbour { .. }) => return Ok(()),
+            Ok(Event::Route { .. } | Event::Neighbor { .. }) => return Ok(()),
             Ok(Event::Link { link, removed }) => {
                 if removed || !(link.up && link.carrier) {
                     for port in &mut self.ports {

@@ -1,5 +1,6 @@
-//! Announces addresses with gratuitous ARP (RFC 9568 section 6.4.2) and unsolicited neighbour advertisements (RFC 4861
-//! section 7.2.6).
+//! Announces addresses with gratuitous ARP and unsolicited neighbor advertisements.
+//!
+//! The messages are those of RFC 9568 section 6.4.2 and RFC 4861 section 7.2.6.
 
 use std::net::IpAddr;
 

@@ -57,7 +57,7 @@ pub enum ControlRequest {
 pub struct ObservedState {
     /// Whether each service can serve, by name.
     pub services: BTreeMap<String, bool>,
-    /// Whether each pool fulfils its requirements, by name.
+    /// Whether each pool fulfills its requirements, by name.
     pub pools: BTreeMap<String, bool>,
     /// Whether packets can be forwarded.
     pub data_plane: bool,

@@ -1,6 +1,7 @@
-//! Signs and verifies packets with the authentication trailer of keepalived 2.4.2 and newer (`auth_hmac`,
-//! draft-cassen-vrrp-auth-hmac): 28 bytes after the message, with a sequence number derived from the time, and an
-//! HMAC-SHA256 truncated to 128 bits.
+//! Signs and verifies packets with keepalived's authentication trailer (`auth_hmac`).
+//!
+//! keepalived 2.4.2 and newer have it (draft-cassen-vrrp-auth-hmac). The trailer is 28 bytes after the message, with a
+//! sequence number derived from the time, and an HMAC-SHA256 truncated to 128 bits.
 //!
 //! The HMAC covers a pseudo header (family, version, router ID, source), the message with a zero checksum, the trailer
 //! up to the HMAC, and 16 zero bytes. It does not cover the destination, so all unicast peers receive the same trailer.
@@ -313,6 +314,16 @@ mod tests {
             let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &changed, pseudo_header(), UNIX);
             assert!(result.is_err(), "byte {index} of the trailer");
         }
+        let mut changed_twice = trailer.clone();
+        for byte in &mut changed_twice[PREFIX_BYTES..PREFIX_BYTES + 2] {
+            *byte ^= 1;
+        }
+        let mut longer = trailer.clone();
+        longer.push(0);
+        for changed in [&changed_twice[..], &longer, &trailer[..TRAILER_BYTES - 1]] {
+            let result = hmac(HmacMode::Enforce).verify(&MESSAGE, changed, pseudo_header(), UNIX);
+            assert_eq!(result, Err(IgnoreReason::Authentication));
+        }
         let other_source = PseudoHeader {
             source: "10.77.0.2".parse().unwrap(),
             ..pseudo_header()
@@ -352,6 +363,74 @@ mod tests {
         let trailer = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
         let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, pseudo_header(), UNIX);
         assert_eq!(result, Ok(()));
+    }
+
+    fn sequence_of(trailer: &[u8]) -> u64 {
+        u64::from_be_bytes(*trailer[4..].first_chunk().unwrap())
+    }
+
+    #[test]
+    fn sequence_contains_seconds_and_a_binary_fraction() {
+        for (unix, expected) in [
+            (Duration::new(5, 0), 5 << 32),
+            (Duration::new(5, 500_000_000), 5 << 32 | 0x8000_0000),
+            (Duration::new(5, 999_999_999), 5 << 32 | 0xffff_0000),
+            (Duration::from_secs(0x1_0000_0007), 7 << 32),
+        ] {
+            assert_eq!(sequence_from_time(unix), expected, "{unix:?}");
+            let trailer = hmac(HmacMode::Enforce).trailer(&MESSAGE, pseudo_header(), unix);
+            assert_eq!(sequence_of(&trailer), expected, "{unix:?}");
+        }
+    }
+
+    /// The window is five seconds.
+    #[test]
+    fn sequence_continues_if_the_clock_is_set_back_by_less_than_the_window() {
+        for (seconds, continues) in [(0, true), (1, true), (5, true), (6, false), (7, false)] {
+            let mut sender = hmac(HmacMode::Enforce);
+            let before = UNIX + Duration::from_secs(seconds);
+            let first = sequence_of(&sender.trailer(&MESSAGE, pseudo_header(), before));
+            let second = sequence_of(&sender.trailer(&MESSAGE, pseudo_header(), UNIX));
+            let expected = if continues {
+                first + 1
+            } else {
+                sequence_from_time(UNIX)
+            };
+            assert_eq!(second, expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn clocks_may_differ_by_the_window() {
+        // The second time is shortly after the seconds wrapped.
+        for sent in [UNIX, Duration::from_secs(1 << 32)] {
+            let trailer = hmac(HmacMode::Enforce).trailer(&MESSAGE, pseudo_header(), sent);
+            let verify =
+                |unix| hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, pseudo_header(), unix);
+            let (limit, second) = (Duration::from_secs(5), Duration::from_secs(1));
+            for unix in [sent, sent + limit, sent - limit] {
+                assert_eq!(verify(unix), Ok(()), "{unix:?}");
+            }
+            for unix in [sent + limit + second, sent - limit - second] {
+                assert_eq!(verify(unix), Err(IgnoreReason::Replay), "{unix:?}");
+            }
+        }
+    }
+
+    /// A sender whose clock was wrong may start again at an earlier sequence number.
+    #[test]
+    fn earlier_sequence_is_accepted_if_the_last_one_is_outside_the_window() {
+        let mut receiver = hmac(HmacMode::Enforce);
+        let mut verify = |sent: Duration, unix: Duration| {
+            let trailer = hmac(HmacMode::Enforce).trailer(&MESSAGE, pseudo_header(), sent);
+            receiver.verify(&MESSAGE, &trailer, pseudo_header(), unix)
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(verify(UNIX + seconds(5), UNIX), Ok(()));
+        assert_eq!(verify(UNIX + seconds(4), UNIX), Err(IgnoreReason::Replay));
+        // Both clocks are set back.
+        let earlier = UNIX - seconds(1);
+        assert_eq!(verify(earlier, earlier), Ok(()));
     }
 
     /// The expected value was computed with Python's hmac module over the bytes listed in the module documentation.

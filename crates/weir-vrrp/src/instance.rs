@@ -1,5 +1,6 @@
-//! Implements the state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions: preemption
-//! delay, tracked objects and a fault state.
+//! Implements the state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions.
+//!
+//! The additions are the preemption delay, tracked objects and a fault state.
 //!
 //! If an active router's timer fires so late that another router may have become active, the router becomes backup and
 //! listens for a full active down interval.

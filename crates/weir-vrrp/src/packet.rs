@@ -246,14 +246,13 @@ fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, form: ChecksumForm) ->
 /// Returns the maximum number of addresses in a packet: as many as fit into an Ethernet frame, at most 255. keepalived
 /// has the same limit.
 pub const fn max_listed_addresses(is_ipv4: bool, has_trailer: bool) -> usize {
-    let (headers, size) = if is_ipv4 {
-        (14 + 20 + HEADER_BYTES + AUTHENTICATION_BYTES, 4)
-    } else {
-        (14 + 40 + HEADER_BYTES, 16)
-    };
+    if is_ipv4 {
+        // A frame has space for more.
+        return 255;
+    }
+    let headers = 14 + 40 + HEADER_BYTES;
     let trailer = if has_trailer { TRAILER_BYTES } else { 0 };
-    let count = (FRAME_MAX_BYTES - headers - trailer) / size;
-    if count > 255 { 255 } else { count }
+    (FRAME_MAX_BYTES - headers - trailer) / 16
 }
 
 /// Decodes a packet and performs the checks that need no configuration. The caller checks the TTL or hop limit of

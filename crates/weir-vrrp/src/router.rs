@@ -1,7 +1,8 @@
-//! Runs all virtual routers of a director and keeps the members of each group in the same state, as in keepalived's
-//! `vrrp_sync_group`: they become active and backup together, and a fault of one member is a fault of all. They become
-//! active only when every member is ready. Otherwise a group would flap if its peer is active on one of two links. The
-//! weight of an object that one member tracks changes the priorities of all members.
+//! Runs all virtual routers of a director, and keeps the members of each group in the same state.
+//!
+//! As in keepalived's `vrrp_sync_group`, the members become active and backup together, and a fault of one member is a
+//! fault of all. They become active only when every member is ready. Otherwise a group would flap if its peer is active
+//! on one of two links. The weight of an object that one member tracks changes the priorities of all members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

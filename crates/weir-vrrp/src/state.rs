@@ -43,7 +43,7 @@ pub enum Output {
         /// The new state.
         to: State,
     },
-    /// Announce the addresses with gratuitous ARP and unsolicited neighbour advertisements.
+    /// Announce the addresses with gratuitous ARP and unsolicited neighbor advertisements.
     Announce {
         /// Frames per address.
         repeat: u32,

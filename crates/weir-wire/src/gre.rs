@@ -1,5 +1,6 @@
-//! Parses and builds GRE packets (RFC 2784) with the optional checksum. Packets with keys or sequence numbers (RFC
-//! 2890) or routing (RFC 1701) are rejected.
+//! Parses and builds GRE packets (RFC 2784) with the optional checksum.
+//!
+//! Packets with keys or sequence numbers (RFC 2890) or routing (RFC 1701) are rejected.
 
 use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::Sum;

@@ -1,5 +1,6 @@
-//! Parses and builds GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`),
-//! inside UDP.
+//! Parses and builds GUE variant 0 (draft-ietf-intarea-gue) in UDP, in the layout of Linux's fou module.
+//!
+//! The layout is that of `include/net/gue.h`.
 //!
 //! One option is supported: remote checksum offload, with the private flags word. Control messages, variant 1 and other
 //! flags are rejected, as fou does.

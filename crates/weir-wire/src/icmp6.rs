@@ -1,5 +1,6 @@
-//! Parses and builds ICMPv6 messages (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in
-//! [`crate::NeighbourMessage`].
+//! Parses and builds ICMPv6 messages (RFC 4443): echo, and the errors that quote a packet.
+//!
+//! Neighbor discovery is in [`crate::NeighborMessage`].
 //!
 //! For other messages, only the type, the code and the second word are kept.
 
@@ -104,7 +105,7 @@ pub enum Icmpv6Message {
         /// Offset of the erroneous byte in the quoted packet.
         pointer: u32,
     },
-    /// Any other message, including neighbour discovery.
+    /// Any other message, including neighbor discovery.
     Other {
         /// Type.
         kind: u8,

@@ -75,7 +75,7 @@ pub use icmp6::{Icmpv6Message, Icmpv6View};
 pub use ipv4::{Ipv4Fragment, Ipv4Header, Ipv4View};
 pub use ipv6::extension::{Extension, FragmentHeader, Ipv6Chain};
 pub use ipv6::{Ipv6Header, Ipv6View};
-pub use ndp::NeighbourMessage;
+pub use ndp::NeighborMessage;
 pub use options::HeaderOptions;
 pub use protocol::{EtherType, IpProtocol, TcpFlags};
 pub use tcp::{TcpHeader, TcpView};

@@ -1,8 +1,7 @@
-//! Parses and builds neighbour discovery messages (RFC 4861): solicitation and advertisement, with the link address
-//! option.
+//! Parses and builds neighbor discovery messages (RFC 4861): solicitation and advertisement.
 //!
-//! Other options are skipped. Router messages and redirects are not parsed. The hop limit, which must be 255, is a
-//! field of the IPv6 header and is not checked here.
+//! The link address option is supported. Other options are skipped. Router messages and redirects are not parsed. The
+//! hop limit, which must be 255, is a field of the IPv6 header and is not checked here.
 
 use std::net::Ipv6Addr;
 
@@ -18,9 +17,9 @@ const SOURCE_LINK_ADDRESS: u8 = 1;
 const TARGET_LINK_ADDRESS: u8 = 2;
 const FIXED_LEN: usize = 24;
 
-/// A neighbour solicitation or advertisement.
+/// A neighbor solicitation or advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NeighbourMessage {
+pub enum NeighborMessage {
     /// Requests the link address of the target address.
     Solicitation {
         /// The requested address.
@@ -43,7 +42,7 @@ pub enum NeighbourMessage {
     },
 }
 
-impl NeighbourMessage {
+impl NeighborMessage {
     /// Parses a complete ICMPv6 message. The checksum is not verified.
     ///
     /// # Errors
@@ -165,7 +164,7 @@ mod tests {
     const TARGET: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
     const MAC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 9]);
 
-    fn emit_to_vec(message: &NeighbourMessage) -> Vec<u8> {
+    fn emit_to_vec(message: &NeighborMessage) -> Vec<u8> {
         let mut bytes = Vec::new();
         message.emit(Sum::new(), &mut bytes);
         bytes
@@ -174,15 +173,15 @@ mod tests {
     #[test]
     fn messages_round_trip() {
         for message in [
-            NeighbourMessage::Solicitation {
+            NeighborMessage::Solicitation {
                 target: TARGET,
                 source_mac: None,
             },
-            NeighbourMessage::Solicitation {
+            NeighborMessage::Solicitation {
                 target: TARGET,
                 source_mac: Some(MAC),
             },
-            NeighbourMessage::Advertisement {
+            NeighborMessage::Advertisement {
                 target: TARGET,
                 target_mac: Some(MAC),
                 router: false,
@@ -192,13 +191,13 @@ mod tests {
         ] {
             let bytes = emit_to_vec(&message);
             assert_eq!(bytes.len(), message.message_len());
-            assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
+            assert_eq!(NeighborMessage::parse(&bytes), Ok(message));
         }
     }
 
     #[test]
     fn unknown_options_are_skipped_and_malformed_options_are_rejected() {
-        let message = NeighbourMessage::Solicitation {
+        let message = NeighborMessage::Solicitation {
             target: TARGET,
             source_mac: Some(MAC),
         };
@@ -206,11 +205,11 @@ mod tests {
         let link_address_option = bytes.split_off(24);
         bytes.extend([14, 1, 0, 0, 0, 0, 0, 0]);
         bytes.extend(&link_address_option);
-        assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
+        assert_eq!(NeighborMessage::parse(&bytes), Ok(message));
         for length in [0, 3] {
             bytes[25] = length;
             assert!(matches!(
-                NeighbourMessage::parse(&bytes),
+                NeighborMessage::parse(&bytes),
                 Err(ParseError::BadLength {
                     min: 8,
                     max: 16,
@@ -221,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_not_parsed_as_neighbours() {
+    fn other_messages_are_not_parsed_as_neighbors() {
         let error = ParseError::UnsupportedType {
             layer: Layer::Ndp,
             value: 133,
         };
-        assert_eq!(NeighbourMessage::parse(&[133; 24]), Err(error));
+        assert_eq!(NeighborMessage::parse(&[133; 24]), Err(error));
     }
 }

@@ -1,5 +1,6 @@
-//! Parses and builds UDP headers (RFC 768). A checksum of zero means that there is none; over IPv6, only tunnels may
-//! omit the checksum (RFC 6935).
+//! Parses and builds UDP headers (RFC 768).
+//!
+//! A checksum of zero means that there is none; over IPv6, only tunnels may omit the checksum (RFC 6935).
 
 use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::{Sum, udp_checksum_field};

@@ -291,6 +291,28 @@ fn protocols_flags_and_addresses_have_texts() {
 }
 
 #[test]
+fn incomplete_packet_without_a_frame_is_an_error_of_its_version() {
+    let too_short = |layer, needed, available| ParseError::TooShort {
+        layer,
+        needed,
+        available,
+    };
+    let unknown = |version| ParseError::BadVersion {
+        layer: Layer::Ipv4,
+        version,
+    };
+    for (bytes, expected) in [
+        (&[][..], too_short(Layer::Ipv4, 20, 0)),
+        (&[0x45], too_short(Layer::Ipv4, 20, 1)),
+        (&[0x60, 0], too_short(Layer::Ipv6, 40, 2)),
+        (&[0x5f], unknown(5)),
+        (&[0x0f, 0x45], unknown(0)),
+    ] {
+        assert_eq!(Packet::parse_ip(bytes), Err(expected), "{bytes:?}");
+    }
+}
+
+#[test]
 fn errors_contain_their_layer_and_field() {
     for (layer, name) in [
         (Layer::Ethernet, "ethernet"),

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weir_wire::{
     ChecksumState, EtherType, GUE_PORT, GueChecksum, HeaderOptions, IpHeader, IpProtocol,
-    Ipv4Builder, Ipv4Fragment, Layer, LengthField, MacAddr, Packet, ParseError, TcpFlags,
-    Transport, TunnelHeader, fragment,
+    Ipv4Builder, Ipv4Fragment, Ipv6Builder, Layer, LengthField, MacAddr, Packet, ParseError,
+    TcpFlags, Transport, TunnelHeader, VlanTag, fragment,
 };
 
 const V4_SRC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -70,6 +70,32 @@ fn ipv4_faults_change_only_their_field_and_the_checksum() {
     let datagram = Packet::parse_ip(&v4().bad_checksum().tcp(1, 2).build()).unwrap();
     assert_eq!(datagram.header_checksum, ChecksumState::Invalid);
     assert_eq!(datagram.transport_checksum, ChecksumState::Valid);
+}
+
+/// Bits that do not belong to the field are ignored.
+#[test]
+fn overridden_fields_have_their_values_and_the_other_bits_of_the_byte_remain() {
+    for (packet, offset, expected) in [
+        (v4().version(0xf5).tcp(1, 2).build(), 0, 0x55),
+        (v4().header_words(0xf6).tcp(1, 2).build(), 0, 0x46),
+        (v4().tcp(1, 2).data_offset(0xf7).build(), 32, 0x70),
+        (v6().version(0xf4).tcp(1, 2).build(), 0, 0x4a),
+        (v6().tcp(1, 2).build(), 0, 0x6a),
+        (v6().tcp(1, 2).build(), 1, 0xb0),
+    ] {
+        assert_eq!(packet[offset], expected, "{packet:x?}");
+    }
+    let tagged = [VlanTag::new(0xf123), VlanTag::service(0xf123)];
+    assert_eq!(tagged.map(|tag| tag.tci), [0x123; 2]);
+    let priority = VlanTag {
+        service: false,
+        tci: 0xa123,
+    };
+    assert_eq!((priority.vlan(), priority.priority()), (0x123, 5));
+}
+
+fn v6() -> Ipv6Builder {
+    Packet::ipv6(V6_SRC, V6_DST).tos(0xab)
 }
 
 #[test]

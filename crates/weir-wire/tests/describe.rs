@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use weir_wire::{
     ArpOperation, ArpPacket, EtherType, EthernetBuilder, GueChecksum, Icmpv4Message, Icmpv6Message,
-    IpProtocol, Ipv4Builder, Ipv6Builder, MacAddr, NeighbourMessage, Packet, TcpFlags, describe,
+    IpProtocol, Ipv4Builder, Ipv6Builder, MacAddr, NeighborMessage, Packet, TcpFlags, describe,
     diff,
 };
 
@@ -151,7 +151,7 @@ fn icmp_messages_are_described() {
 }
 
 #[test]
-fn neighbour_messages_are_described() {
+fn neighbor_messages_are_described() {
     let request = ArpPacket {
         operation: ArpOperation::Request,
         sender_mac: MAC,
@@ -166,15 +166,15 @@ fn neighbour_messages_are_described() {
     };
     assert_snapshot!("arp_reply", describe(&link().arp(&reply)));
     let target = "2001:db8::a".parse().unwrap();
-    let solicitation = NeighbourMessage::Solicitation {
+    let solicitation = NeighborMessage::Solicitation {
         target,
         source_mac: Some(MAC),
     };
     assert_snapshot!(
         "solicitation",
-        describe(&v6(link()).neighbour(&solicitation).build())
+        describe(&v6(link()).neighbor(&solicitation).build())
     );
-    let advertisement = NeighbourMessage::Advertisement {
+    let advertisement = NeighborMessage::Advertisement {
         target,
         target_mac: Some(MAC),
         router: false,
@@ -183,7 +183,7 @@ fn neighbour_messages_are_described() {
     };
     assert_snapshot!(
         "advertisement",
-        describe(&v6(link()).neighbour(&advertisement).build())
+        describe(&v6(link()).neighbor(&advertisement).build())
     );
 }
 

@@ -1,5 +1,6 @@
-//! Tests properties with random input: no parser panics, built packets are parsed to the same fields, and fragments are
-//! reassembled to the original packet.
+//! Tests the parsers and builders with random input.
+//!
+//! No parser panics, built packets are parsed to the same fields, and fragments are reassembled to the original packet.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use weir_wire::{
     ArpPacket, ChecksumState, Content, Datagram, EthernetView, Extension, FragmentHeader, GreView,
     GueChecksum, GueView, HeaderOptions, Icmpv4View, Icmpv6View, IpHeader, IpProtocol, Ipv4View,
-    Ipv6Chain, Ipv6View, MacAddr, NeighbourMessage, Packet, RemoteChecksum, TcpFlags, TcpView,
+    Ipv6Chain, Ipv6View, MacAddr, NeighborMessage, Packet, RemoteChecksum, TcpFlags, TcpView,
     TunnelHeader, UdpView, describe, diff, encap_gre, encap_gue, encap_ipip, fragment,
 };
 
@@ -58,7 +59,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 fn parse_with_all_parsers(bytes: &[u8]) {
     let _ = EthernetView::new(bytes).map(|view| (view.header(), view.payload().len()));
     let _ = ArpPacket::parse(bytes);
-    let _ = NeighbourMessage::parse(bytes);
+    let _ = NeighborMessage::parse(bytes);
     for view in [Ipv4View::new(bytes), Ipv4View::from_quoted(bytes)]
         .into_iter()
         .flatten()

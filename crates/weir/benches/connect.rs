@@ -1,7 +1,8 @@
-//! Measures the cost of connect(), send() and sendto() with `forward = "socket"`, in CPU time of the calling thread and
-//! in elapsed time, and compares it with the same calls to a server's own address. The values are medians of rounds
-//! that alternate between the two addresses, so that the load of the machine affects both equally. No hook runs for
-//! packets of a connected socket, so their row must show no difference.
+//! Measures the cost of connect(), send() and sendto() with `forward = "socket"`.
+//!
+//! The units are CPU time of the calling thread and elapsed time, compared with the same calls to a server's own
+//! address. The values are medians of rounds that alternate between the two addresses, so that the load of the machine
+//! affects both equally. No hook runs for packets of a connected socket, so their row must show no difference.
 
 use std::fs;
 use std::io;

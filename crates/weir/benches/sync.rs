@@ -1,5 +1,6 @@
-//! Measures the cost of `[sync]` outside the data plane, and how many flows are missing when a director fails. Two
-//! directors run in network namespaces, and the first receives new flows at a steady rate.
+//! Measures the cost of `[sync]` outside the data plane, and how many flows are missing when a director fails.
+//!
+//! Two directors run in network namespaces, and the first receives new flows at a steady rate.
 //!
 //! A flow consists of a SYN and an ACK that the pinned program processes in test runs, so no client or server network
 //! stack is involved. The CPU time is the time that the daemon's threads use while the flows begin, minus the time that

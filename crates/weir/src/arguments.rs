@@ -5,9 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use weir_control::api::Role;
 use weir_lab::LabCommand;
+use weir_model::Forward;
 use weir_real_server::{PrefixArgument, TunnelArgument, VipArgument};
 
 use crate::failure::Failure;
@@ -108,7 +110,7 @@ impl GlobalOptions {
 pub(crate) enum Command {
     /// Run the daemon in the foreground
     Run,
-    /// Validate a configuration; changes nothing
+    /// Validate a configuration without applying it
     Check {
         /// Also exit with 1 on warnings
         #[arg(long)]
@@ -142,13 +144,13 @@ pub(crate) enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Refresh every second, with rates
+        /// Refresh every second, and show rates
         #[arg(long)]
         watch: bool,
     },
     /// Show which service, pool and server handle a packet or request, and why; or explain the code of a diagnostic
     Explain(Explain),
-    /// Change a server at run time
+    /// Change a server's state or weight at run time
     Server(Server),
     /// Remove the programs, maps and addresses that Weir left in the kernel
     Clean {
@@ -164,7 +166,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RealServer,
     },
-    /// Run experiments in network namespaces that compare Weir with other programs
+    /// Run experiments that compare Weir with other programs, in network namespaces
     #[command(args(hidden_global_options()))]
     Lab {
         #[command(subcommand)]
@@ -183,7 +185,7 @@ pub(crate) enum Command {
     Protect(Protect),
     /// Find problems that would break load balancing on this machine
     Doctor(DirectorDoctor),
-    /// Manage tokens of the TCP API
+    /// Manage tokens for the HTTP API over TCP
     Token {
         #[command(subcommand)]
         action: TokenAction,
@@ -213,10 +215,10 @@ pub(crate) enum Command {
         #[arg(long)]
         service: bool,
     },
-    /// Announce VIPs by BGP; started by `weir run`
+    /// Announce VIPs over BGP; started by `weir run`
     #[command(hide = true)]
     Announcer,
-    /// Print completion scripts for a shell, or write man pages
+    /// Print the completion script for a shell, or write man pages
     Generate {
         #[command(subcommand)]
         what: Generate,
@@ -234,7 +236,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Write a configuration file in canonical form; comments are kept
+    /// Rewrite a configuration file in canonical form; comments are kept
     Fmt {
         /// File to change; - = from standard input to standard output [default: the configuration file]
         file: Option<PathBuf>,
@@ -242,9 +244,9 @@ pub(crate) enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Move work away from this director: withdraw announced routes, release virtual routers
+    /// Move traffic away from this director: withdraw announced routes, release virtual routers
     Node {
-        /// drain: move work away until `ready`, even across restarts; ready: accept work again
+        /// drain: move traffic away until `ready`, even across restarts; ready: accept traffic again
         action: NodeAction,
         /// Print JSON
         #[arg(long)]
@@ -327,10 +329,10 @@ pub(crate) enum Generate {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tap {
-    /// Name of the service; without it, the services of the running daemon are listed
+    /// Name of the service; if it is omitted, the daemon's proxy services are listed
     pub(crate) service: Option<String>,
-    /// Only requests in which a variable of the access log has this value; * matches any text; if the option is
-    /// repeated, all must match
+    /// Show only requests in which an access log variable matches the pattern; * matches any text; if the option is
+    /// repeated, all patterns must match
     #[arg(long = "match", value_name = "NAME=PATTERN")]
     pub(crate) matches: Vec<String>,
     /// Print JSON, one object per line
@@ -343,7 +345,7 @@ pub(crate) struct Vrrp {
     /// Virtual router to release or resume
     #[arg(requires = "action")]
     pub(crate) name: Option<String>,
-    /// release: another director takes over until resume
+    /// release: let another director take over until `resume`
     #[arg(value_enum)]
     pub(crate) action: Option<VrrpAction>,
     /// Print JSON
@@ -369,7 +371,7 @@ pub(crate) enum TokenAction {
         /// read, operate or write
         #[arg(long)]
         role: Role,
-        /// Token file: `tokens` of [node.admin]
+        /// Token file that `tokens` in [node.admin] names
         #[arg(long, value_name = "FILE", default_value = "/etc/weir/tokens")]
         file: PathBuf,
     },
@@ -403,7 +405,7 @@ pub(crate) struct Import {
     pub(crate) from: ImportFrom,
     /// Configuration file; - = standard input
     pub(crate) file: PathBuf,
-    /// Exit with 0 even if behaviour changes
+    /// Exit with 0 even if behavior changes
     #[arg(long)]
     pub(crate) accept_losses: bool,
     /// Resolve absolute paths in the file below this directory (a copy of another machine's files)
@@ -494,7 +496,7 @@ pub(crate) enum ServerAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RealServer {
-    /// Configure a VIP on this server
+    /// Configure VIPs on this server
     Up(Up),
     /// Undo all changes recorded in the runtime directory, or only those for some VIPs
     Down {
@@ -516,7 +518,7 @@ pub(crate) enum RealServer {
 pub(crate) struct DirectorDoctor {
     #[command(flatten)]
     pub(crate) common: Doctor,
-    /// Examine this machine as a router in front of directors: whether it distributes the packets of these VIPs
+    /// Examine this machine as a router in front of directors: whether it distributes packets for these VIPs
     /// [default: all single addresses with more than one BGP path]
     #[arg(long, value_name = "VIP", num_args = 0.., conflicts_with = "fix")]
     pub(crate) router: Option<Vec<IpAddr>>,
@@ -538,8 +540,8 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// Forwarding method of the director
-    #[arg(long, value_enum, value_name = "FORWARD")]
-    pub(crate) forward: ServerForward,
+    #[arg(long, value_parser = server_forward(), value_name = "FORWARD")]
+    pub(crate) forward: Forward,
     /// VIPs and their ports
     #[arg(long = "vip", required = true, num_args = 1.., value_name = "ADDRESS[:PORT[-PORT]]")]
     pub(crate) vips: Vec<VipArgument>,
@@ -557,12 +559,15 @@ pub(crate) struct Up {
     pub(crate) interfaces: Vec<String>,
 }
 
-/// Forwarding methods that need configuration on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ServerForward {
-    Direct,
-    Tunnel,
-    L3dsr,
+/// Parses the name of a forwarding method that needs configuration on the server.
+fn server_forward() -> impl TypedValueParser<Value = Forward> {
+    let methods = || Forward::ALL.into_iter();
+    let names = methods().filter(|it| it.needs_server_configuration());
+    let names = PossibleValuesParser::new(names.map(Forward::as_str));
+    names.try_map(move |name| {
+        let method = methods().find(|it| it.as_str() == name);
+        method.ok_or("unknown forwarding method")
+    })
 }
 
 /// Splits the text at the last slash: pool names created by ipvsadm contain a slash, but addresses do not.

@@ -1,5 +1,7 @@
-//! Limits the log lines of the HTTP/2 library to one per second. The library may log a warning for each hostile frame,
-//! and a flood of frames would fill the disk. The next line reports how many lines were suppressed.
+//! Limits the log lines of the HTTP/2 library to one per second.
+//!
+//! The library may log a warning for each hostile frame, and a flood of frames would fill the disk. The next line
+//! reports how many lines were suppressed.
 
 use std::fmt;
 use std::sync::Mutex;

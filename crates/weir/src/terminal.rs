@@ -1,4 +1,4 @@
-//! Writes results, messages and the log, with colours on a terminal. Exits silently if the reader of stdout has exited.
+//! Writes results, messages and the log, with colors on a terminal. Exits silently if the reader of stdout has exited.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use weir_control::log_filter;
 
 use crate::log_rate_limit::{RateLimit, WithSuppressedCount};
 
-/// Returns whether to use colours on stderr: stderr must be a terminal, and the user must not have disabled colours.
+/// Returns whether to use colors on stderr: stderr must be a terminal, and the user must not have disabled colors.
 pub(crate) fn color() -> bool {
     io::stderr().is_terminal() && wants_color()
 }

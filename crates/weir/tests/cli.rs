@@ -310,7 +310,7 @@ fn closed_pipe_and_full_disk_do_not_panic() {
 }
 
 #[test]
-fn colours_require_a_terminal() {
+fn colors_require_a_terminal() {
     let output = Scratch::new(INVALID).output("check -c weir.toml");
     assert!(!output.stderr.contains(&0x1b));
 }
@@ -655,7 +655,7 @@ fn import_that_drops_access_rule_fails() {
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8(output.stderr).unwrap();
     let (first, last) = printed
-        .split_once("BEHAVIOUR CHANGES")
+        .split_once("BEHAVIOR CHANGES")
         .expect("text contains the heading");
     assert!(
         first.contains("line 4: ") && first.contains("line 5: "),
@@ -731,10 +731,7 @@ fn import_with_visible_differences_fails() {
         let with_loss = scratch.output(&import);
         assert_eq!(with_loss.status.code(), Some(1), "{program}: {with_loss:?}");
         let printed = String::from_utf8(with_loss.stderr).unwrap();
-        assert!(
-            printed.contains("BEHAVIOUR CHANGES"),
-            "{program}: {printed}"
-        );
+        assert!(printed.contains("BEHAVIOR CHANGES"), "{program}: {printed}");
         let accepted = scratch.output(&format!("{import} --accept-losses"));
         assert_eq!(accepted.status.code(), Some(0), "{program}");
         assert_eq!(accepted.stdout, with_loss.stdout, "{program}");

@@ -37,7 +37,7 @@ fn assert_fragments_pass(family: Family, forward: &str, extra: &str) {
         let reply = reply.unwrap_or_else(|| panic!("no echo: {:#}", world.status()));
         assert!(
             reply[1..] == payload,
-            "{} bytes returned, or wrong content",
+            "the reply ({} bytes) does not match the payload",
             reply.len()
         );
         servers.insert(reply[0]);

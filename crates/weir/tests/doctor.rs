@@ -1,5 +1,6 @@
-//! Tests that `weir doctor` and `weir real-server doctor` report each fault that a test causes, and nothing on a
-//! healthy host.
+//! Tests that `weir doctor` and `weir real-server doctor` report each fault, and nothing on a healthy host.
+//!
+//! The tests cause the faults.
 
 #[path = "doctor/conntrack.rs"]
 mod conntrack;

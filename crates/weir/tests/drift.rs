@@ -1,5 +1,6 @@
-//! Tests that after another program changes Weir's kernel objects, Weir restores them under traffic, and logs and
-//! counts each repair once.
+//! Tests that Weir restores its kernel objects under traffic after another program has changed them.
+//!
+//! Each repair is logged and counted once.
 
 mod world;
 
@@ -193,7 +194,7 @@ fn drifted_objects_are_restored() {
 }
 
 fn assert_link_failures_are_logged(world: &World) {
-    // The neighbours are removed with the link, and return with the same addresses.
+    // The neighbors are removed with the link, and return with the same addresses.
     let count_changes = |world: &World| {
         world
             .log()

@@ -1,5 +1,7 @@
-//! Tests the paths to servers and back: unresolved neighbours, a device to which XDP cannot send, servers behind
-//! routers, and a kernel with and without forwarding.
+//! Tests the paths to servers and back that depend on the host's network.
+//!
+//! The cases are unresolved neighbors, a device to which XDP cannot send, servers behind routers, and a kernel with and
+//! without forwarding.
 
 mod world;
 
@@ -32,17 +34,17 @@ fn set_forwarding(world: &World, is_enabled: bool) {
     ));
 }
 
-/// Asserts that the first connection to each server works after all neighbour entries are removed.
-fn assert_flushed_neighbours_resolved(family: Family, forward: &str, extra: &str) {
+/// Asserts that the first connection to each server works after all neighbor entries are removed.
+fn assert_flushed_neighbors_resolved(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        assert_flushed_neighbours_resolved_in_mode(mode, family, forward, extra);
+        assert_flushed_neighbors_resolved_in_mode(mode, family, forward, extra);
     }
 }
 
-fn assert_flushed_neighbours_resolved_in_mode(
+fn assert_flushed_neighbors_resolved_in_mode(
     mode: Option<&'static str>,
     family: Family,
     forward: &str,
@@ -59,7 +61,7 @@ fn assert_flushed_neighbours_resolved_in_mode(
         world.ip("director", "neigh flush all");
         for n in 0..2 {
             let address = family.server(n);
-            // A flush does not remove managed neighbour entries.
+            // A flush does not remove managed neighbor entries.
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
         let response = world.get(&url(family));
@@ -69,30 +71,30 @@ fn assert_flushed_neighbours_resolved_in_mode(
             world.status()
         );
     }
-    // Only XDP passes packets with an unresolved next hop to tc, where the program uses the stack's neighbour table.
+    // Only XDP passes packets with an unresolved next hop to tc, where the program uses the stack's neighbor table.
     let uses_tc = world.packet_count("pass_to_tc") > 0;
     assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
 
 #[test]
-fn flushed_neighbours_are_resolved_with_direct_v4() {
-    assert_flushed_neighbours_resolved(Family::V4, "direct", "");
+fn flushed_neighbors_are_resolved_with_direct_v4() {
+    assert_flushed_neighbors_resolved(Family::V4, "direct", "");
 }
 
 #[test]
-fn flushed_neighbours_are_resolved_with_nat_v6() {
-    assert_flushed_neighbours_resolved(Family::V6, "nat", "snat = true\n");
+fn flushed_neighbors_are_resolved_with_nat_v6() {
+    assert_flushed_neighbors_resolved(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
-fn flushed_neighbours_are_resolved_with_tunnel_v4() {
-    assert_flushed_neighbours_resolved(Family::V4, "tunnel", "");
+fn flushed_neighbors_are_resolved_with_tunnel_v4() {
+    assert_flushed_neighbors_resolved(Family::V4, "tunnel", "");
 }
 
-/// The data plane itself makes the kernel resolve neighbours, and an unknown packet length does not make it drop
+/// The data plane itself makes the kernel resolve neighbors, and an unknown packet length does not make it drop
 /// packets.
 #[test]
-fn neighbours_are_resolved_while_daemon_is_stopped() {
+fn neighbors_are_resolved_while_daemon_is_stopped() {
     if !privileged() {
         return;
     }
@@ -197,7 +199,7 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
         let body = body.unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
         assert!(
             body == expected,
-            "{} bytes received, or wrong content",
+            "the received file ({} bytes) differs from the original",
             body.len()
         );
     }

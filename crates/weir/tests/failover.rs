@@ -1,5 +1,6 @@
-//! Tests which open connections survive when a VIP moves between two directors with the same configuration, with each
-//! of two schedulers, and tests the manual's keepalived setup.
+//! Tests which open connections survive when a VIP moves between two directors with the same configuration.
+//!
+//! There is a test for each of two schedulers, and one for the manual's keepalived setup.
 
 mod world;
 
@@ -143,7 +144,7 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
         .ip("director", &format!("addr del {VIP}/32 dev eth0"));
     pair.world
         .ip("second", &format!("addr add {VIP}/32 dev eth0"));
-    // Update the neighbour entry, as a gratuitous ARP packet would.
+    // Update the neighbor entry, as a gratuitous ARP packet would.
     let mac = pair.world.mac("second");
     pair.world.ip(
         "client",
@@ -262,9 +263,9 @@ fn keepalived_recipe_keeps_every_connection() {
         "the client to use the second director",
         Duration::from_secs(30),
         || {
-            let neighbour = pair.world.output("client", &format!("ip neigh show {VIP}"));
-            let neighbour = String::from_utf8_lossy(&neighbour.stdout).into_owned();
-            neighbour.contains(&pair.world.mac("second"))
+            let neighbor = pair.world.output("client", &format!("ip neigh show {VIP}"));
+            let neighbor = String::from_utf8_lossy(&neighbor.stdout).into_owned();
+            neighbor.contains(&pair.world.mac("second"))
         },
     );
     let surviving = count_served(&mut held);

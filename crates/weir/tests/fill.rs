@@ -1,4 +1,5 @@
-//! Tests a nearly full flow table: with `nat`, no client is rejected while less than 90 % of the slots are in use, and
+//! Tests a nearly full flow table: with `nat`, no client is rejected while less than 90 % of the slots are in use.
+//!
 //! `status` shows the fill level and the rejections.
 
 mod world;

@@ -1,5 +1,6 @@
-//! Tests two directors with the same configuration on a hub, that is, a bridge that floods every frame to every port. A
-//! director must not forward frames addressed to the other director's MAC address or virtual MAC address. If both
+//! Tests two directors with the same configuration on a hub, that is, a bridge that floods every frame to every port.
+//!
+//! A director must not forward frames addressed to the other director's MAC address or virtual MAC address. If both
 //! directors forwarded such frames, the frames would go back and forth.
 
 mod world;
@@ -109,7 +110,7 @@ impl Hub {
         assert!(flooded >= REQUESTS, "{flooded} frames were flooded");
     }
 
-    fn neighbour_entry(&self, address: &str) -> String {
+    fn neighbor_entry(&self, address: &str) -> String {
         let output = self
             .world
             .output("client", &format!("ip neigh show {address}"));
@@ -138,11 +139,11 @@ fn assert_only_addressed_director_forwards(attach: &str) {
     hub.assert_forwarded_by(VIRTUAL, "director", "second");
     let virtual_mac = "00:00:5e:00:01:33";
     assert!(
-        hub.neighbour_entry(VIRTUAL).contains(virtual_mac)
-            && !hub.neighbour_entry(REGULAR).contains(virtual_mac)
+        hub.neighbor_entry(VIRTUAL).contains(virtual_mac)
+            && !hub.neighbor_entry(REGULAR).contains(virtual_mac)
     );
 
-    // The second director takes over the virtual MAC address; the client's neighbour entry does not change.
+    // The second director takes over the virtual MAC address; the client's neighbor entry does not change.
     hub.run_json("director", &["vrrp", "outside", "release"]);
     hub.wait_for_state("second", "active");
     wait_for("the second director to have the address", TIMEOUT, || {

@@ -49,7 +49,7 @@ fn assert_large_download(family: Family, forward: &str, extra: &str) {
             .expect("download the large file");
         assert!(
             body == expected,
-            "{} bytes received, or wrong content",
+            "the received file ({} bytes) differs from the original",
             body.len()
         );
     }

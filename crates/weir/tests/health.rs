@@ -1,5 +1,6 @@
-//! Tests health checks: Weir stops using a server that dies under load, and uses it again after it recovers. No reload,
-//! restart or change of the order in the file makes a dead server usable.
+//! Tests that Weir stops using a server that dies under load, and uses it again after it recovers.
+//!
+//! No reload, restart or change of the order in the file makes a dead server usable.
 
 mod world;
 

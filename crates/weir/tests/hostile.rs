@@ -1,5 +1,6 @@
-//! Tests every kind of check against every kind of hostile server: no probe takes longer than its timeout, and all
-//! servers are down.
+//! Tests every kind of check against every kind of hostile server.
+//!
+//! No probe takes longer than its timeout, and all servers are down.
 
 mod world;
 
@@ -37,9 +38,9 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
     ),
 ];
 
-/// Behaviour of a hostile server.
+/// Behavior of a hostile server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behaviour {
+enum Behavior {
     /// The server does not listen on the port.
     Refused,
     /// The server sends no data.
@@ -54,36 +55,36 @@ enum Behaviour {
     Drip,
 }
 
-const BEHAVIOURS: [Behaviour; 6] = [
-    Behaviour::Refused,
-    Behaviour::Silent,
-    Behaviour::Truncated,
-    Behaviour::Endless,
-    Behaviour::Garbage,
-    Behaviour::Drip,
+const BEHAVIORS: [Behavior; 6] = [
+    Behavior::Refused,
+    Behavior::Silent,
+    Behavior::Truncated,
+    Behavior::Endless,
+    Behavior::Garbage,
+    Behavior::Drip,
 ];
 
 const NOISE: [u8; 64] = [0xff; 64];
 
-fn port(kind: usize, behaviour: usize) -> u16 {
-    u16::try_from(8000 + 10 * kind + behaviour).expect("number fits in 16 bits")
+fn port(kind: usize, behavior: usize) -> u16 {
+    u16::try_from(8000 + 10 * kind + behavior).expect("number fits in 16 bits")
 }
 
-fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static [u8]) {
+fn serve_stream(mut client: TcpStream, behavior: Behavior, beginning: &'static [u8]) {
     let _ = client.set_write_timeout(Some(Duration::from_secs(5)));
-    match behaviour {
-        Behaviour::Refused => return,
-        Behaviour::Silent => {}
-        Behaviour::Truncated => {
+    match behavior {
+        Behavior::Refused => return,
+        Behavior::Silent => {}
+        Behavior::Truncated => {
             let _ = client.write_all(beginning);
             return;
         }
-        Behaviour::Endless => {
+        Behavior::Endless => {
             while client.write_all(&[b'x'; 4096]).is_ok() {}
             return;
         }
-        Behaviour::Garbage => drop(client.write_all(&NOISE)),
-        Behaviour::Drip => {
+        Behavior::Garbage => drop(client.write_all(&NOISE)),
+        Behavior::Drip => {
             for byte in beginning.iter().cycle() {
                 if client.write_all(&[*byte]).is_err() {
                     return;
@@ -96,28 +97,28 @@ fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static
     while client.read(&mut [0; 512]).is_ok_and(|length| length > 0) {}
 }
 
-fn start_stream_server(world: &World, port: u16, behaviour: Behaviour, beginning: &'static [u8]) {
+fn start_stream_server(world: &World, port: u16, behavior: Behavior, beginning: &'static [u8]) {
     let starter = world.spawn_on("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                std::thread::spawn(move || serve_stream(client, behaviour, beginning));
+                std::thread::spawn(move || serve_stream(client, behavior, beginning));
             }
         });
     });
     starter.join().expect("listener thread panicked");
 }
 
-fn start_datagram_server(world: &World, port: u16, behaviour: Behaviour, beginning: &'static [u8]) {
+fn start_datagram_server(world: &World, port: u16, behavior: Behavior, beginning: &'static [u8]) {
     let starter = world.spawn_on("server0", move || {
         let socket = UdpSocket::bind(("0.0.0.0", port)).expect("bind a UDP socket");
         std::thread::spawn(move || {
             while let Ok((_, from)) = socket.recv_from(&mut [0; 512]) {
-                let _ = match behaviour {
-                    Behaviour::Refused | Behaviour::Silent | Behaviour::Drip => Ok(0),
-                    Behaviour::Truncated => socket.send_to(beginning, from),
-                    Behaviour::Garbage => socket.send_to(&NOISE, from),
-                    Behaviour::Endless => (0..200)
+                let _ = match behavior {
+                    Behavior::Refused | Behavior::Silent | Behavior::Drip => Ok(0),
+                    Behavior::Truncated => socket.send_to(beginning, from),
+                    Behavior::Garbage => socket.send_to(&NOISE, from),
+                    Behavior::Endless => (0..200)
                         .try_for_each(|_| socket.send_to(&NOISE, from).map(drop))
                         .map(|()| 0),
                 };
@@ -137,14 +138,14 @@ fn every_check_kind_fails_within_timeout_with_hostile_servers() {
     let mut names = Vec::new();
     let kinds = STREAMS.into_iter().chain(DATAGRAMS);
     for (n, (kind, keys, beginning)) in kinds.enumerate() {
-        for (m, behaviour) in BEHAVIOURS.into_iter().enumerate() {
+        for (m, behavior) in BEHAVIORS.into_iter().enumerate() {
             let server_port = port(n, m);
-            match (behaviour, n < STREAMS.len()) {
-                (Behaviour::Refused, _) => {}
-                (_, true) => start_stream_server(&world, server_port, behaviour, beginning),
-                (_, false) => start_datagram_server(&world, server_port, behaviour, beginning),
+            match (behavior, n < STREAMS.len()) {
+                (Behavior::Refused, _) => {}
+                (_, true) => start_stream_server(&world, server_port, behavior, beginning),
+                (_, false) => start_datagram_server(&world, server_port, behavior, beginning),
             }
-            let name = format!("{kind}-{behaviour:?}").to_lowercase();
+            let name = format!("{kind}-{behavior:?}").to_lowercase();
             text += &format!(
                 "[pool.{name}]\nservers = [\"{}\"]\n[pool.{name}.check]\nkind = \"{kind}\"\nport = {server_port}\n\
                  interval = \"500ms\"\ntimeout = \"500ms\"\nrise = 1\nfall = 1\n{keys}\n\

@@ -1,5 +1,6 @@
-//! Tests that Weir, with the configuration that `weir import` writes, balances, checks and fails over like the original
-//! program.
+//! Tests that imported configurations make Weir balance, check and fail over like the original program.
+//!
+//! `weir import` writes the configurations.
 
 mod world;
 

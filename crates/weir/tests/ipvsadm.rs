@@ -1,5 +1,6 @@
-//! Tests the program under the name `ipvsadm`: its services balance packets, outlive the daemon, and coexist with the
-//! services of the file.
+//! Tests `weir` under the name `ipvsadm`.
+//!
+//! Its services balance packets, outlive the daemon, and coexist with the services of the file.
 
 mod world;
 
@@ -618,7 +619,7 @@ fn imported_table_is_valid_configuration() {
     // Clients of a removed service are no longer served.
     assert_eq!(output.status.code(), Some(1), "{notes}");
     let losses = notes
-        .split_once("BEHAVIOUR CHANGES")
+        .split_once("BEHAVIOR CHANGES")
         .expect("text contains the heading")
         .1;
     assert!(

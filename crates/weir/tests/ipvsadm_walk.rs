@@ -1,5 +1,6 @@
-//! Runs random valid and invalid ipvsadm command lines: no command crashes the director, no rejected command changes
-//! the table, and the table always matches a model.
+//! Runs random valid and invalid ipvsadm command lines, and compares the table with a model.
+//!
+//! No command crashes the director, and no rejected command changes the table.
 //!
 //! The model does not use the parser: the test generates each line together with its effect, and keeps the table as the
 //! text that `-S` must print.

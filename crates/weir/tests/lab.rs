@@ -1,5 +1,6 @@
-//! Runs the short form of the lab's reload experiment, which reloads the peers and Weir under load: Weir's clients must
-//! see no errors.
+//! Runs the short form of the lab's reload experiment, in which Weir's clients must see no errors.
+//!
+//! The experiment reloads the peers and Weir under load.
 
 mod world;
 

@@ -1,5 +1,4 @@
-//! Compares the estimated latency with the latency measured on the server's own interface, for real programs with
-//! `direct`.
+//! Compares the estimated latency with the latency at the server's own interface, for real programs with `direct`.
 //!
 //! Prints both for each workload. On a loaded machine, the estimate includes the time that packets wait between the
 //! director and the server, so the test fails only on large errors. With `WEIR_ACCURACY=1`, which requires an idle
@@ -161,24 +160,26 @@ fn start_servers(world: &mut World) {
     );
     fs::write(directory.join("nginx.conf"), text).expect("write the configuration");
     let data = world.path("data");
-    let programs = fs::read_dir("/usr/lib/postgresql")
-        .expect("read the installed versions (tools/install-deps.sh installs them)")
+    let bin_dirs = fs::read_dir("/usr/lib/postgresql")
+        .expect("find PostgreSQL (run tools/install-deps.sh to install it)")
         .flatten()
         .map(|entry| entry.path().join("bin").display().to_string());
-    let (data, programs) = (
+    let (data, bin_dir) = (
         data.display(),
-        programs.max().expect("an installed version should exist"),
+        bin_dirs
+            .max()
+            .expect("at least one version of PostgreSQL should be installed"),
     );
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
     sh(&format!(
-        "chmod 711 {0}; install -d -o postgres -m 700 {data}; {as_postgres} {programs}/initdb -D {data} -A trust \
+        "chmod 711 {0}; install -d -o postgres -m 700 {data}; {as_postgres} {bin_dir}/initdb -D {data} -A trust \
          --no-sync --locale=C >/dev/null; echo 'host all all 0.0.0.0/0 trust' >>{data}/pg_hba.conf",
         world.path(".").display()
     ));
     for line in [
         format!("nginx -p {path} -c {path}/nginx.conf"),
         "redis-server --port 6379 --save --protected-mode no --dir /tmp".to_owned(),
-        format!("{as_postgres} {programs}/postgres -D {data} -h 0.0.0.0 -k {data} -c fsync=off"),
+        format!("{as_postgres} {bin_dir}/postgres -D {data} -h 0.0.0.0 -k {data} -c fsync=off"),
     ] {
         let mut arguments = line.split_whitespace();
         let mut command = world.command(

@@ -1,5 +1,7 @@
-//! Tests Debian's unmodified ldirectord with Weir: in a separate mount namespace, `weir` is bind-mounted over the
-//! ipvsadm binary that ldirectord runs. Weir forwards to the servers that pass ldirectord's checks.
+//! Tests Debian's unmodified ldirectord with Weir as its ipvsadm.
+//!
+//! In a separate mount namespace, `weir` is bind-mounted over the ipvsadm binary that ldirectord runs. Weir forwards to
+//! the servers that pass ldirectord's checks.
 
 mod world;
 

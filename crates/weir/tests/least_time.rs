@@ -1,5 +1,6 @@
-//! Tests `least-time` with `direct`: the director receives no replies, but still measures server latency and sends
-//! fewer connections to a slow server.
+//! Tests `least-time` with `direct`: the director sends fewer connections to a slow server.
+//!
+//! The director receives no replies, but still measures server latency.
 
 mod world;
 

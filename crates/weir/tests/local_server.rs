@@ -43,7 +43,7 @@ fn assert_director_serves(family: Family, forward: &str, port_suffix: &str) {
         let big = big.unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
         assert!(
             big == expected,
-            "{} bytes received, or wrong content",
+            "the received file ({} bytes) differs from the original",
             big.len()
         );
     }

@@ -1,5 +1,6 @@
-//! Tests that reloads, crashes and restarts of the daemon break no connection, and that two directors on the same host
-//! do not affect each other.
+//! Tests that reloads, crashes and restarts of the daemon break no connection.
+//!
+//! Also tests that two directors on the same host do not affect each other.
 
 mod world;
 

@@ -1,6 +1,8 @@
-//! Tests services that listen on firewall marks. An nft rule marks packets to an address of the director, or to an
-//! address that is routed to the director. Weir routes the packets to its device and balances them, with and without a
-//! daemon, and removes its rules, devices and routes afterwards.
+//! Tests services that listen on firewall marks.
+//!
+//! An nft rule marks packets to an address of the director, or to an address that is routed to the director. Weir
+//! routes the packets to its device and balances them, with and without a daemon, and removes its rules, devices and
+//! routes afterwards.
 
 mod world;
 

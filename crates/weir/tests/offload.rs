@@ -1,6 +1,8 @@
-//! Tests every forwarding method with offloads enabled, as on a real machine, where the sender leaves checksums and
-//! segmentation to its device. Bulk transfers run in both directions over veth and a bridge with ethtool's defaults.
-//! One hop computes checksums in software, because receivers accept partial checksums, which would hide errors.
+//! Tests every forwarding method with the offloads of a real machine enabled (checksums and segmentation).
+//!
+//! The sender leaves checksums and segmentation to its device. Bulk transfers run in both directions over veth and a
+//! bridge with ethtool's defaults. One hop computes checksums in software, because receivers accept partial checksums,
+//! which would hide errors.
 
 #[path = "offload/bulk.rs"]
 mod bulk;

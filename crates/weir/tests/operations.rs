@@ -1,5 +1,7 @@
-//! Tests an operator's actions on a director under load, and mistakes that must not disturb clients: reloads that are
-//! rolled back, drains, failed starts, configurations that do not fit this host, and a daemon that hangs.
+//! Tests an operator's actions on a director under load, and mistakes that must not disturb clients.
+//!
+//! The cases are reloads that are rolled back, drains, failed starts, configurations that do not fit this host, and a
+//! daemon that hangs.
 
 mod world;
 

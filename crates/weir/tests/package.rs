@@ -1,7 +1,8 @@
-//! Tests the Debian packages: contents, first request, upgrade under traffic, removal and purge. apt installs them from
-//! a signed repository in a copy-on-write view of this machine, with the commands from the manual's page for new users.
-//! The packages and the container image must be reproducible, and the image's program must run in its root file system.
-//! `tools/release-check.sh --only packages` does the same on fresh systems.
+//! Tests the Debian packages: contents, first request, upgrade under traffic, removal and purge.
+//!
+//! apt installs them from a signed repository in a copy-on-write view of this machine, with the commands from the
+//! manual's page for new users. The packages and the container image must be reproducible, and the image's program must
+//! run in its root file system. `tools/release-check.sh --only packages` does the same on fresh systems.
 
 mod world;
 
@@ -166,7 +167,7 @@ fn assert_lintian_passes(packages: &Path) {
 const PROGRAMS: [&str; 3] = ["./usr/bin/weir", "./usr/sbin/ipvsadm-", "./usr/lib/ocf/"];
 
 /// Asserts that the files are owned by root and writable only by root, that only programs are executable, and that the
-/// packages contain the licences.
+/// packages contain the licenses.
 fn assert_files_are_well_formed(packages: &[PathBuf]) {
     let mut all = String::new();
     for package in packages {
@@ -191,11 +192,11 @@ fn assert_files_are_well_formed(packages: &[PathBuf]) {
     );
 }
 
-/// The licence file lists all crates in the bill of materials and contains the licence texts of all but at most three.
+/// The license file lists all crates in the bill of materials and contains the license texts of all but at most three.
 #[test]
-fn licences_cover_bill_of_materials() {
+fn licenses_cover_bill_of_materials() {
     let tools = Path::new(CRATE).join("../../tools");
-    let licences = successful_output(&mut Command::new(tools.join("build-licenses.py")));
+    let licenses = successful_output(&mut Command::new(tools.join("build-licenses.py")));
     let sbom = successful_output(&mut Command::new(tools.join("build-sbom.py")));
     let sbom: serde_json::Value = serde_json::from_str(&sbom).expect("output is valid JSON");
     let components = sbom["components"]
@@ -216,7 +217,7 @@ fn licences_cover_bill_of_materials() {
         bundled.iter().any(|it| it.starts_with("rustls ")),
         "{bundled:?}"
     );
-    let (list, texts) = licences
+    let (list, texts) = licenses
         .split_once(&"-".repeat(100))
         .expect("the end of the list should exist");
     for crate_ in &bundled {

@@ -1,5 +1,7 @@
-//! Tests checks through a service's own forwarding method: if a server responds to direct probes but its clients would
-//! get no reply, the check detects this and reports the reason.
+//! Tests checks through a service's own forwarding method.
+//!
+//! If a server responds to direct probes but its clients would get no reply, the check detects this and reports the
+//! reason.
 
 mod world;
 

@@ -1,5 +1,6 @@
-//! Tests checks against Debian's builds of the server programs for which they were made. The test starts each program
-//! itself.
+//! Tests checks against Debian's builds of the server programs for which they were made.
+//!
+//! The tests start each program themselves.
 
 #[path = "peers/grpc.rs"]
 mod grpc;
@@ -143,16 +144,16 @@ fn postgres_startup_check_passes() {
     let mut world = World::new(1);
     let data = create_owned_directory(&world, "postgres", "postgres");
     let entries = std::fs::read_dir("/usr/lib/postgresql")
-        .expect("read the installed versions (tools/install-deps.sh installs them)");
+        .expect("find PostgreSQL (run tools/install-deps.sh to install it)");
     let mut versions: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     versions.sort();
-    let programs = versions
+    let bin_dir = versions
         .last()
-        .expect("an installed version should exist")
+        .expect("at least one version of PostgreSQL should be installed")
         .join("bin");
     run_as(
         "postgres",
-        &programs.join("initdb"),
+        &bin_dir.join("initdb"),
         &[
             "-D",
             &data,
@@ -166,7 +167,7 @@ fn postgres_startup_check_passes() {
     sh(&format!(
         "echo 'host all all 10.71.0.0/24 scram-sha-256' >> {data}/pg_hba.conf"
     ));
-    let program = programs.join("postgres").display().to_string();
+    let program = bin_dir.join("postgres").display().to_string();
     start(
         &mut world,
         "setpriv",

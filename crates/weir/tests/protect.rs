@@ -1,5 +1,7 @@
-//! Tests `weir protect` during another program's reload: HAProxy's plain `-sf` under load, with clients on another host
-//! and on the same host. Also tests that held connections are released if the command takes too long or Weir dies.
+//! Tests `weir protect` during the reload of another program, HAProxy's plain `-sf` under load.
+//!
+//! The clients are on another host and on the same host. Also tests that held connections are released if the command
+//! takes too long or Weir dies.
 
 mod world;
 

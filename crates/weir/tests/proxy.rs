@@ -1,5 +1,6 @@
-//! Tests proxy services with a real `weir` on loopback: requests, reloads and failing servers under load, upgrades and
-//! shutdown.
+//! Tests proxy services with a real `weir` on loopback.
+//!
+//! The tests cover requests, reloads and failing servers under load, upgrades and shutdown.
 
 #[path = "proxy/basic_auth.rs"]
 mod basic_auth;

@@ -1,5 +1,6 @@
-//! Compares HAProxy and nginx with Weir, which runs the imported file: clients and servers must observe the same
-//! behaviour.
+//! Compares HAProxy and nginx with Weir, which runs the imported file.
+//!
+//! Clients and servers must observe the same behavior.
 //!
 //! The files in `side_by_side/` were written for this test; `make corpus ARGS=--run` compares real files.
 
@@ -8,7 +9,7 @@ use std::process::Command;
 
 use weir_testing::require_root as privileged;
 
-/// Runs both programs with the same file and compares their behaviour.
+/// Runs both programs with the same file and compares their behavior.
 fn compare(kind: &str, file: &str) {
     if !privileged() {
         return;

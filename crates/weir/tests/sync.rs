@@ -1,5 +1,6 @@
-//! Tests flow synchronization between two directors: when the active director is cut off and the VIP moves, open
-//! connections continue. Director 1 is 10.0.0.3, director 2 is 10.0.0.4; clients reach the VIP on the same switch.
+//! Tests that flow synchronization keeps open connections when the active director is cut off and the VIP moves.
+//!
+//! Director 1 is 10.0.0.3, director 2 is 10.0.0.4; clients reach the VIP on the same switch.
 
 mod world;
 
@@ -201,25 +202,25 @@ impl Pair {
             self.world.ip("wire", &format!("link set {previous} down"));
         }
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
-        let update_neighbour =
-            |neighbour: &str, address: &str| self.update_neighbour(neighbour, address, host);
-        update_neighbour("client", VIP);
+        let update_neighbor =
+            |neighbor: &str, address: &str| self.update_neighbor(neighbor, address, host);
+        update_neighbor("client", VIP);
         if self.forward == "nat" {
             self.world.ip(host, "addr add 10.0.0.1/24 dev eth0");
-            (0..SERVERS).for_each(|n| update_neighbour(&format!("server{n}"), "10.0.0.1"));
+            (0..SERVERS).for_each(|n| update_neighbor(&format!("server{n}"), "10.0.0.1"));
         }
         if self.snat {
             self.world
                 .ip(host, &format!("addr add {SNAT_ADDRESS}/32 dev eth0"));
-            (0..SERVERS).for_each(|n| update_neighbour(&format!("server{n}"), SNAT_ADDRESS));
+            (0..SERVERS).for_each(|n| update_neighbor(&format!("server{n}"), SNAT_ADDRESS));
         }
     }
 
-    /// Changes the ARP table of `neighbour`, as a gratuitous ARP packet from `host` would.
-    fn update_neighbour(&self, neighbour: &str, address: &str, host: &str) {
+    /// Changes the ARP table of `neighbor`, as a gratuitous ARP packet from `host` would.
+    fn update_neighbor(&self, neighbor: &str, address: &str, host: &str) {
         let mac = self.world.mac(host);
         let entry = format!("neigh replace {address} lladdr {mac} dev eth0");
-        self.world.ip(neighbour, &entry);
+        self.world.ip(neighbor, &entry);
     }
 
     fn open_connections(&self, count: usize) -> Vec<Connection> {

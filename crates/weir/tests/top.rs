@@ -119,7 +119,7 @@ fn keys_filter_and_drain_servers() {
     tmux.send_keys(&["End", "d"]);
     tmux.wait_for_text("drain web/10.71.0.21? y/n");
     tmux.send_keys(&["n"]);
-    tmux.wait_for_text("drain cancelled");
+    tmux.wait_for_text("drain canceled");
     assert_ne!(
         state(&world, 1),
         "drain",

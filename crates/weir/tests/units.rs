@@ -1,5 +1,6 @@
-//! Runs Weir with the accounts and capabilities of the package's systemd units, without a service manager: an
-//! unprivileged keeper and daemon with the privileged helper, and the single unit that runs as root.
+//! Runs Weir with the accounts and capabilities of the package's systemd units, without a service manager.
+//!
+//! The units are an unprivileged keeper and daemon with the privileged helper, and the single unit that runs as root.
 
 #[path = "world/attempts.rs"]
 mod attempts;

@@ -1,5 +1,6 @@
-//! Tests VIPs of proxy services: Weir adds them with `vip_interface`, announces them and removes them, with and without
-//! a layer 4 engine.
+//! Tests that Weir adds, announces and removes the VIPs of proxy services (`vip_interface`).
+//!
+//! The tests run with and without a layer 4 engine.
 
 mod world;
 
@@ -67,7 +68,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    // Only Weir's announcement can correct the wrong MAC address in the client's neighbour table.
+    // Only Weir's announcement can correct the wrong MAC address in the client's neighbor table.
     for vip in [V4, V6] {
         world.ip(
             "client",
@@ -78,8 +79,8 @@ fn proxy_vip_is_added_announced_and_removed() {
     for vip in [V4, V6] {
         assert!(has_address(&world, vip), "{vip} was not added");
         wait_for("the announcement", Duration::from_secs(10), || {
-            let neighbour = world.output("client", &format!("ip neigh show {vip}"));
-            !String::from_utf8_lossy(&neighbour.stdout).contains("02:00:00:00:00:99")
+            let neighbor = world.output("client", &format!("ip neigh show {vip}"));
+            !String::from_utf8_lossy(&neighbor.stdout).contains("02:00:00:00:00:99")
         });
         let url = format!(
             "http://{}/name",
@@ -157,9 +158,9 @@ fn present_vip_is_announced_and_deprecated_when_daemon_starts() {
         assert!(is_deprecated(&world, V6));
         for vip in &vips {
             wait_for("the announcement", Duration::from_secs(10), || {
-                let neighbour = world.output("client", &format!("ip neigh show {vip}"));
-                let neighbour = String::from_utf8_lossy(&neighbour.stdout).into_owned();
-                neighbour.contains("lladdr") && !neighbour.contains("02:00:00:00:00:99")
+                let neighbor = world.output("client", &format!("ip neigh show {vip}"));
+                let neighbor = String::from_utf8_lossy(&neighbor.stdout).into_owned();
+                neighbor.contains("lladdr") && !neighbor.contains("02:00:00:00:00:99")
             });
         }
         world.kill_keeper(pid);
@@ -244,8 +245,8 @@ fn vip_is_announced_when_another_machine_has_lost_it() {
                 has_logged(vip, text)
             });
             wait_for("the announcement", Duration::from_secs(10), || {
-                let neighbour = world.output("client", &format!("ip neigh show {vip}"));
-                String::from_utf8_lossy(&neighbour.stdout).contains(&director)
+                let neighbor = world.output("client", &format!("ip neigh show {vip}"));
+                String::from_utf8_lossy(&neighbor.stdout).contains(&director)
             });
         }
         world.kill_keeper(pid);

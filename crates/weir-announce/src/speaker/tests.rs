@@ -6,7 +6,7 @@ use weir_model::RequiredServices;
 
 use super::*;
 
-fn settings() -> Announce {
+pub(super) fn settings() -> Announce {
     Announce {
         speaker: Speaker::Exabgp {
             pipe: PathBuf::new(),
@@ -20,19 +20,19 @@ fn settings() -> Announce {
     }
 }
 
-fn routes(routes: &[(&str, Quality)]) -> Routes {
+pub(super) fn routes(routes: &[(&str, Quality)]) -> Routes {
     let routes = routes.iter();
     routes
         .map(|(vip, quality)| (vip.parse().unwrap(), *quality))
         .collect()
 }
 
-fn vip(text: &str) -> IpAddr {
+pub(super) fn vip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// Runs `test` with a change from two VIPs to three: one VIP is withdrawn, one is drained and two are added.
-fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
+pub(super) fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
     let current = routes(&[
         ("192.0.2.10", Quality::LastResort),
         ("192.0.2.11", Quality::Normal),
@@ -111,87 +111,6 @@ fn gobgp_commands_contain_origin_and_next_hop() {
             "global rib -a ipv4 add 192.0.2.10/32 origin igp nexthop 0.0.0.0 community 65001:100,65535:0",
             "global rib -a ipv4 add 192.0.2.11/32 origin igp nexthop 0.0.0.0 community 65001:100",
             "global rib -a ipv6 add 2001:db8::1/128 origin igp nexthop :: community 65001:100",
-        ]
-    );
-}
-
-/// Returns the lines that vtysh executes.
-fn lines(arguments: &[String]) -> Vec<&str> {
-    let lines = arguments.iter().map(String::as_str);
-    lines.filter(|it| *it != "-c").collect()
-}
-
-#[test]
-fn frr_announcements_are_ordered_by_dependency() {
-    let arguments = with_change(|change| command::frr_announcements(65001, change));
-    let lines = lines(&arguments);
-    let position_of = |line: &str| {
-        let position = lines.iter().position(|it| *it == line);
-        position.unwrap_or_else(|| panic!("no line {line:?} in {lines:#?}"))
-    };
-    let order = [
-        "set community 65001:100",
-        "set community 65001:100 65535:0",
-        "ip route 192.0.2.11/32 blackhole",
-        "ipv6 route 2001:db8::1/128 blackhole",
-        "router bgp 65001",
-        "network 192.0.2.10/32 route-map WEIR-DRAIN",
-        "network 192.0.2.11/32 route-map WEIR",
-        "network 2001:db8::1/128 route-map WEIR",
-    ];
-    let positions: Vec<usize> = order.into_iter().map(position_of).collect();
-    assert!(positions.is_sorted(), "{lines:#?}");
-    assert!(!lines.iter().any(|it| it.starts_with("no ")), "{lines:#?}");
-}
-
-#[test]
-fn frr_announcements_remove_communities_of_earlier_settings() {
-    let settings = Announce {
-        communities: Vec::new(),
-        ..settings()
-    };
-    let arguments = with_change(|change| {
-        let change = Change {
-            settings: &settings,
-            routes: change.routes,
-            removed: Vec::new(),
-            added: change.added.clone(),
-        };
-        command::frr_announcements(65001, &change)
-    });
-    assert_eq!(
-        lines(&arguments)[..9],
-        [
-            "configure terminal",
-            "route-map WEIR permit 10",
-            "set origin igp",
-            "no set community",
-            "exit",
-            "route-map WEIR-DRAIN permit 10",
-            "set origin igp",
-            "set community 65535:0",
-            "exit",
-        ]
-    );
-}
-
-#[test]
-fn frr_withdrawals_remove_networks_before_routes() {
-    let arguments = command::frr_withdrawals(65001, &[vip("192.0.2.9"), vip("2001:db8::1")]);
-    assert_eq!(
-        lines(&arguments),
-        [
-            "configure terminal",
-            "router bgp 65001",
-            "address-family ipv4 unicast",
-            "no network 192.0.2.9/32",
-            "exit-address-family",
-            "address-family ipv6 unicast",
-            "no network 2001:db8::1/128",
-            "exit-address-family",
-            "exit",
-            "no ip route 192.0.2.9/32 blackhole",
-            "no ipv6 route 2001:db8::1/128 blackhole",
         ]
     );
 }
@@ -312,6 +231,7 @@ async fn speaker_that_is_not_running_has_no_routes() {
     let stopped = Speaker::Frr {
         command: ["sh", "-c", script, "vtysh"].map(str::to_owned).into(),
         asn: 65001,
+        prefix_list: None,
     };
     let (refused, silent) = (refused.speaker, silent.speaker);
     for speaker in [bird, exabgp, absent, refused, silent, stopped] {
@@ -339,6 +259,7 @@ fn speaker_with_different_path_or_command_is_different() {
     let frr = |program: &str, asn| Speaker::Frr {
         command: vec![program.to_owned()],
         asn,
+        prefix_list: None,
     };
     assert!(is_same(&frr("vtysh", 65001), &frr("vtysh", 65002)));
     assert!(!is_same(&frr("vtysh", 65001), &frr("/opt/vtysh", 65001)));

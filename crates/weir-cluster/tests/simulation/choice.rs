@@ -1,5 +1,6 @@
-//! Computes with the planner which servers a director selects, and compares them with those of a director without
-//! history.
+//! Computes with the planner which servers a director selects.
+//!
+//! The tests compare the selection with that of a director without history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,5 +1,7 @@
-//! Tests the order in which directors apply a configuration: with a guard, one by one; without a guard, first one
-//! director and then all others at the same time.
+//! Tests the order in which directors apply a configuration.
+//!
+//! With a guard, they apply it one by one. Without a guard, one director applies it first, and then all others at the
+//! same time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

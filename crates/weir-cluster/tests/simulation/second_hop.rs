@@ -1,5 +1,7 @@
-//! Tests the second hop during rollouts with a guard, with the planner's tables. If a director dies, no connection of a
-//! service with GUE breaks: every other director selects the connection's server, or specifies it as the second hop.
+//! Tests that no connection of a service with GUE breaks if a director dies during a rollout with a guard.
+//!
+//! The test uses the planner's tables: every other director selects the connection's server, or specifies it as the
+//! second hop.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -256,6 +256,7 @@ impl Frame<'_> {
             "pipe" => "speaker = \"exabgp\"",
             "command" => "speaker = \"gobgp\"",
             "asn" => "speaker = \"frr\"",
+            "prefix_list" => "speaker = \"frr\"\nasn = 65001",
             _ => "speaker = \"bird\"",
         };
         let service = match self.key {

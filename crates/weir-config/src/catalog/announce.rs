@@ -1,4 +1,4 @@
-//! Defines the keys of `[announce]`: VIPs that `weir announcer` announces with BGP.
+//! Defines the keys of `[announce]`: VIPs that `weir announcer` announces over BGP.
 
 use std::time::Duration;
 
@@ -30,9 +30,10 @@ fn required_services() -> Choices {
 pub(crate) static ANNOUNCE: Section = Section {
     path: "announce",
     page: "announce",
-    purpose: "Announces VIPs with BGP through a speaker that runs on this machine, so that routers distribute traffic \
-              over several directors (ECMP). A VIP is announced while its services are usable: their pools have a \
-              usable server or meet their quorum, and the data plane is attached.",
+    purpose: "Announces VIPs over BGP through a speaker that runs on this machine, so that routers distribute traffic \
+              across several directors (ECMP). A VIP is announced while its services are usable (see `require`). A \
+              service is usable if one of its pools has a usable server or sorry server; a layer 4 service also needs \
+              an attached data plane.",
     example: "[announce]\nspeaker = \"bird\"\nwithdraw_after = \"10s\"\n",
     keys: &[
         Key::new(
@@ -50,8 +51,8 @@ pub(crate) static ANNOUNCE: Section = Section {
                 max: Duration::from_secs(3600),
             },
             Default("10s"),
-            "How long routes remain after the daemon has stopped. During this time, the kernel still forwards packets, \
-             but servers are not checked.",
+            "How long routes stay announced after the daemon has stopped. During this time, the kernel still forwards \
+             packets, but servers are not checked.",
             "withdraw_after = \"30s\"",
         ),
         Key::new(
@@ -130,6 +131,16 @@ pub(crate) static ANNOUNCE: Section = Section {
             Absent("required for `frr`"),
             "`frr` only: the AS number of `router bgp`.",
             "asn = 65001",
+        ),
+        Key::new(
+            "prefix_list",
+            Kind::DescribedText("a name of letters, digits and `.`, `_`, `-`, `:`"),
+            Absent("none"),
+            "`frr` only: a prefix list that the neighbors use with `prefix-list NAME out`, in each address family with \
+             VIPs. FRR waits 50 ms before it sends a withdrawal. If the prefix list changes, it sends it at once, so \
+             Weir adds an entry that matches no route, and removes it again. Sequence number 1 of the list must be \
+             free for this entry.",
+            "prefix_list = \"OUT\"",
         ),
     ],
 };

@@ -230,6 +230,13 @@ pub(crate) static HOST_FILE: Section = Section {
     .known_as(&["path"])],
 };
 
+/// Returns whether a key is a condition of a route.
+#[cfg(test)]
+pub(crate) fn is_condition(page: &str, name: &str) -> bool {
+    let mut conditions = weir_model::ConditionKey::ALL.iter();
+    ["route", "route-not"].contains(&page) && conditions.any(|key| key.as_str() == name)
+}
+
 #[cfg(test)]
 mod tests {
     use weir_model::ConditionKey;

@@ -21,7 +21,7 @@ fn map_kinds() -> Choices {
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
-    purpose: "A lookup table. Weir looks up a text from the request in it. The value selects a pool, or is available \
+    purpose: "A lookup table for texts from requests. The value of the matching entry selects a pool, or is available \
               as the variable `{map.NAME}`. Except with `kind = \"regex\"`, the cost of a lookup does not depend on \
               the number of entries. If a key occurs more than once, the first entry is used.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
@@ -51,7 +51,7 @@ pub(crate) static MAP: Section = Section {
             "kind",
             Kind::OneOf(map_kinds),
             Default("exact"),
-            "How the keys of entries are compared with the text: `exact`: the key equals the text; `prefix`, `suffix`: \
+            "How the keys of entries are compared with the text. `exact`: the key equals the text; `prefix`, `suffix`: \
              the text begins or ends with the key, and the longest key wins; `network`: the key is a network that \
              contains the address, and the longest prefix wins; `regex`: the key is a regular expression that matches \
              anywhere in the text, and the first one wins.",

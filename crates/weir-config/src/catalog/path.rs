@@ -28,7 +28,7 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
             Kind::OneOf(encoded_slashes),
             Default("keep"),
             "How `%2F`, `%5C` and `\\` are treated: as ordinary characters of a segment (`keep`), as slashes \
-             (`decode`), or rejected with 400 (`reject`). Servers differ here: choose the behaviour of your servers, \
+             (`decode`), or rejected with 400 (`reject`). Servers differ here: choose the behavior of your servers, \
              or `reject`.",
             "encoded_slash = \"reject\"",
         )

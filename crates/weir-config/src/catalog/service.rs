@@ -32,9 +32,9 @@ pub(crate) static SERVICE: Section = Section {
             "Forwarding method. `nat` rewrites the address and port, and replies return through the director. `direct` \
              rewrites only the destination MAC. `tunnel` encapsulates. `l3dsr` rewrites the address, marks the packets \
              with a DSCP value, and routes them. With the last three, replies go directly to the client. `socket` \
-             balances clients on this machine: it replaces the destination address when they connect, and no packets \
-             pass through Weir. `proxy` terminates the client's connection and opens its own to a server; it requires \
-             `protocol`, and needs neither XDP nor root.",
+             balances the connections of clients on this machine: it replaces the destination address when they \
+             connect, and no packets pass through Weir. `proxy` terminates the client's connection and opens its own \
+             to a server; it requires `protocol`, and needs neither XDP nor root.",
             "forward = \"direct\"",
         )
         .known_as(&["lb_kind", "lvs_method", "gate", "masq"]),
@@ -68,8 +68,8 @@ pub(crate) static SERVICE: Section = Section {
             "cgroup",
             Kind::DescribedText("a cgroup path"),
             Absent("the root of cgroup2"),
-            "With `socket`, the cgroup (version 2) whose processes are balanced, including those in its descendants. \
-             It must exist. The default covers every process and container on the machine.",
+            "With `socket`, the cgroup (version 2) whose processes' connections are balanced, including those of its \
+             descendants. It must exist. The default covers every process and container on the machine.",
             "cgroup = \"/sys/fs/cgroup/system.slice\"",
         ),
         Key::new(

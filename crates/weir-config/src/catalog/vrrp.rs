@@ -156,7 +156,8 @@ pub(crate) static VRRP: Section = Section {
             "down_adverts",
             integer((1, 100)),
             Default("3"),
-            "Missed advertisements after which a backup becomes active. Values other than 3 deviate from the RFC.",
+            "Number of missed advertisements after which a backup becomes active. Values other than 3 deviate from the \
+             RFC.",
             "down_adverts = 4",
         )
         .known_as(&["down_timer_adverts"]),
@@ -191,7 +192,8 @@ pub(crate) static VRRP: Section = Section {
             "garp_repeat",
             integer((1, 100)),
             Default("5"),
-            "Announcements (gratuitous ARP, unsolicited NA) of an address at a takeover, or when it is added again.",
+            "Number of announcements (gratuitous ARP, unsolicited NA) of an address at a takeover, or when it is added \
+             again.",
             "garp_repeat = 3",
         )
         .known_as(&["garp_master_repeat"]),
@@ -215,7 +217,7 @@ pub(crate) static VRRP: Section = Section {
             "garp_refresh_repeat",
             integer((1, 100)),
             Default("1"),
-            "Announcements per address at each `garp_refresh` interval.",
+            "Number of announcements per address at each `garp_refresh` interval.",
             "garp_refresh_repeat = 2",
         )
         .known_as(&["garp_master_refresh_repeat"]),

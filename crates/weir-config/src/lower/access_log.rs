@@ -132,7 +132,7 @@ pub(super) fn client_ip_header(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Opti
                 &entry.key_span,
                 "`client_ip_header` requires `trusted`",
             )
-            .cause("otherwise every client could choose its address")
+            .cause("otherwise, any client could forge its address")
             .fix("add the networks of the proxies in front of Weir: trusted = [\"10.0.0.0/8\"]"),
         );
         return None;

@@ -16,8 +16,11 @@ const SPEAKER_KEYS: [(&str, &[&str]); 4] = [
     ("bird", &["socket", "include"]),
     ("exabgp", &["pipe"]),
     ("gobgp", &["command"]),
-    ("frr", &["command", "asn"]),
+    ("frr", &["command", "asn", "prefix_list"]),
 ];
+
+/// Maximum length of the name of a prefix list in FRR.
+const PREFIX_LIST_NAME_MAX: usize = 128;
 
 /// Lowers the table. Also returns the services that it lists, with their positions; `None` = the table contains a
 /// reported error.
@@ -70,9 +73,11 @@ fn speaker(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) ->
         _ => {
             let command = command(sink, view, "vtysh");
             let asn = asn(sink, view, location);
+            let prefix_list = prefix_list(sink, view);
             Some(Speaker::Frr {
                 command: command?,
                 asn: asn?,
+                prefix_list,
             })
         }
     }
@@ -190,4 +195,19 @@ fn asn(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) -> Opt
         sink.push(Diagnostic::new(Code::MissingKey, location, message).fix(fix));
     }
     asn
+}
+
+/// FRR also accepts other characters, but its bgpd crashes if a name contains quotation marks.
+fn prefix_list(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+    let (name, span) = view.text(sink, "prefix_list")?;
+    let is_permitted = |it: char| it.is_ascii_alphanumeric() || "._-:".contains(it);
+    if (1..=PREFIX_LIST_NAME_MAX).contains(&name.len()) && name.chars().all(is_permitted) {
+        return Some(name.to_owned());
+    }
+    let message = format!("\"{name}\" is not a valid prefix list name");
+    let fix = format!(
+        "use letters, digits and `.`, `_`, `-` or `:`, at most {PREFIX_LIST_NAME_MAX} characters"
+    );
+    sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
+    None
 }

@@ -13,7 +13,7 @@ use crate::tree::Value;
 use crate::view::{Sink, View, text, wrong_type};
 
 const HASH_FIX: &str =
-    "use a line of `htpasswd -nB NAME`; hashes begin with $2y$, $5$, $6$, $apr1$ or {SHA}";
+    "use the output of `htpasswd -nB NAME`; hashes begin with $2y$, $5$, $6$, $apr1$ or {SHA}";
 
 /// Lowers `basic_auth`; `None` = the key is absent or invalid, `Some(None)` = `false`.
 pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Option<BasicAuth>> {
@@ -83,27 +83,29 @@ fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let Some((realm, span)) = view.text(sink, "realm") else {
         return Some(BasicAuth::REALM.to_owned());
     };
-    let is_sent = |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"\"\\".contains(&byte);
-    if realm.bytes().all(is_sent) {
+    let is_allowed =
+        |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"\"\\".contains(&byte);
+    if realm.bytes().all(is_allowed) {
         return Some(realm.to_owned());
     }
     sink.push(
         Diagnostic::new(
             Code::BadText,
             span,
-            "the realm contains characters that cannot be sent",
+            "the realm contains characters that are not allowed",
         )
         .fix("use printable ASCII characters except `\"` and `\\`"),
     );
     None
 }
 
-/// Parses `NAME:HASH`, or returns the reason why it is invalid. The reason does not contain the text.
+/// Parses `NAME:HASH`, or returns the reason why it is invalid. The reason does not quote the text, so
+/// that no hash is logged.
 fn parse_user(text: &str) -> Result<(String, String), &'static str> {
     let Some((name, hash)) = text.split_once(':') else {
         return Err("expected NAME:HASH");
     };
-    // Lines of Apache's files can have further fields.
+    // Lines in Apache password files can have additional fields.
     let hash = hash.split(':').next().unwrap_or_default().trim();
     match (name.is_empty(), PasswordHash::of(hash)) {
         (true, _) => Err("the user name is empty"),

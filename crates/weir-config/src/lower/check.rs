@@ -99,7 +99,7 @@ fn find_shared(
             let header = header(&["check", name]);
             let table = match CheckKind::from_name(name) {
                 Some(_) => format!("write {{ kind = \"{name}\" }}"),
-                None => "use a table".to_owned(),
+                None => "write { kind = \"…\" }".to_owned(),
             };
             diagnostic.fix(format!("add {header}, or {table} here"))
         }

@@ -25,7 +25,7 @@ const SCOPE: Scope<'static> = Scope {
 /// Position of an entry.
 enum Origin<'a> {
     Listed(&'a Range<usize>),
-    /// Number of the line in the file.
+    /// Line number in the file.
     File(usize),
 }
 

@@ -443,8 +443,11 @@ fn other_interfaces(
                 let fix = "add it there, with its prefix length";
                 sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix(fix));
             } else if seen.contains(&address) {
-                let message = format!("{address} is on two interfaces");
-                sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix("remove one"));
+                let message = format!("{address} is listed for two interfaces");
+                sink.push(
+                    Diagnostic::new(Code::Contradiction, &span, message)
+                        .fix("remove it from one of them"),
+                );
             } else {
                 seen.push(address);
                 interface_addresses.push(address);
@@ -503,7 +506,8 @@ fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<String> {
 fn single_line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         let message = "this string is empty or contains a control character";
-        sink.push(Diagnostic::new(Code::BadText, span, message).fix("write it on one line"));
+        let fix = "write text without line breaks and other control characters";
+        sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
         return None;
     }
     Some(text.to_owned())

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::card::tests::file_with;
+use crate::catalog::is_condition;
 use crate::{Host, parse};
 
-/// Keys with free text that grant no privilege, such as names, patterns, and data to send.
+/// Keys with free text that grant no privilege, such as names, patterns, and data to send; without the conditions of
+/// routes.
 const UNPRIVILEGED: &[(&str, &str)] = &[
     ("pool", "host"),
     ("server", "cookie"),
@@ -34,13 +36,6 @@ const UNPRIVILEGED: &[(&str, &str)] = &[
     ("pool-tls", "server_name"),
     ("proxy-limits", "key"),
     ("route", "body"),
-    ("route", "cookie"),
-    ("route", "header"),
-    ("route", "host"),
-    ("route", "method"),
-    ("route", "path"),
-    ("route", "path_regex"),
-    ("route", "query"),
     ("route", "redirect"),
     ("route", "remove_header"),
     ("route", "remove_response_header"),
@@ -53,17 +48,6 @@ const UNPRIVILEGED: &[(&str, &str)] = &[
     ("response-header", "file"),
     ("route", "add_header"),
     ("route", "add_response_header"),
-    ("route", "client_cert_subject"),
-    ("route", "tls_sni"),
-    ("route-not", "client_cert_subject"),
-    ("route-not", "cookie"),
-    ("route-not", "header"),
-    ("route-not", "host"),
-    ("route-not", "method"),
-    ("route-not", "path"),
-    ("route-not", "path_regex"),
-    ("route-not", "query"),
-    ("route-not", "tls_sni"),
     ("service", "add_header"),
     ("service", "add_response_header"),
     ("service", "remove_header"),
@@ -85,6 +69,7 @@ const UNPRIVILEGED: &[(&str, &str)] = &[
     ("sticky", "cookie"),
     ("announce", "communities"),
     ("announce", "drain_communities"),
+    ("announce", "prefix_list"),
     ("sync", "listen"),
     ("vrrp", "group"),
     ("vrrp-track", "process"),
@@ -160,7 +145,9 @@ fn every_potentially_privileged_key_is_classified() {
             .filter(|key| could_be_privileged(&key.kind))
         {
             let is_privileged = privilege(section, key.name).is_some();
-            let is_unprivileged = UNPRIVILEGED.contains(&(section.page, key.name));
+            // Conditions are only compared with requests.
+            let is_unprivileged = is_condition(section.page, key.name)
+                || UNPRIVILEGED.contains(&(section.page, key.name));
             assert!(
                 is_privileged != is_unprivileged,
                 "`{}` of [{}]: decide whether it runs a program, names a file or an account, or changes who \

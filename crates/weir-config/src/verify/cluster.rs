@@ -84,7 +84,7 @@ fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool
         ("`servers_file`", &pool.servers_file),
     ] {
         let Some(span) = span else { continue };
-        let reason = "each director reads the list on its own, so their servers differ for a time";
+        let reason = "each director reads the list on its own, so the directors can temporarily use different servers";
         let fix = "list the servers in `servers`, or add them through the API, which changes them on all directors; \
                    or add [sync]";
         reject_without_sync(sink, span, key, reason, fix, &service.name);
@@ -110,7 +110,7 @@ fn verify_scheduler(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lowere
         let what = format!("scheduler \"{}\"", scheduler.kind.as_str());
         let reason = match scheduler.kind.hashes() {
             true => "its table depends on the order of changes",
-            false => "its choice depends on this director's counters",
+            false => "its choice depends on each director's own counters",
         };
         let fix = "write `scheduler = \"maglev\"` in the pool, or add [sync]";
         reject_without_sync(sink, span, &what, reason, fix, &service.name);

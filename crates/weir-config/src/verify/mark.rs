@@ -1,5 +1,6 @@
-//! Verifies services that listen on firewall marks: duplicate marks, and the requirements and costs of the path through
-//! the kernel's stack.
+//! Verifies services that listen on firewall marks, and reports the cost of the path through the kernel's stack.
+//!
+//! Reported problems are duplicate marks and disabled forwarding.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Reports settings that do not apply to `forward = "socket"`, which balances clients on this machine.
+//! Reports settings that do not apply to `forward = "socket"`, which balances connections of clients on this machine.
 
 use weir_model::Forward;
 

@@ -17,7 +17,7 @@ pub struct FileRequest {
     /// The configuration itself, instead of a file: JSON if it begins with `{`, otherwise TOML.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Whether diagnostics are rendered in colour.
+    /// Whether diagnostics are rendered in color.
     pub color: bool,
     /// Duration of the reload's probation, in milliseconds. The response is sent when the probation ends. A reload that
     /// caused a regression is rolled back. Absent = no probation.
@@ -40,7 +40,7 @@ pub struct PublishRequest {
     /// Whether each director uses its own certificate files. Otherwise, if `group_key` is configured, the certificate
     /// files that the configuration names are published with it.
     pub local_files: bool,
-    /// Whether diagnostics are rendered in colour.
+    /// Whether diagnostics are rendered in color.
     pub color: bool,
 }
 

@@ -1,6 +1,8 @@
-//! Implements the HTTP API: `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
+//! Implements the HTTP API of the daemon, on a Unix socket and over TCP.
+//!
+//! The paths are `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
 //! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster`, `/v1/cluster/publish`, `/v1/log`,
-//! `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
+//! `/v1/tap/SERVICE` and `/v1/servers/POOL/ADDRESS`.
 //!
 //! Requests are converted to [`Command`]s; responses are JSON. The size of a body and the time to receive it are
 //! limited. On the Unix socket, the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only
@@ -416,7 +418,7 @@ async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failur
     }
     if request.path.is_some() && !caller.is_owner() {
         return Err(owner_only(
-            "the path of a configuration may be specified (without a path, the active file is used)",
+            "the active file is used unless a path is specified; a path may be specified",
         ));
     }
     Ok(request)

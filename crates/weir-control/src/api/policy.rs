@@ -1,5 +1,6 @@
-//! Defines the access policy of a TCP listener: names, tokens and roles. After a reload, the new policy applies to the
-//! next request on every connection.
+//! Defines the access policy of a TCP listener of the API: names, tokens and roles.
+//!
+//! After a reload, the new policy applies to the next request on every connection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -211,6 +212,26 @@ fn unauthorized(reason: Reason, required: Role) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Operations that do not require a token, and those that only the daemon's owner may request, have no role.
+    #[test]
+    fn roles_are_those_of_the_documentation() {
+        let document = include_str!("../../../../docs/manual/openapi.json");
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        let mut compared = 0;
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let method = method.to_ascii_uppercase().parse().unwrap();
+                let documented = operation["x-role"].as_str().unwrap();
+                if !["none", "owner"].contains(&documented) {
+                    let required = required_role(&method, path);
+                    assert_eq!(required.name(), documented, "{method} {path}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 10, "{compared}");
+    }
 
     #[test]
     fn unknown_requests_require_the_write_role() {

@@ -1,5 +1,6 @@
-//! Checks the tokens of API clients over TCP. The token in `Authorization: Bearer` (RFC 6750 section 2.1) determines
-//! the role.
+//! Checks the tokens of API clients over TCP.
+//!
+//! The token in `Authorization: Bearer` (RFC 6750 section 2.1) determines the role.
 //!
 //! Only hashes are stored. A token is random and has at least 128 bits, so its plain SHA-256 hash cannot be inverted by
 //! brute force.

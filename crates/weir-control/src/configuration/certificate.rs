@@ -1,5 +1,7 @@
-//! Checks the files that a configuration references: tokens, and certificates that are unreadable, mismatched, expired
-//! or about to expire.
+//! Checks that the files of a configuration are usable, and that its listening addresses are free.
+//!
+//! The files are tokens and certificates. Certificates can be unreadable, mismatched, expired or about to expire. An
+//! address is not free if another program listens on it.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

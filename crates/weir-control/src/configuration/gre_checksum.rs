@@ -1,5 +1,6 @@
-//! Finds services whose GRE tunnels have checksums, on a machine that receives packets of many segments: the kernel
-//! cannot compute the checksum of each segment, so the data plane drops these packets.
+//! Finds services whose GRE tunnels have checksums, on a machine that receives packets of many segments.
+//!
+//! The kernel cannot compute the checksum of each segment, so the data plane drops these packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,7 +38,7 @@ impl GreChecksum {
     /// Returns the cause.
     pub const fn cause() -> &'static str {
         "at tc, packets may consist of many segments; the kernel cannot compute the GRE checksum of each segment, so \
-         Weir drops them (drop_gso_tunnel)"
+         Weir drops such packets (drop_gso_tunnel)"
     }
 
     /// Returns how to correct the problem.
@@ -195,7 +196,7 @@ fn tc_reason(device: u32, local: &LocalDevices) -> Option<String> {
     expected.or_else(|| {
         at_tc.map(|_| {
             format!(
-                "the running director balances packets of {} at tc",
+                "the running director processes the packets of {} at tc",
                 link.name
             )
         })
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn mode_of_running_director_and_features_of_driver_are_used() {
         use Attach::{Auto, Tc, Xdp};
-        let tc = Some("the running director balances packets of eth0 at tc");
+        let tc = Some("the running director processes the packets of eth0 at tc");
         let no_xdp = Some("eth0 has no native XDP (vmxnet3)");
         let both = "interfaces = [\"eth0\", \"eth1\"]";
         for (node, active, modes, driver, expected) in [

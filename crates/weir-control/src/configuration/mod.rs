@@ -1,8 +1,8 @@
-//! Loads configuration files for the daemon and the commands: reads them with a size limit, parses them, and renders
-//! the findings.
+//! Loads configuration files for the daemon and the commands.
 //!
-//! weir-config implements the format. This module reads the files and queries this machine. A file whose name ends in
-//! `.json` is parsed as JSON; any other file is parsed as TOML.
+//! Files are read with a size limit and parsed, and the findings are rendered. weir-config implements the format. This
+//! module reads the files and queries this machine. A file whose name ends in `.json` is parsed as JSON; any other file
+//! is parsed as TOML.
 
 mod certificate;
 mod failover;

@@ -1,5 +1,4 @@
-//! Reads the certificate files that a published configuration names, and makes them available to a director that has
-//! received them from its group.
+//! Reads the certificate files that a published configuration names, and writes those received from the group.
 //!
 //! The director writes the received files to its runtime directory, and replaces the paths in the published part of the
 //! configuration. Names of the written files depend on their content, so a renewed certificate is a change of the

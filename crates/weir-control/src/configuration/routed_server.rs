@@ -1,5 +1,7 @@
-//! Finds servers of `direct` that this machine reaches through a router. `direct` keeps the VIP as the destination
-//! address, so the router returns the packets to the director instead of forwarding them to the server.
+//! Finds servers of `direct` that this machine reaches through a router.
+//!
+//! `direct` keeps the VIP as the destination address, so the router returns the packets to the director instead of
+//! forwarding them to the server.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

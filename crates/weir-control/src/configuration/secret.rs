@@ -1,5 +1,4 @@
-//! Reads secrets from their sources, and saves the active configuration's secrets for the daemon that starts after a
-//! crash.
+//! Reads secrets from their sources, and saves those of the active configuration for the next daemon after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::File;

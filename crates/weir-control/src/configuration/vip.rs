@@ -1,5 +1,6 @@
-//! Finds VIPs that are on no interface on this machine, or that a reload will remove from their interface. Such a
-//! configuration is valid, because VIPs can be routed to this machine, but it is usually a mistake.
+//! Finds VIPs that are on no interface of this machine, or that a reload will remove from their interface.
+//!
+//! Such a configuration is valid, because VIPs can be routed to this machine, but it is usually a mistake.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

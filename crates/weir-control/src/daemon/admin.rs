@@ -1,5 +1,6 @@
-//! Runs the TCP listener of the API (`[node] admin`). A reload can change its address, accepted names, certificates and
-//! tokens.
+//! Runs the TCP listener of the API (`[node] admin`).
+//!
+//! A reload can change its address, accepted names, certificates and tokens.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};

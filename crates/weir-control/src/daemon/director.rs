@@ -595,11 +595,11 @@ impl<P: Plane> Director<P> {
             return;
         }
         match self.apply_changed_lists().await {
-            Ok(()) => tracing::info!("loaded changed lists"),
+            Ok(()) => tracing::info!("loaded changed list files"),
             Err(error) => {
                 tracing::error!(
                     error,
-                    "failed to load changed lists; the previous lists remain in use"
+                    "failed to load changed list files; the previous lists remain in use"
                 );
                 self.lists.set_failed(fingerprint, error);
             }

@@ -1,5 +1,6 @@
-//! Decides when to load changed files (certificates, lists): once they have been unchanged for one interval, so that a
-//! certificate and its key are not loaded while only one of them has been replaced.
+//! Decides when changed files (certificates, lists) are loaded: after they have been unchanged for one interval.
+//!
+//! A certificate and its key are therefore not loaded while only one of them has been replaced.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Connects the daemon to its group's state machine (`[cluster]`), and saves the state that the daemon needs while etcd
-//! is unavailable.
+//! Connects the daemon to its group's state machine (`[cluster]`), and saves the state for times without etcd.
 //!
 //! The state machine runs on its own thread, so a slow etcd never delays the daemon. A [`record`] contains the group's
 //! last configuration and the shared overrides. A daemon that starts without etcd uses them, even after a reboot.

@@ -63,7 +63,7 @@ pub(super) fn attached_interfaces<P: Plane>(
             AttachedInterfaces::new(active.node.attach, modes)
         }
         Err(error) => {
-            tracing::debug!(%error, "failed to read the modes of the interfaces");
+            tracing::debug!(%error, "failed to read the attachment modes of the interfaces");
             AttachedInterfaces::default()
         }
     }

@@ -1,5 +1,4 @@
-//! Runs the daemon (`weir run`): starts the director, then handles API requests, signals and network events until it is
-//! stopped.
+//! Runs the daemon (`weir run`): starts the director, then handles API requests, signals and network events.
 //!
 //! One task owns the engine and executes one request at a time; API tasks only send requests to it. Stopping changes
 //! nothing in the kernel. Pinned and attached programs continue to forward, unless the mount namespace that contains
@@ -82,7 +81,7 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// The pin directory (`--pin-dir`), which is also needed to maintain the settings of `weir real-server`.
     pub pin_dir: PathBuf,
-    /// Whether diagnostics are printed in colour.
+    /// Whether diagnostics are printed in color.
     pub color: bool,
 }
 

@@ -108,8 +108,8 @@ impl ChangedPath<'_> {
         let problem = Problem {
             source: self.source,
             message: format!(
-                "service {} now uses `nat` without `snat`, and the replies of these servers are not known to return \
-                 through this machine: {}",
+                "service {} now uses `nat` without `snat`, and it is not known whether the replies of these servers \
+                 return through this machine: {}",
                 self.service,
                 names.join(", ")
             ),

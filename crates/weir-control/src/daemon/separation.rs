@@ -55,12 +55,12 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
         return Ok(false);
     }
     let Some(channel) = channel else {
-        tracing::info!("the daemon runs as root: the keeper is an earlier version; restart Weir");
+        tracing::info!("the daemon runs as root: the keeper runs an earlier version; restart Weir");
         return Ok(false);
     };
     if !weir_sys::may_change_account() {
         tracing::info!(
-            "the daemon runs as root: it lacks capabilities to become {ACCOUNT} (CHOWN, SETGID, SETPCAP, SETUID)"
+            "the daemon runs as root: it lacks the capabilities to become {ACCOUNT} (CHOWN, SETGID, SETPCAP, SETUID)"
         );
         return Ok(false);
     }
@@ -71,7 +71,7 @@ pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<boo
     if !weir_helper::is_trusted(&options.config) {
         tracing::warn!(
             file = %options.config.display(),
-            "the daemon runs as root: other users can write the configuration"
+            "the daemon runs as root: other users can write to the configuration file"
         );
         return Ok(false);
     }

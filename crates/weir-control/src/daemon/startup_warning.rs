@@ -1,5 +1,7 @@
-//! Warns at daemon startup if no interface has a VIP, if a server of `direct` is behind a router, if packets for a GRE
-//! tunnel will be dropped, or if another machine replies to ARP or NDP requests for one of this machine's VIPs.
+//! Warns at daemon startup about missing or contested VIPs, `direct` servers behind routers, and GRE tunnels.
+//!
+//! A VIP is missing if no interface has it, and contested if another machine replies to ARP or NDP requests for it.
+//! Packets for a GRE tunnel that would be dropped also cause a warning.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

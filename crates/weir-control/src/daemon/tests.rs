@@ -294,8 +294,8 @@ async fn plan_and_reload_warn_about_removed_snat() {
         let text = "[pool.images]\nservers = [\"10.0.0.5\", \"10.0.0.6\"]\n\
             [service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \"nat\"\npool = \"images\"\n";
         let with_snat = daemon.write("snat.toml", &format!("{text}snat = true\n"));
-        let message = "service images now uses `nat` without `snat`, and the replies of these servers are not known \
-                       to return through this machine: 10.0.0.5, 10.0.0.6";
+        let message = "service images now uses `nat` without `snat`, and it is not known whether the replies of these \
+                       servers return through this machine: 10.0.0.5, 10.0.0.6";
         let reloaded = daemon.client.reload(&with_snat).await.unwrap();
         assert!(!reloaded.findings.contains(message), "{}", reloaded.findings);
         let without = daemon.write("without.toml", text);

@@ -1,5 +1,6 @@
-//! Serves the dashboard (`GET /`), a single page without external resources. Its data comes from the API, mainly from
-//! `/v1/status`.
+//! Serves the dashboard (`GET /`), a single page without external resources.
+//!
+//! Its data comes from the API, mainly from `/v1/status`.
 //!
 //! The page contains no confidential data, so it requires no token. Its Content Security Policy allows only its own
 //! script and style, identified by their hashes, and connections to this server.

@@ -1,8 +1,7 @@
-//! Explains, for `weir explain --request`, what would happen to an HTTP request with the active configuration and the
-//! current server states.
+//! Explains what would happen to an HTTP request, for `weir explain --request`.
 //!
-//! The workers' own code parses the request. Decisions that depend on a worker's state (cursors, random numbers) are
-//! described as rules.
+//! The explanation uses the active configuration and the current server states. The workers' own code parses the
+//! request. Decisions that depend on a worker's state (cursors, random numbers) are described as rules.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -593,9 +592,8 @@ fn show_rewritten_path(
                 "path sent to the server: {}",
                 String::from_utf8_lossy(&path)
             ),
-            None => {
-                "path sent to the server: not changed, `rewrite.regex` does not match".to_owned()
-            }
+            None => "path sent to the server: not changed, because `rewrite.regex` does not match"
+                .to_owned(),
         });
     }
 }
@@ -657,7 +655,7 @@ fn show_servers(
         [only] => {
             explanation.server = Some((*only).clone());
             format!(
-                "service {} forwards it to {only}, the only usable server of pool {}",
+                "service {} forwards the request to {only}, the only usable server of pool {}",
                 proxy.name, pool.name
             )
         }

@@ -1,5 +1,6 @@
-//! Implements HAProxy's runtime commands `show stat`, `show info` and `help` on the control socket, for scripts and
-//! exporters that were written for HAProxy.
+//! Implements HAProxy's runtime commands `show stat`, `show info` and `help` on the control socket.
+//!
+//! Scripts and exporters that were written for HAProxy use them.
 //!
 //! The commands only show data from the status document. The response to an unsupported command contains the equivalent
 //! Weir commands.

@@ -1,5 +1,7 @@
-//! Writes the response to `show stat`: the CSV format of HAProxy 2.6 and later. `docs/manual/haproxy-statistics.md`
-//! lists the Weir value in each field. All other fields are empty, which is how HAProxy marks fields that do not apply.
+//! Writes the response to `show stat`: the CSV format of HAProxy 2.6 and later.
+//!
+//! `docs/manual/haproxy-statistics.md` lists the Weir value in each field. All other fields are empty, which is how
+//! HAProxy marks fields that do not apply.
 //!
 //! A service is a frontend, and a pool is a backend. If several services use a pool, its numbers are summed.
 

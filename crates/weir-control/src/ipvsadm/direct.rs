@@ -1,5 +1,6 @@
-//! Executes requests without a daemon: reads the pinned data plane, or changes it while holding the runtime directory's
-//! lock.
+//! Executes ipvsadm requests without a daemon: reads or changes the pinned data plane.
+//!
+//! While it changes the data plane, it holds the runtime directory's lock.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! Supervises the announcer for the keeper: starts it when the configuration announces VIPs, restarts it when it exits,
-//! and stops it last.
+//! Supervises the announcer for the keeper.
+//!
+//! The announcer is started when the configuration announces VIPs, restarted when it exits, and stopped last.
 //!
 //! During an upgrade, the new announcer is started before the previous one exits, and takes over from it. If the keeper
 //! is killed, the announcer itself withdraws its routes after `withdraw_after`.

@@ -1,5 +1,6 @@
-//! Starts the helpers of unprivileged daemons. For each daemon, starts one helper of each kind at the first request,
-//! and again when a helper dies.
+//! Starts the helpers of unprivileged daemons.
+//!
+//! For each daemon, one helper of each kind is started at the first request, and again when a helper dies.
 //!
 //! The keeper also holds the helper's end of the channel, so requests wait while no helper is running. A helper exits
 //! when its daemon exits.

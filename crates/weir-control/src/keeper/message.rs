@@ -1,5 +1,6 @@
-//! Defines the messages between the keeper and the daemon: JSON with file descriptors. Either side can be one version
-//! older than the other, so fields may be added, but must never change their meaning.
+//! Defines the messages between the keeper and the daemon: JSON with file descriptors.
+//!
+//! Either side can be one version older than the other, so fields may be added, but must never change their meaning.
 
 use std::path::PathBuf;
 

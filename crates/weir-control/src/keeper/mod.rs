@@ -1,5 +1,6 @@
-//! Implements the keeper. `weir run` consists of two processes: the keeper, which holds the listening sockets and
-//! restarts the daemon after a crash, and the daemon, which does everything else.
+//! Implements the keeper, which holds the listening sockets and restarts the daemon after a crash.
+//!
+//! `weir run` consists of two processes: the keeper, and the daemon, which does everything else.
 //!
 //! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are
 //! not refused while no daemon is running: their connections wait in the backlog for the next daemon. Under systemd,

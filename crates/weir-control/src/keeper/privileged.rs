@@ -1,5 +1,7 @@
-//! Starts the privileged processes: directly if this keeper runs as root, or through the helper service if a service
-//! manager has started this keeper unprivileged.
+//! Starts the privileged processes: directly, or through the helper service if the keeper is unprivileged.
+//!
+//! A keeper that runs as root starts them directly. A keeper that a service manager has started unprivileged uses the
+//! helper service.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

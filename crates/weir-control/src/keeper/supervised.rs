@@ -1,5 +1,6 @@
-//! Provides functions that the supervisors of the keeper's processes share: they set a process's environment, compute
-//! the delay before a restart, and wait for the exit.
+//! Builds the commands, sends the signals and computes the restart delays of the keeper's supervised processes.
+//!
+//! Also waits for a process to exit, and kills it after a time limit.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! Supervises the VRRP agent and its helper for the keeper: starts both when the configuration has virtual routers,
-//! replaces either when it exits, and stops both last.
+//! Supervises the VRRP agent and its helper for the keeper.
+//!
+//! Both are started when the configuration has virtual routers, either is replaced when it exits, and both are stopped
+//! last.
 //!
 //! Each process can be replaced without the other. A standby process takes over when the agent dies. The standby has
 //! the times of the last advertisements, so neither a crash nor an upgrade causes a failover. If a process cannot be
@@ -299,7 +301,9 @@ impl Supervisor {
         };
         match keep() {
             Ok(kept) => self.handover = Some(kept),
-            Err(error) => tracing::error!(%error, "failed to keep the releases of virtual routers"),
+            Err(error) => {
+                tracing::error!(%error, "failed to save which virtual routers are released")
+            }
         }
     }
 

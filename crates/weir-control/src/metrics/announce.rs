@@ -8,7 +8,7 @@ pub(super) fn write_routes(text: &mut Text, report: &Report) {
         return;
     }
     let name = "weir_announced";
-    text.write_family(name, "gauge", "1 while the VIP is announced by BGP.");
+    text.write_family(name, "gauge", "1 while the VIP is announced over BGP.");
     for route in &report.announce {
         let vip = route.vip.to_string();
         let is_announced = u64::from(route.state != "withdrawn");

@@ -19,12 +19,12 @@ const COUNTS: [Family; 4] = [
     ),
     (
         "weir_check_downs_total",
-        "Number of times the check went down.",
+        "Number of times the check's state changed to down.",
         |check| check.downs,
     ),
     (
         "weir_check_downtime_seconds_total",
-        "Total time that the check has been down.",
+        "Total time that the check has been in state down.",
         |check| check.downtime_s,
     ),
 ];

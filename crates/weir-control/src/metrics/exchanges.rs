@@ -20,7 +20,8 @@ const fn help(stage: Stage) -> &'static str {
             "Time from the established connection to the first byte of the response."
         }
         Stage::Total => {
-            "Time from the head of the request to the end of the response; for a TCP service, of the connection."
+            "Time from the complete request head to the end of the response; for a TCP service, the connection's \
+             duration."
         }
     }
 }
@@ -173,12 +174,12 @@ type Family = (&'static str, &'static str, fn(&ProxyServerDetails) -> u64);
 const SERVER_COUNTS: [Family; 5] = [
     (
         "weir_server_requests_total",
-        "Requests sent to the server, including repetitions.",
+        "Requests sent to the server, including retries.",
         |server| server.requests,
     ),
     (
         "weir_server_connect_failures_total",
-        "Failed connection attempts, including TLS.",
+        "Failed connection attempts, including failed TLS handshakes.",
         |server| server.connect_failures,
     ),
     (

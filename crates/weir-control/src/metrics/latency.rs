@@ -1,5 +1,6 @@
-//! Writes the estimated latency of layer 4 servers. The measured latency of proxied servers is part of the summary of
-//! response times.
+//! Writes the metrics of the estimated latency of layer 4 servers.
+//!
+//! The measured latency of proxied servers is part of the summary of response times.
 
 use super::server_row::all_servers;
 use super::text::Text;

@@ -1,5 +1,6 @@
-//! Renders the status document as metrics (`GET /metrics`): in Prometheus' text format, version 0.0.4, or in
-//! OpenMetrics, version 1.0.0.
+//! Renders the status document as metrics (`GET /metrics`).
+//!
+//! The format is Prometheus' text format, version 0.0.4, or OpenMetrics, version 1.0.0.
 //!
 //! Names begin with `weir_`, names of counters end in `_total`, and labels contain names from the configuration. This
 //! module does not count anything: all values come from the [`Report`] and the [`Process`] that the caller passes.
@@ -171,7 +172,7 @@ pub fn render(
     text.write_single(
         "weir_flows_expired_total",
         "counter",
-        "Flows that ended by timeout.",
+        "Flows that timed out.",
         flows.expired,
     );
     write_drift(&mut text, report);

@@ -64,7 +64,7 @@ const VALUES: [Value; 9] = [
     (
         "weir_sync_peer_proxied_connections",
         "gauge",
-        "Connections of the peer's proxy that this director ends quickly when it takes over their VIP.",
+        "Connections of the peer's proxy that this director resets when it takes over their VIP.",
         |peer| peer.proxied_connections,
     ),
 ];
@@ -124,7 +124,7 @@ pub(super) fn write_peers(text: &mut Text, report: &Report) {
     text.write_single(
         name,
         "gauge",
-        "Proxied connections that are not sent because there are too many.",
+        "Proxied connections that are not sent to the peers because there are too many.",
         sync.excess_connections,
     );
     let name = "weir_sync_reset_prompts_total";

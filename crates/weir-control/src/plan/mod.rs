@@ -1,5 +1,4 @@
-//! Computes the result of `weir plan`: the changes that a reload would make, and the live flows that each change
-//! affects.
+//! Computes the result of `weir plan`: the changes that a reload would make, and the live flows that each affects.
 //!
 //! The plan consists of the differences between two desired states, as reported by [`weir_model::diff`], with flow
 //! counts from the caller. The module performs no I/O, and does not describe how a change is applied to the kernel.

@@ -1,6 +1,7 @@
-//! Records draining daemons, which still have clients after their successor has taken over. Each daemon writes a record
-//! to the runtime directory. The active daemon shows all records, even after several upgrades, and adds their
-//! connections to those of its own servers.
+//! Records draining daemons, which still have clients after their successor has taken over.
+//!
+//! Each daemon writes a record to the runtime directory. The active daemon shows all records, even after several
+//! upgrades, and adds their connections to those of its own servers.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;

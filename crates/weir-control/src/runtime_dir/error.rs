@@ -15,13 +15,13 @@ pub enum Error {
         /// The daemon's process ID, if known.
         holder: Option<u32>,
     },
-    /// The runtime directory cannot be used.
+    /// The directory or a file in it has the wrong owner, mode or kind, or cannot be created.
     #[error(transparent)]
     Unusable(#[from] weir_runtime_dir::RuntimeDirError),
-    /// A directory or socket cannot be used.
+    /// A file, directory or socket cannot be created, written or removed.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// The directory or socket.
+        /// The file, directory or socket.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,

@@ -1,8 +1,7 @@
-//! Records, in `RUNTIME_DIR/network-namespace`, the network namespace in which the daemon changed addresses and
-//! neighbours.
+//! Records the network namespace in which the daemon changed addresses and neighbors.
 //!
-//! `weir clean` reverts these changes by interface name, and the same name can identify another interface in another
-//! namespace.
+//! The record is the file `RUNTIME_DIR/network-namespace`. `weir clean` reverts these changes by interface name, and
+//! the same name can identify another interface in another namespace.
 
 use std::fmt;
 use std::fs;

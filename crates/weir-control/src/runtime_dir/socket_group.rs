@@ -1,5 +1,7 @@
-//! Sets the group of the API's socket through the helper service, if the daemon is not a member of
-//! `[node] socket_group`. The service manager cannot set the group, because it does not read the configuration.
+//! Sets the group of the API's socket through the helper service.
+//!
+//! The daemon uses the service if it is not a member of `[node] socket_group`. The service manager cannot set the
+//! group, because it does not read the configuration.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -75,7 +77,7 @@ pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     let status = fstat(&socket)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket || status.st_uid != account {
         return Err(io::Error::other(format!(
-            "{} is not a socket of the account",
+            "{} is not a socket that the account owns",
             file.display()
         )));
     }
@@ -104,15 +106,24 @@ mod tests {
         set(&path, user, group).unwrap();
         let set_error = |path: &Path, account: u32| set(path, account, group).unwrap_err();
         let error = set_error(&path, user + 1).to_string();
-        assert!(error.contains("not a socket of the account"), "{error}");
+        assert!(
+            error.contains("not a socket that the account owns"),
+            "{error}"
+        );
         let file = directory.join("file");
         std::fs::write(&file, "x").unwrap();
         let error = set_error(&file, user).to_string();
-        assert!(error.contains("not a socket of the account"), "{error}");
+        assert!(
+            error.contains("not a socket that the account owns"),
+            "{error}"
+        );
         let link = directory.join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let error = set_error(&link, user).to_string();
-        assert!(error.contains("not a socket of the account"), "{error}");
+        assert!(
+            error.contains("not a socket that the account owns"),
+            "{error}"
+        );
         drop(listener);
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -38,7 +38,7 @@ pub(crate) fn routes(report: weir_announce::Report) -> Vec<AnnouncedVip> {
 pub(super) fn table(routes: &[AnnouncedVip], error: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(error) = error {
-        text.push_str(&format!("announcing failed: {error}\n"));
+        text.push_str(&format!("failed to announce VIPs: {error}\n"));
     }
     if routes.is_empty() {
         return text;

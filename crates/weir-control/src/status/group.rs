@@ -233,7 +233,7 @@ impl Group {
         for path in &self.differing_files {
             let _ = writeln!(
                 text,
-                "{path} differs from the published file, which is used"
+                "{path} differs from the published file, which this director uses"
             );
         }
         for server in &self.down {

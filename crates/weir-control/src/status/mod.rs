@@ -214,7 +214,7 @@ pub struct Handshakes {
 /// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EjectionStatus {
-    /// The observed behaviour.
+    /// The observed behavior.
     pub reason: String,
     /// When the server was ejected, in RFC 3339 format.
     pub since: String,
@@ -225,7 +225,7 @@ pub struct EjectionStatus {
 /// A problem with a server that is still in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// The observed behaviour and its likely cause.
+    /// The observed behavior and its likely cause.
     pub reason: String,
     /// When the problem was first observed, in RFC 3339 format.
     pub since: String,
@@ -247,7 +247,7 @@ const fn is_zero(number: &u32) -> bool {
 pub struct PacketPaths {
     /// Received and sent by XDP.
     pub xdp: u64,
-    /// Received by XDP and sent by tc, because the neighbour was not resolved or XDP cannot send on the device.
+    /// Received by XDP and sent by tc, because the neighbor was not resolved or XDP cannot send on the device.
     pub xdp_sent_by_tc: u64,
     /// Received by tc: all packets of an interface in mode `tc`, and packets with partial checksums from other
     /// interfaces.

@@ -1,5 +1,4 @@
-//! Creates the status document without a daemon, from the pinned data plane and the state that the last daemon
-//! persisted.
+//! Creates the status document without a daemon, from the pinned data plane and persisted state.
 //!
 //! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
 //! `proxy.json`, and listeners and pools from the configuration file, if it is readable. Unavailable values are
@@ -48,7 +47,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A newer version has written the state file.
-    #[error("{path}: version {found} is newer than this build", path = path.display())]
+    #[error("{path}: format version {found} is newer than this build supports", path = path.display())]
     Newer {
         /// The file.
         path: PathBuf,

@@ -1,5 +1,6 @@
-//! Renders the status document as text: lines for the director, a block for each service, and the number of packets by
-//! outcome.
+//! Renders the status document as text.
+//!
+//! The text has lines for the director, a block for each service, and the number of packets by outcome.
 //!
 //! On a terminal, the text fits the given width: numbers are shortened, the reason for a server's state has its own
 //! line, and only the servers that need attention are listed if the pool is large. Without a width, everything is
@@ -148,7 +149,7 @@ fn render_director(report: &Report) -> String {
     if let Some(cause) = &report.last_death {
         let times = format_count(report.restarts.into(), "time");
         out.push_str(&format!(
-            ", the daemon died {times}, most recently by {cause}"
+            ", the daemon died {times}, most recently with {cause}"
         ));
     }
     for interface in &report.xdp {

@@ -117,7 +117,7 @@ pub(crate) fn director() -> Snapshot {
         interfaces: vec![InterfaceStatus {
             name: "eth0".to_owned(),
             mode: "native",
-            reason: "the driver has XDP".to_owned(),
+            reason: "the driver supports native XDP".to_owned(),
         }],
         services: vec![
             service(

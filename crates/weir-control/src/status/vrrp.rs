@@ -130,8 +130,8 @@ pub fn handover_warning(routers: &[VirtualRouterStatus], guard: Duration) -> Opt
     let are_waiting = routers.iter().any(|it| it.pending.is_some());
     (are_waiting && guard + START_TIME > HANDOVER_TIMEOUT).then(|| {
         format!(
-            "a VIP that moves from `vip_interface` to a virtual router is removed after {} s; to end the guard \
-             earlier, run `weir reload` with the same file",
+            "a VIP that moves from `vip_interface` to a virtual router is removed after {} s, even if the guard has \
+             not ended; to end the guard earlier, run `weir reload` with the same file",
             HANDOVER_TIMEOUT.as_secs()
         )
     })
@@ -225,7 +225,7 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
         }
         if let Some(conflict) = &router.id_conflict {
             text.push_str(&format!(
-                "{}: {} advertises an address of this router with router ID {}, not {}\n",
+                "{}: {} advertises an address of this router with virtual router ID {}, not {}\n",
                 router.name, conflict.peer, conflict.router_id, router.router_id
             ));
         }

@@ -1,5 +1,7 @@
-//! Encodes traced requests in OTLP, as an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto
-//! (trace.proto), with the attributes of the stable semantic conventions for HTTP (version 1.23 and later).
+//! Encodes traced requests in OTLP, as an `ExportTraceServiceRequest`.
+//!
+//! The encoding is the JSON encoding of opentelemetry-proto (trace.proto), with the attributes of the stable semantic
+//! conventions for HTTP (version 1.23 and later).
 //!
 //! JSON is used because every collector accepts it and because it needs no library other than serde. Identifiers are
 //! hexadecimal, and 64-bit integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with

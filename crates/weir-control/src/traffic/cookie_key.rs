@@ -1,5 +1,6 @@
-//! Manages `RUNTIME_DIR/cookie.key`, the key that signs the sticky cookies of pools without `sticky.secret`, so that
-//! clients cannot compute a server's cookie.
+//! Manages the key that signs the sticky cookies of pools without `sticky.secret` (`RUNTIME_DIR/cookie.key`).
+//!
+//! The signature prevents clients from computing a server's cookie.
 //!
 //! The key is generated for the first configuration that needs it. Later daemons read it, so cookies remain valid after
 //! restarts, crashes and upgrades. The key is never shown. Directors that share a VIP would have different keys, so

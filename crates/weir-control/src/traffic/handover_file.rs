@@ -1,5 +1,6 @@
-//! Manages `RUNTIME_DIR/proxy-left.json`, which stores the state of proxy services for the next daemon, even after a
-//! crash: counters, check results and times of state changes.
+//! Manages the file that stores the state of proxy services for the next daemon (`RUNTIME_DIR/proxy-left.json`).
+//!
+//! The state consists of counters, check results and times of state changes. It is available even after a crash.
 //!
 //! The file is written when the daemon stops and, if the state has changed, at most once per second. A daemon that is
 //! killed loses the counters of its last second. Regardless of the number of services, writing takes at most 1 % of the

@@ -73,10 +73,12 @@ struct OpenRequest {
 /// configuration file themselves.
 pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<&'static str> {
     if !keeper_reads_file && !desired.vrrp.is_empty() {
-        return Some("the keeper is an earlier version, and the configuration has virtual routers");
+        return Some(
+            "the keeper runs an earlier version, and the configuration has virtual routers",
+        );
     }
     if !keeper_reads_file && desired.announce.is_some() {
-        return Some("the keeper is an earlier version, and the configuration announces VIPs");
+        return Some("the keeper runs an earlier version, and the configuration announces VIPs");
     }
     None
 }

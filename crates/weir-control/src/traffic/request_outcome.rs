@@ -1,5 +1,6 @@
-//! Collects samples for passive checks: reads the proxy's request counters by outcome once per second. weir-state
-//! decides which servers are ejected.
+//! Collects samples for passive checks: reads the proxy's request counters by outcome once per second.
+//!
+//! weir-state decides which servers are ejected.
 
 use std::collections::HashMap;
 

@@ -11,23 +11,23 @@ use crate::network::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
 
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
-/// Number of table entries: 2^20 flows fill half of them.
+/// Number of entries in the flow table; 2^20 flows fill half of it.
 pub(crate) const TABLE_ENTRIES: u32 = 1 << 21;
 
 /// The packets sent in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// ACKs of this number of established connections, in rotation.
+    /// ACKs of this many established connections, in rotation.
     Established(u32),
-    /// Replies of the servers of this number of established connections.
+    /// Server replies on this many established connections.
     Replies(u32),
-    /// The ACK that completes the handshake of each of this number of half-open connections.
+    /// ACKs that complete the handshakes of this many half-open connections.
     Completions(u32),
     /// Datagrams of one flow.
     Datagrams,
     /// Datagrams that each come from a different client.
     RandomDatagrams,
-    /// SYNs that each come from a different client, beyond the budget of new entries.
+    /// SYNs that each come from a different client, beyond the budget for new entries.
     Flood,
     /// SYNs that each come from a different client, with a sufficient budget.
     NewFlows,
@@ -35,7 +35,7 @@ pub(crate) enum Stream {
     NotOurs,
 }
 
-/// One row of the table.
+/// One row of the printed table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -78,31 +78,31 @@ const NAT: Setup = Setup {
 const FLOW_COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
-/// The planner rejects more servers than the table of `mh` has entries.
-const MH_SERVERS: u32 = 4093;
+/// The planner rejects a pool that has more servers than the `mh` table has entries.
+const MH_SERVERS_MAX: u32 = 4093;
 
-macro_rules! of_sizes {
+macro_rules! names_by_pool_size {
     ($scheduler:literal) => {
         [
-            concat!($scheduler, ", a pool of 10"),
-            concat!($scheduler, ", a pool of 1 000"),
-            concat!($scheduler, ", a pool of 100 000"),
+            concat!($scheduler, ", pool of 10 servers"),
+            concat!($scheduler, ", pool of 1 000 servers"),
+            concat!($scheduler, ", pool of 100 000 servers"),
         ]
     };
 }
 
 /// The schedulers for which the cost of a new flow is measured, with the row names for each pool size.
 const NEW_FLOW_POOLS: [(Kind, [&str; 3]); 10] = [
-    (Kind::Wlc, of_sizes!("wlc")),
-    (Kind::Wrr, of_sizes!("wrr")),
-    (Kind::Lc, of_sizes!("lc")),
-    (Kind::Sed, of_sizes!("sed")),
-    (Kind::Mh, of_sizes!("mh")),
-    (Kind::Maglev, of_sizes!("maglev")),
-    (Kind::Twos, of_sizes!("twos")),
-    (Kind::P2c, of_sizes!("p2c")),
-    (Kind::Sh, of_sizes!("sh")),
-    (Kind::LeastTime, of_sizes!("least-time")),
+    (Kind::Wlc, names_by_pool_size!("wlc")),
+    (Kind::Wrr, names_by_pool_size!("wrr")),
+    (Kind::Lc, names_by_pool_size!("lc")),
+    (Kind::Sed, names_by_pool_size!("sed")),
+    (Kind::Mh, names_by_pool_size!("mh")),
+    (Kind::Maglev, names_by_pool_size!("maglev")),
+    (Kind::Twos, names_by_pool_size!("twos")),
+    (Kind::P2c, names_by_pool_size!("p2c")),
+    (Kind::Sh, names_by_pool_size!("sh")),
+    (Kind::LeastTime, names_by_pool_size!("least-time")),
 ];
 
 /// Returns the cases in the order in which their rows are printed.
@@ -175,7 +175,8 @@ pub(crate) fn cases() -> Vec<Case> {
         maglev,
         &[Stream::RandomDatagrams, Stream::Flood],
     );
-    // The cost that `[sync]` adds to established packets and to a new flow, which is recorded when its handshake ends.
+    // The cost that `[sync]` adds to packets of established flows and to a new flow, which is recorded when its
+    // handshake completes.
     let with_sync = Setup {
         sync: true,
         ..direct
@@ -184,10 +185,10 @@ pub(crate) fn cases() -> Vec<Case> {
     add("direct", direct, &[completions]);
     add("direct, sync", with_sync, &established[..2]);
     add("direct, sync", with_sync, &[completions]);
-    // The default share of sampled flows under heavy traffic, and a share of 100 %.
+    // The default sampling rate under heavy traffic, and 100 %.
     let [some, every] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
-    add("direct, latency of 1/64", some, &established[..2]);
-    add("direct, latency of all", every, &established[..2]);
+    add("direct, 1/64 sampled", some, &established[..2]);
+    add("direct, all sampled", every, &established[..2]);
     let few = Setup {
         servers: 10,
         ..direct
@@ -214,7 +215,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     for (scheduler, names) in NEW_FLOW_POOLS {
         for (name, servers) in names.into_iter().zip(POOL_SIZES) {
-            if scheduler == Kind::Mh && servers > MH_SERVERS {
+            if scheduler == Kind::Mh && servers > MH_SERVERS_MAX {
                 continue;
             }
             let pool = Setup {
@@ -234,7 +235,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the case with ACKs of established connections and `direct`.
+/// Returns the `direct` case with ACKs of this many established connections.
 pub(crate) fn established(flows: u32) -> Case {
     Case {
         name: "direct",
@@ -254,7 +255,7 @@ impl Stream {
         match self {
             Self::Established(count) => format!("TCP, {}", flows(count)),
             Self::Replies(count) => format!("TCP replies, {}", flows(count)),
-            Self::Completions(_) => "ACK, each ends a handshake".to_owned(),
+            Self::Completions(_) => "ACK, each completes a handshake".to_owned(),
             Self::Datagrams => "UDP, 1 flow".to_owned(),
             Self::RandomDatagrams => "UDP, random sources".to_owned(),
             Self::Flood => "SYN flood, random sources".to_owned(),
@@ -267,7 +268,7 @@ impl Stream {
         matches!(self, Self::RandomDatagrams | Self::Flood | Self::NewFlows)
     }
 
-    /// Returns whether the budget of new entries applies while the packets are measured.
+    /// Returns whether the budget for new entries applies while the packets are measured.
     pub(crate) fn is_limited(self) -> bool {
         self != Self::NewFlows
     }
@@ -289,7 +290,7 @@ impl Case {
             client: CLIENTS,
             random: self.stream.is_random(),
             ifindex: 0,
-            growth: self.growth(),
+            overhead_bytes: self.overhead_bytes(),
         }
     }
 
@@ -321,7 +322,7 @@ impl Case {
         }
     }
 
-    /// Returns the packets that each flow sends before the measurement, with the number of flows.
+    /// Returns the packets that are sent for each flow before the measurement, and the number of flows.
     pub(crate) fn setup_plans(&self) -> (Vec<Plan>, u32) {
         let handshake = [
             Frame::tcp(self.client(), SYN),
@@ -349,14 +350,14 @@ impl Case {
     pub(crate) fn packets(&self, max: u32, rounds: u32) -> u32 {
         match self.stream {
             Stream::NewFlows => max.min(1 << 17),
-            // The floor's runs consume connections too.
+            // The runs that measure the floor use up connections too.
             Stream::Completions(flows) => max.min(flows / rounds.max(1) / 2),
             _ => max,
         }
     }
 
     /// Returns the number of bytes that the forwarding method adds to a packet.
-    fn growth(&self) -> u32 {
+    fn overhead_bytes(&self) -> u32 {
         match (self.setup.forward, self.setup.tunnel) {
             (Forward::Tunnel, Tunnel::Ipip) => 20,
             (Forward::Tunnel, Tunnel::Gre) => 24,
@@ -375,14 +376,18 @@ impl Case {
         if result.verdict != expected {
             return Err(format!("the verdict is {}, not {expected}", result.verdict).into());
         }
-        let length = Frame::length(vip(self.setup.family)) + self.growth() as usize;
+        let length = Frame::length(vip(self.setup.family)) + self.overhead_bytes() as usize;
         if result.frame.len() != length {
             return Err(format!("the frame has {} bytes, not {length}", result.frame.len()).into());
         }
         let to_server = result.frame[..4] == server_mac(0)[..4];
         let is_server_expected = !matches!(self.stream, Stream::NotOurs | Stream::Replies(_));
         if to_server != is_server_expected {
-            return Err(format!("the frame is sent to {:02x?}", &result.frame[..6]).into());
+            return Err(format!(
+                "the frame has an unexpected destination: {:02x?}",
+                &result.frame[..6]
+            )
+            .into());
         }
         Ok(())
     }
@@ -398,16 +403,16 @@ impl Case {
                 .is_none_or(|checksum| checksum == [0, 0])
     }
 
-    /// Compares the counts of the measured runs with the number of `sent` packets. Returns the share of packets for
-    /// which an entry was found.
+    /// Compares the counts of the measured runs with `sent`, the number of packets that were sent. Returns the share of
+    /// packets for which an entry was found.
     pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
         let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
-        let (bound, stateless) = (delta(|c| c.inserted), delta(|c| c.stateless));
+        let (inserted, stateless) = (delta(|c| c.inserted), delta(|c| c.stateless));
         let (packets_in, packets_out) = (delta(|c| c.packets_in), delta(|c| c.packets_out));
-        // A build without metrics, which shows the cost of the counters, has no other counts.
+        // A build without metrics, which is used to measure the cost of the counters, has only the first two counters.
         if option_env!("WEIR_WITHOUT_METRICS").is_some() {
-            return Ok(1.0 - (bound + stateless) as f64 / sent as f64);
+            return Ok(1.0 - (inserted + stateless) as f64 / sent as f64);
         }
         if self.stream == Stream::NotOurs {
             check_count(
@@ -419,23 +424,22 @@ impl Case {
             return check_count("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);
         }
         let replies = matches!(self.stream, Stream::Replies(_));
-        let (expected_direction, other_direction) = if replies {
+        let (forwarded, other_direction) = if replies {
             (packets_out, packets_in)
         } else {
             (packets_in, packets_out)
         };
-        // With nat, a flow without a free entry was rejected at its first packet, so its later packets pass unchanged.
+        // With nat, a flow for which no entry was free was rejected at its first packet, so its later packets pass
+        // unchanged.
         let without_entry = reason(if replies {
             Reason::PassNotOurs
         } else {
             Reason::PassNoFlow
         });
         let nat = self.setup.forward == Forward::Nat;
-        if expected_direction + without_entry != sent {
+        if forwarded + without_entry != sent {
             let counted = counted_reasons(before, after);
-            return Err(
-                format!("{expected_direction} of {sent} packets forwarded; {counted}").into(),
-            );
+            return Err(format!("{forwarded} of {sent} packets forwarded; {counted}").into());
         }
         check_count("packets in the other direction", other_direction, 0, 0)?;
         check_count(
@@ -451,16 +455,16 @@ impl Case {
         let misses = match self.stream {
             stream if stream.is_random() => {
                 // A few of the 2^40 possible random sources may occur twice.
-                check_count("new flows", bound + stateless, sent, sent >> 16)?;
-                bound + stateless
+                check_count("new flows", inserted + stateless, sent, sent >> 16)?;
+                inserted + stateless
             }
             _ => {
-                check_count("new flows", bound + stateless, 0, 0)?;
-                let refused = after.reason(Reason::DropNoPlace);
+                check_count("new flows", inserted + stateless, 0, 0)?;
+                let rejected = after.reason(Reason::DropNoPlace);
                 let flows = self.stream.flows().into();
                 check_count(
                     "flows",
-                    after.inserted + after.stateless + refused,
+                    after.inserted + after.stateless + rejected,
                     flows,
                     0,
                 )?;

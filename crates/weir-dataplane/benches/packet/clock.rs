@@ -1,5 +1,6 @@
-//! Measures the CPU time of this thread without the time of other tasks. The kernel excludes other tasks from the
-//! duration of test runs, but not from the duration of live-frame runs.
+//! Measures the CPU time of this thread without the time of other tasks.
+//!
+//! The kernel excludes other tasks from the duration of test runs, but not from the duration of live-frame runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

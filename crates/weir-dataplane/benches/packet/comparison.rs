@@ -1,5 +1,7 @@
-//! Compares other builds of the data plane with this build (`--against OBJECT…`): same packets, same tables,
-//! alternating rounds. This shows the effect of a change without the differences between separate runs.
+//! Compares other builds of the data plane with this build (`--against OBJECT…`).
+//!
+//! The builds process the same packets with the same tables in alternating rounds. This shows the effect of a change
+//! without the differences between separate runs.
 //!
 //! An object is `bpf/weir_xdp.bpf.c`, compiled by hand. It can use a different hash or lookup, because each build
 //! creates its own flows, but its maps must have the same layout as those of this build.
@@ -12,7 +14,7 @@ use crate::director::Director;
 use crate::feed::{Feed, Objects};
 use crate::measure::Effort;
 use crate::network::TestNetwork;
-use crate::report::{Spread, Table};
+use crate::report::{Summary, Table};
 use crate::stage;
 
 /// Prints the net nanoseconds of this build and of each object for every case whose row contains `filter`.
@@ -59,7 +61,7 @@ fn measure(
     others: &[PathBuf],
     case: &Case,
     effort: Effort,
-) -> Outcome<Vec<Spread>> {
+) -> Outcome<Vec<Summary>> {
     let ifindex = network.director;
     let director = Director::open(network.pin_dir(), ifindex, case.setup)?;
     let loaded = others
@@ -95,5 +97,5 @@ fn measure(
         }
     }
     director.close()?;
-    Ok(nets.into_iter().map(Spread::from_values).collect())
+    Ok(nets.into_iter().map(Summary::from_values).collect())
 }

@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     pub(crate) checksum: TunnelChecksum,
     pub(crate) scheduler: SchedulerKind,
     pub(crate) servers: u32,
-    /// Whether the servers have the weights 1, 2 and 3 in rotation; otherwise, all have weight 1.
+    /// Whether the servers have the weights 1, 2, 3, 1, 2, …; otherwise, all have weight 1.
     pub(crate) weighted: bool,
     /// Number of other services, each with its own address and ten servers.
     pub(crate) other_services: u32,
@@ -108,7 +108,7 @@ impl Director {
         pinned_program(&program_pin(self.dataplane.pins().path())?)
     }
 
-    /// Removes the budget of new half-open entries while flows are created, or restores the default.
+    /// Removes the budget for new half-open entries while flows are created, or restores the default.
     pub(crate) fn limit_syns(&self, limited: bool) -> Outcome<()> {
         let maps = self.dataplane.maps();
         let settings = Settings {

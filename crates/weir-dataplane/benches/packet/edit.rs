@@ -1,5 +1,6 @@
-//! Defines the edits of the BPF sources for the builds that `--stages` measures: builds without a stage, and builds
-//! that return after a step.
+//! Defines the edits of the BPF sources for the builds that `--stages` measures.
+//!
+//! These are builds without a stage, and builds that return after a step.
 //!
 //! Each edit replaces a piece of source that must occur exactly once, so the sources need no switches. The test
 //! `bench_edits` reports the edits that no longer match the sources.

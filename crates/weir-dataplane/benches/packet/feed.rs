@@ -102,7 +102,7 @@ pub(crate) struct Plan {
     /// The interface index of the device for live frames.
     pub(crate) ifindex: u32,
     /// Number of bytes that the null program adds to a packet.
-    pub(crate) growth: u32,
+    pub(crate) overhead_bytes: u32,
 }
 
 impl Plan {
@@ -115,7 +115,7 @@ impl Plan {
             self.client,
             u32::from(self.random),
             self.ifindex,
-            self.growth,
+            self.overhead_bytes,
         ];
         words.iter().for_each(|word| out.extend(word.to_ne_bytes()));
         out

@@ -13,7 +13,7 @@ use crate::director::Director;
 use crate::feed::{Feed, Objects};
 use crate::measure::Effort;
 use crate::network::{CLIENTS, TestNetwork};
-use crate::report::{self, Spread};
+use crate::report::{self, Summary};
 
 /// Number of flows that start and end together.
 const BATCH: u32 = 1 << 16;
@@ -51,7 +51,7 @@ pub(crate) fn run(
     for table in tables {
         let (percent, nets) = (table.percent, table.nets.clone());
         table.close()?;
-        let net = Spread::from_values(nets.clone());
+        let net = Summary::from_values(nets.clone());
         println!(
             "table at {percent} %: {:.0} ({:.0}…{:.0})",
             net.median, net.min, net.max
@@ -59,7 +59,7 @@ pub(crate) fn run(
         if percent != FILLS[0].0 {
             let ratios = nets.iter().zip(&half).map(|(net, half)| net / half);
             let label = format!("table at {percent} % to {} %", FILLS[0].0);
-            report::print_ratio(&label, Spread::from_values(ratios.collect()), GOAL, true);
+            report::print_ratio(&label, Summary::from_values(ratios.collect()), GOAL, true);
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
-//! Builds the generator's frames. Partial sums allow the generator to vary the client's address and port and keep
-//! checksums valid.
+//! Builds the generator's frames, whose checksums stay valid for every client address and port.
+//!
+//! Partial sums allow the generator to vary the client's address and port.
 //!
 //! The frames are untagged Ethernet with IPv4 or IPv6 and TCP or UDP. This module parses nothing and does not depend on
 //! Weir.

@@ -19,7 +19,7 @@ use crate::case::{Case, Stream};
 use crate::feed::{Feed, Objects};
 use crate::frame::{Frame, TCP, UDP};
 use crate::network::{PORT, SERVERS, server, server_mac, vip};
-use crate::report::{Row, Spread};
+use crate::report::{Row, Summary};
 
 const RING: u32 = 65_537;
 /// Number of connections in katran's table: the largest number of flows of Weir's cases.
@@ -50,7 +50,7 @@ const ROWS: [(&str, &str); 4] = [
 pub(crate) struct Build {
     pub(crate) name: &'static str,
     object: Vec<u8>,
-    growth: u32,
+    overhead_bytes: u32,
 }
 
 /// The builds whose paths are set in the environment.
@@ -60,14 +60,14 @@ impl Builds {
     /// Reads the objects of the builds. Prints a message for each variable that is not set.
     pub(crate) fn from_environment() -> Outcome<Self> {
         let mut builds = Vec::new();
-        for (variable, name, growth) in BUILDS {
+        for (variable, name, overhead_bytes) in BUILDS {
             if let Some(path) = std::env::var_os(variable) {
                 let object = std::fs::read(&path)
                     .map_err(|error| format!("{variable}={}: {error}", path.display()))?;
                 builds.push(Build {
                     name,
                     object,
-                    growth,
+                    overhead_bytes,
                 });
             } else {
                 println!("{variable} is not set: rows of {name} are omitted");
@@ -129,7 +129,7 @@ pub(crate) struct KatranRun {
     feed: Feed,
     null: ProgramFd,
     stream: Stream,
-    growth: u32,
+    overhead_bytes: u32,
     ifindex: u32,
     before: [u64; 2],
     sent: u64,
@@ -146,12 +146,12 @@ impl KatranRun {
         ifindex: u32,
     ) -> Outcome<Self> {
         let katran = Katran::load(&build.object)?;
-        let growth = match case.stream {
+        let overhead_bytes = match case.stream {
             Stream::NotOurs => 0,
-            _ => build.growth,
+            _ => build.overhead_bytes,
         };
         let mut plan = case.measured_plan();
-        plan.growth = growth;
+        plan.overhead_bytes = overhead_bytes;
         let mut feed = Feed::load_single_buffer(objects, &plan)?;
         feed.set_target(&katran.program)?;
         create_flows(&mut feed, case, ifindex)?;
@@ -161,7 +161,7 @@ impl KatranRun {
             katran,
             feed,
             stream: case.stream,
-            growth,
+            overhead_bytes,
             ifindex,
             sent: 0,
             floors: Vec::new(),
@@ -179,7 +179,10 @@ impl KatranRun {
             Stream::NotOurs => XDP_PASS,
             _ => XDP_TX,
         };
-        let expected = (verdict, Frame::length(vip(4)) + self.growth as usize);
+        let expected = (
+            verdict,
+            Frame::length(vip(4)) + self.overhead_bytes as usize,
+        );
         let actual = (result.verdict, result.frame.len());
         if actual != expected {
             return Err(format!("katran returned {actual:?}, not {expected:?}").into());
@@ -205,8 +208,8 @@ impl KatranRun {
         Ok(Row {
             name: name.to_owned(),
             packets: self.stream.label(),
-            floor: Spread::from_values(self.floors),
-            net: Spread::from_values(self.nets),
+            floor: Summary::from_values(self.floors),
+            net: Summary::from_values(self.nets),
             hits: match self.stream {
                 Stream::NotOurs => None,
                 _ => Some(1.0 - misses as f64 / lookups as f64),

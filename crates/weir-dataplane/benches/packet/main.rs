@@ -1,5 +1,6 @@
-//! Measures nanoseconds per packet, packets through a veth pair compared with nftables, and bytes per flow
-//! (`make bench`).
+//! Measures the data plane's cost per packet, its packet rate compared with nftables, and its memory (`make bench`).
+//!
+//! The units are nanoseconds per packet, packets through a veth pair, and bytes per flow.
 //!
 //! Every number is printed next to a floor or a peer that was measured in the same run, on the same core, in
 //! alternating rounds, and only if the data plane's own counts match the sent packets. The benchmark requires root: it

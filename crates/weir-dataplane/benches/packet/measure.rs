@@ -1,6 +1,7 @@
-//! Measures cases with test runs of the floor and the data plane, which alternate (A B A B), and takes the median of
-//! the differences. Every number is checked against the counts. If a peer has a row with the same packets, its runs
-//! (its own floor C and its program D) alternate with Weir's.
+//! Measures the data plane's nanoseconds per packet with test runs that alternate between the floor and Weir (A B A B).
+//!
+//! The result is the median of the differences. Every number is checked against the counts. If a peer has a row with
+//! the same packets, its runs (its own floor C and its program D) alternate with Weir's.
 
 use aya::programs::ProgramFd;
 
@@ -10,7 +11,7 @@ use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
 use crate::katran::{Build, Builds, KatranRun};
 use crate::network::TestNetwork;
-use crate::report::{Comparison, NetTimes, Row, Spread, Table};
+use crate::report::{Comparison, NetTimes, Row, Summary, Table};
 
 /// The number of rounds and packets.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +76,7 @@ pub(crate) fn run(
 }
 
 /// Weir's row, and the peer's row with the ratio of the net times in each round.
-type Rows = (Row, Option<(Row, Spread)>);
+type Rows = (Row, Option<(Row, Summary)>);
 
 /// Measures one case. Returns `None` if this build omits the outer checksum that the case measures.
 fn measure(
@@ -115,7 +116,7 @@ fn measure(
     }
     let row = weir.row(case.name)?;
     let peer = match peer {
-        Some((build, peer)) => Some((peer.row(build.name)?, Spread::from_values(ratios))),
+        Some((build, peer)) => Some((peer.row(build.name)?, Summary::from_values(ratios))),
         None => None,
     };
     Ok(Some((row, peer)))
@@ -193,8 +194,8 @@ impl<'a> WeirRun<'a> {
         Ok(Row {
             name: name.to_owned(),
             packets: self.case.stream.label(),
-            floor: Spread::from_values(self.floors),
-            net: Spread::from_values(self.nets),
+            floor: Summary::from_values(self.floors),
+            net: Summary::from_values(self.nets),
             hits: (self.case.stream != Stream::NotOurs).then_some(hits),
         })
     }

@@ -1,6 +1,7 @@
-//! Creates the network of all measurements: one veth pair in a separate namespace, with routes and neighbours for the
-//! servers and clients of all cases. One end is the director's device; the other end represents the rest of the
-//! network.
+//! Creates the network of all measurements: one veth pair in a separate namespace.
+//!
+//! It has routes and neighbors for the servers and clients of all cases. One end is the director's device; the other
+//! end represents the rest of the network.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +11,7 @@ use crate::Outcome;
 use crate::frame::{CLIENTS_V6, DIRECTOR_MAC, GATEWAY_MAC};
 use crate::support::{self, Sandbox};
 
-/// Number of servers with a neighbour entry.
+/// Number of servers with a neighbor entry.
 pub(crate) const SERVERS: u32 = 100;
 pub(crate) const PORT: u16 = 80;
 /// The first client, 198.18.0.0 (RFC 2544). Sequential flows come from 64 addresses, and random flows from the 2^24
@@ -53,7 +54,7 @@ pub(crate) struct TestNetwork {
 }
 
 impl TestNetwork {
-    /// Moves the calling thread to new namespaces and creates devices, addresses, routes and neighbours there.
+    /// Moves the calling thread to new namespaces and creates devices, addresses, routes and neighbors there.
     pub(crate) fn new() -> Outcome<Self> {
         let sandbox = Sandbox::new();
         support::run("ip link set lo up");

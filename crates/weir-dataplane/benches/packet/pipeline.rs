@@ -1,5 +1,6 @@
-//! Measures the whole path on one core (generator, veth, director, veth, sink), with Weir's program or nftables as the
-//! director.
+//! Measures a packet's whole path on one core, with Weir's program or nftables as the director.
+//!
+//! The path is generator, veth, director, veth, sink.
 //!
 //! The generator and the sink are always the same. Weir sends frames back from the driver; nftables receives frames as
 //! socket buffers, with GRO enabled, and sends them through the same device. All sent packets must arrive. On a veth,
@@ -19,7 +20,7 @@ use crate::network::{
     CLIENTS, DIRECTOR_DEVICE, PORT, TestNetwork, WORLD_DEVICE, device, mac, run_with_input, server,
     server_mac, vip,
 };
-use crate::report::{Spread, Table, print_ratio};
+use crate::report::{Summary, Table, print_ratio};
 
 const FLOWS: u32 = 1 << 14;
 const DIRECT_SERVERS: u32 = 4;
@@ -117,7 +118,7 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     let table = Table::new(&["director", "packets", "Mpps", "ns", "least…most", "net ns"]);
     table.print_header();
     for (index, ((name, traffic, _), rounds)) in CONTENDERS.into_iter().zip(times).enumerate() {
-        let time = Spread::from_values(rounds.clone());
+        let time = Summary::from_values(rounds.clone());
         table.print_row(&[
             name.to_owned(),
             match traffic {
@@ -127,12 +128,12 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
             format!("{:.2}", 1000.0 / time.median),
             format!("{:.0}", time.median),
             format!("{:.0}…{:.0}", time.min, time.max),
-            format!("{:.0}", Spread::from_values(nets(times, index)).median),
+            format!("{:.0}", Summary::from_values(nets(times, index)).median),
         ]);
     }
     // Ratios are computed within a round, because its contenders ran under the same conditions.
     let quotients = |numerators: Vec<f64>, denominators: Vec<f64>| {
-        Spread::from_values(
+        Summary::from_values(
             numerators
                 .iter()
                 .zip(&denominators)
@@ -174,7 +175,7 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     );
 }
 
-fn print_ratio_without_goal(label: &str, ratio: Spread) {
+fn print_ratio_without_goal(label: &str, ratio: Summary) {
     println!("{label}: {}", ratio.as_ratio());
 }
 
@@ -214,7 +215,7 @@ impl Pipeline {
                 client: CLIENTS,
                 random: false,
                 ifindex: world,
-                growth: 0,
+                overhead_bytes: 0,
             };
             Feed::load(objects, &plan)
         };

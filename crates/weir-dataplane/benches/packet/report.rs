@@ -1,16 +1,16 @@
-//! Computes medians and ratios, and prints them in tables together with their goals.
+//! Computes medians and ratios. Prints the medians in tables, and the ratios with their goals.
 
 use std::collections::BTreeMap;
 
-/// Net nanoseconds by case name and packet name.
+/// Nanoseconds per packet, minus the floor, by case name and packet label.
 pub(crate) type NetTimes = BTreeMap<(String, String), f64>;
 
-/// One row of the table of test runs.
+/// One row of the table of BPF_PROG_TEST_RUN results.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) packets: String,
-    pub(crate) floor: Spread,
-    pub(crate) net: Spread,
+    pub(crate) floor: Summary,
+    pub(crate) net: Summary,
     /// Fraction of packets whose entry was found; `None` if there is no lookup.
     pub(crate) hits: Option<f64>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Comparison {
     pub(crate) weir: String,
     pub(crate) peer: String,
     pub(crate) packets: String,
-    pub(crate) ratio: Spread,
+    pub(crate) ratio: Summary,
 }
 
 /// Name of the Weir row, the packets of both rows, and the largest allowed ratio to the peer.
@@ -91,12 +91,10 @@ pub(crate) fn print_counting_cost(weir: &NetTimes) {
     }
 }
 
-/// The latency estimator's rows, and its maximum cost in nanoseconds: on average, at the default sampling rate under
-/// heavy traffic; and for a packet of a sampled flow.
-const ESTIMATOR_GOALS: [(&str, f64); 2] = [
-    ("direct, latency of 1/64", 1.0),
-    ("direct, latency of all", 60.0),
-];
+/// Rows that measure the latency estimator, and its maximum cost per packet in nanoseconds. The first limit is for the
+/// average packet at the default sampling rate under heavy traffic, the second for a packet of a sampled flow.
+const ESTIMATOR_GOALS: [(&str, f64); 2] =
+    [("direct, 1/64 sampled", 1.0), ("direct, all sampled", 60.0)];
 
 /// Prints the cost of the latency estimator. Its cost when it is off is in the tables of `--stages`.
 pub(crate) fn print_estimator_cost(weir: &NetTimes) {
@@ -119,7 +117,7 @@ pub(crate) fn print_estimator_cost(weir: &NetTimes) {
 const SYNC_GOALS: [(&str, f64); 3] = [
     ("TCP, 1 flow", 1.0),
     ("TCP, 16 K flows", 1.0),
-    ("ACK, each ends a handshake", 100.0),
+    ("ACK, each completes a handshake", 100.0),
 ];
 
 /// Prints the cost of recording changed flows for other directors.
@@ -137,7 +135,7 @@ pub(crate) fn print_sync_cost(weir: &NetTimes) {
 }
 
 /// Prints a ratio with its goal, which is a maximum if `is_maximum` is set, otherwise a minimum.
-pub(crate) fn print_ratio(label: &str, ratio: Spread, goal: f64, is_maximum: bool) {
+pub(crate) fn print_ratio(label: &str, ratio: Summary, goal: f64, is_maximum: bool) {
     let met = if is_maximum {
         ratio.median <= goal
     } else {
@@ -153,14 +151,14 @@ pub(crate) fn print_ratio(label: &str, ratio: Spread, goal: f64, is_maximum: boo
 
 /// Median, minimum and maximum of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spread {
+pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
 
-impl Spread {
-    /// Returns the spread of the values, or zeros if there are none.
+impl Summary {
+    /// Returns the summary of the values, or zeros if there are none.
     pub(crate) fn from_values(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         match (values.first(), values.last()) {
@@ -178,14 +176,16 @@ impl Spread {
     }
 }
 
-/// A Markdown table that is printed row by row, because a case takes seconds.
+/// A Markdown table that is printed row by row, because each case takes
+/// several seconds to run.
 pub(crate) struct Table {
     columns: Vec<String>,
 }
 
-/// Widths of the first columns: enough for most of their values.
-const WIDTHS: [usize; 2] = [27, 26];
-const WIDTH: usize = 12;
+/// Widths of the first two columns, sufficient for most of their values.
+const FIRST_WIDTHS: [usize; 2] = [27, 26];
+/// Width of the other columns.
+const DEFAULT_WIDTH: usize = 12;
 
 impl Table {
     /// Returns a table with these headings.
@@ -216,5 +216,5 @@ impl Table {
 }
 
 fn width(column: usize) -> usize {
-    WIDTHS.get(column).copied().unwrap_or(WIDTH)
+    FIRST_WIDTHS.get(column).copied().unwrap_or(DEFAULT_WIDTH)
 }

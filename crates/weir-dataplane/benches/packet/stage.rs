@@ -1,5 +1,6 @@
-//! Measures the cost of each step (`--stages`, second table) as the difference between a build that returns after the
-//! step and one that returns before it.
+//! Measures the cost of each processing step by comparing builds that return before and after it (`--stages`).
+//!
+//! The results are the second table of `--stages`.
 //!
 //! Each build is a copy of bpf/ with an inserted early return ([`crate::edit`]). It uses the values computed before the
 //! return, because the compiler would omit their computation otherwise.
@@ -19,7 +20,7 @@ use crate::edit::{CUTS, Edit};
 use crate::feed::{Feed, Objects, compile};
 use crate::measure::Effort;
 use crate::network::TestNetwork;
-use crate::report::{Spread, Table};
+use crate::report::{Summary, Table};
 
 const MAIN: &str = "weir_xdp.bpf.c";
 const LAST_STEP: &str = "frame addresses, transmit";
@@ -88,7 +89,7 @@ pub(crate) fn measure_times(
     builds: &[PathBuf],
     case: &Case,
     effort: Effort,
-) -> Outcome<Vec<Spread>> {
+) -> Outcome<Vec<Summary>> {
     let loaded = builds
         .iter()
         .map(|object| load(object, director))
@@ -110,7 +111,7 @@ pub(crate) fn measure_times(
             times.push(result.ns);
         }
     }
-    Ok(times.into_iter().map(Spread::from_values).collect())
+    Ok(times.into_iter().map(Summary::from_values).collect())
 }
 
 const XDP_TX: u32 = 3;

@@ -1,5 +1,6 @@
-//! Measures how much each stage adds to the cost of a packet of an established flow (`--stages`, first table), by
-//! comparison with a build without the stage.
+//! Measures how much each stage adds to the cost of an established flow's packet, with builds without the stage.
+//!
+//! The results are the first table of `--stages`.
 //!
 //! Each build is a copy of bpf/ in which the stage's result is a constant, so all later stages run unchanged. The front
 //! cache contains the flow, as it does for all packets of a flow in a tick except the first. A processor executes
@@ -15,7 +16,7 @@ use crate::edit::{KnownResults, Removal, removals};
 use crate::feed::{Feed, Objects};
 use crate::measure::Effort;
 use crate::network::TestNetwork;
-use crate::report::{Spread, Table};
+use crate::report::{Summary, Table};
 use crate::stage;
 
 fn known_results(director: &Director) -> Outcome<KnownResults> {
@@ -73,7 +74,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn print(removals: &[Removal], [floor, none, all]: [&Spread; 3], without: &[Spread]) {
+fn print(removals: &[Removal], [floor, none, all]: [&Summary; 3], without: &[Summary]) {
     let table = Table::new(&["stage", "adds"]);
     table.print_header();
     let rows = removals.iter().zip(without);

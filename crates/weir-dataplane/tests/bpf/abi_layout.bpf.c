@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Names every shared struct in a global, so that its BTF is in the object. Never loaded. */
+/* Declares a global of every shared struct, so that the object file contains their BTF. This object is never loaded. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "lib/maps.h"

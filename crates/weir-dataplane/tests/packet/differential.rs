@@ -1,5 +1,6 @@
-//! Tests that random packets, valid and malformed, and flows from another director lead to the same verdict, frame and
-//! counters in the data plane and in the model.
+//! Tests that random packets lead to the same verdict, frame and counters in the data plane and in the model.
+//!
+//! The packets are valid and malformed, and some of the flows come from another director.
 //!
 //! `WEIR_DIFFERENTIAL_PACKETS` sets the number of packets (default 100 000; ten million with `WEIR_SOAK`, a million per
 //! table), and `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover,

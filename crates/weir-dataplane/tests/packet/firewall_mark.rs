@@ -1,5 +1,6 @@
-//! Tests packets on the device to which marked packets are routed: the mark in the frame selects the service,
-//! regardless of the address.
+//! Tests packets on the device to which marked packets are routed.
+//!
+//! The mark in the frame selects the service, regardless of the address.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,6 @@
-//! Tests that flows from another director have the same result, slot and counts in the data plane and the model, and
-//! that packets of these flows have the same outcome.
+//! Tests that flows from another director get the same result, slot and counts in the data plane and the model.
+//!
+//! Packets of these flows must have the same outcome.
 
 use weir_abi::{
     Be16, DEST_SNAT, Forward, KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, Reason, SYNC_CONFLICT,

@@ -4,7 +4,7 @@ use weir_abi::Forward;
 
 use crate::bench::{Bench, NewServer, next_hop_macs};
 use crate::route::{families, run_flow};
-use crate::wire::{Shape, at};
+use crate::wire::{SYN, Shape, at};
 
 #[test]
 fn direct_changes_only_the_frame_header() {
@@ -89,4 +89,20 @@ fn l3dsr_rewrites_the_address_and_the_dscp() {
         }
     }
     bench.assert_same_state();
+}
+
+/// Without an action for a method, the data plane would forward its packets like those of another method.
+#[test]
+fn packet_of_each_method_matches_the_model() {
+    let methods = weir_model::Forward::ALL.into_iter();
+    for method in methods.filter(|it| it.handles_packets()) {
+        let Some(mut bench) = Bench::open() else {
+            return;
+        };
+        let (_, vip, client, server) = families()[0];
+        let row = NewServer::new(weir_flow::abi_forward(method), server).row(|row| row.dscp = 5);
+        let (port, _) = bench.serve_next(weir_sched::Kind::Rr, vip, &[row]);
+        bench.send(&Shape::tcp(SYN).arriving(at(client, 2000), at(vip, port)));
+        bench.assert_same_state();
+    }
 }

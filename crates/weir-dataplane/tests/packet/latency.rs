@@ -1,6 +1,7 @@
-//! Tests that the data plane's latency estimator emits the same samples and counts the same reasons as weir-latency's
-//! model, for random sequences of client packets and for weir-latency's recorded connections, and that `least-time`
-//! makes the same choices as weir-sched.
+//! Compares the data plane's latency estimator with weir-latency's model.
+//!
+//! Both must emit the same samples and count the same reasons, for random sequences of client packets and for
+//! weir-latency's recorded connections. `least-time` must make the same choices as weir-sched.
 //!
 //! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), and `WEIR_SEED`
 //! repeats a run.

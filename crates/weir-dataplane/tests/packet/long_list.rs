@@ -1,6 +1,8 @@
-//! Tests long lists without a tree: a count change updates the trees of only a limited number of services that share a
-//! pool, so the other services search the list. Also tests how `lblc` and `lblcr` search if a cached server is full.
-//! The model also searches the list, by the kernel's rules.
+//! Tests scheduling from long server lists without a tree, which the data plane searches.
+//!
+//! A count change updates the trees of only a limited number of services that share a pool, so the other services
+//! search the list. Also tests how `lblc` and `lblcr` search if a cached server is full. The model also searches the
+//! list, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 

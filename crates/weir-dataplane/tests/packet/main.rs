@@ -1,5 +1,6 @@
-//! Tests the data plane with single packets: {rows, packet in → verdict, packet out, counters}. Each packet is also
-//! compared with the reference model. The tests need root.
+//! Tests the data plane with single packets: {rows, packet in → verdict, packet out, counters}.
+//!
+//! Each packet is also compared with the reference model. The tests need root.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,7 @@
-//! Tests that the two entries of a nat flow remain consistent if one CPU moves the flow to a new table while another
-//! CPU ends the flow, because the client reuses its port, and begins the next flow with the same tuple.
+//! Tests that the two entries of a nat flow stay consistent when two CPUs change the flow at the same time.
+//!
+//! One CPU moves the flow to a new table. The other CPU ends the flow, because the client reuses its port, and begins
+//! the next flow with the same tuple.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -58,7 +58,7 @@ pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
 /// Describes how the data plane's outcome differs from that of the model.
 pub(crate) fn difference(outcome: &Outcome, expected: &ModelOutcome) -> Option<String> {
     let (verdict, meta) = match expected.verdict {
-        Verdict::Unmodelled => return None,
+        Verdict::Unmodeled => return None,
         Verdict::Pass => (Xdp::Pass, None),
         Verdict::Drop => (Xdp::Drop, None),
         Verdict::Tx => (Xdp::Tx, None),

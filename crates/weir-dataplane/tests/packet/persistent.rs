@@ -1,5 +1,6 @@
-//! Tests persistence: which flows of a client go to one server, for how long, and what happens after the server is
-//! removed.
+//! Tests persistence: which flows of a client go to one server, and for how long.
+//!
+//! Also tests what happens after the server is removed.
 
 use std::sync::Barrier;
 

@@ -1,5 +1,6 @@
-//! Tests persistent clients while the flow table is resized: templates move like flows and remain valid. The templates'
-//! flow counts restart at 0, so they are not compared with the model.
+//! Tests persistent clients while the flow table is resized: templates move like flows and remain valid.
+//!
+//! The templates' flow counts restart at 0, so they are not compared with the model.
 
 use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
@@ -66,11 +67,11 @@ fn resize_with_templates(old_flows: u32, new_flows: u32) {
 }
 
 #[test]
-fn templates_move_to_a_bigger_table() {
+fn templates_migrate_to_a_larger_table() {
     resize_with_templates(SMALL, LARGE);
 }
 
 #[test]
-fn templates_move_to_a_smaller_table() {
+fn templates_migrate_to_a_smaller_table() {
     resize_with_templates(LARGE, SMALL);
 }

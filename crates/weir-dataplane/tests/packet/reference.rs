@@ -1,5 +1,6 @@
-//! Implements the model's schedulers with weir-sched's reference implementations, which receive every change to a
-//! service's servers.
+//! Implements the model's schedulers with weir-sched's reference implementations.
+//!
+//! They receive every change to a service's servers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,5 +1,6 @@
-//! Tests flows of every kind while the size or layout of the flow table changes: a packet always has the same outcome
-//! as in the model.
+//! Tests flows of every kind while the size or layout of the flow table changes.
+//!
+//! A packet always has the same outcome as in the model.
 
 use weir_abi::{ABI_FLOW_LAYOUT, DEST_SNAT, Forward, Reason};
 use weir_sched::Kind;
@@ -10,8 +11,8 @@ use crate::wire::{ACK, CLIENT, FIN, SYN, SYN_ACK, Shape, VIP, at};
 const VIP6: &str = "2001:db8::10";
 const CLIENT6: &str = "2001:db8:1::7";
 
-/// Returns the ports of existing flows.
-fn flows() -> std::ops::Range<u16> {
+/// Returns the client ports of the test's flows.
+fn client_ports() -> std::ops::Range<u16> {
     1000..1040
 }
 
@@ -30,7 +31,7 @@ fn add_services(bench: &mut Bench) {
 
 fn send_from_clients(bench: &mut Bench, flags: weir_wire::TcpFlags) -> Vec<weir_wire::FiveTuple> {
     let mut translated = Vec::new();
-    for port in flows() {
+    for port in client_ports() {
         for (client, vip) in [
             (CLIENT, at(VIP, 80)),
             (CLIENT, at(VIP, 81)),
@@ -64,21 +65,21 @@ fn send_from_servers(
     }
 }
 
-/// Migrates flows from a table with this layout and size to a table with the current layout and a different size.
-fn resize((old_layout, old_flows): (u32, u32), new_flows: u32) {
-    let Some(mut bench) = Bench::with_flows(old_flows) else {
+/// Migrates flows from a table with this layout and size to a table with the current layout and `new_size` entries.
+fn resize((old_layout, old_size): (u32, u32), new_size: u32) {
+    let Some(mut bench) = Bench::with_flows(old_size) else {
         return;
     };
     add_services(&mut bench);
     bench.plane.activate().unwrap();
     if old_layout != ABI_FLOW_LAYOUT {
-        bench.reopen_as(sizes(old_flows), old_layout);
+        bench.reopen_as(sizes(old_size), old_layout);
         bench.plane.activate().unwrap();
         bench.plane.migrate_flows().unwrap();
     }
     let translated = send_from_clients(&mut bench, SYN);
     send_from_servers(&mut bench, &translated, SYN_ACK);
-    bench.reopen(sizes(new_flows));
+    bench.reopen(sizes(new_size));
     bench.plane.activate().unwrap();
     send_from_clients(&mut bench, ACK);
     send_from_servers(&mut bench, &translated, ACK);
@@ -88,8 +89,8 @@ fn resize((old_layout, old_flows): (u32, u32), new_flows: u32) {
     bench.serve(Kind::Rr, (vip2, 80), &[nat]);
     let syn = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(vip2, 80));
     assert_eq!(bench.send(&syn).counted, [Reason::DropNatConflict]);
-    let moved = bench.plane.migrate_flows().unwrap();
-    assert_eq!((moved.moved, moved.lost), (4 * 40, 0));
+    let migration = bench.plane.migrate_flows().unwrap();
+    assert_eq!((migration.moved, migration.lost), (4 * 40, 0));
     assert_eq!(bench.send(&syn).counted, [Reason::DropNatConflict]);
     bench.assert_same_state();
     send_from_servers(&mut bench, &translated, ACK);
@@ -100,22 +101,22 @@ fn resize((old_layout, old_flows): (u32, u32), new_flows: u32) {
 }
 
 #[test]
-fn flows_of_every_kind_move_to_a_bigger_table() {
+fn flows_of_every_kind_migrate_to_a_larger_table() {
     resize((ABI_FLOW_LAYOUT, 7 * 128), 7 * 4096);
 }
 
 #[test]
-fn flows_of_every_kind_move_to_a_smaller_table() {
+fn flows_of_every_kind_migrate_to_a_smaller_table() {
     resize((ABI_FLOW_LAYOUT, 7 * 4096), 7 * 128);
 }
 
 #[test]
-fn flows_of_every_kind_move_from_the_previous_layout() {
+fn flows_of_every_kind_migrate_from_the_previous_layout() {
     resize((ABI_FLOW_LAYOUT - 1, 7 * 1024), 7 * 1024);
 }
 
 #[test]
-fn flows_of_every_kind_move_from_a_bigger_table_of_the_previous_layout() {
+fn flows_of_every_kind_migrate_from_a_larger_table_with_the_previous_layout() {
     resize((ABI_FLOW_LAYOUT - 1, 7 * 4096), 7 * 128);
 }
 
@@ -128,7 +129,7 @@ fn flows_without_an_entry_keep_their_server_during_a_migration() {
     bench.plane.activate().unwrap();
     bench.change_settings(|settings| settings.syn_budget = 0);
     let send = |bench: &mut Bench, flags| -> Vec<u8> {
-        flows()
+        client_ports()
             .map(|port| {
                 let outcome = bench.run(&Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80)));
                 assert!(

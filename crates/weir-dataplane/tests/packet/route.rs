@@ -1,5 +1,6 @@
-//! Sends all packets of a flow, from its start to its end, through a service with one server. The tests of every
-//! forwarding method use this module.
+//! Sends all packets of a flow, from its start to its end, through a service with one server.
+//!
+//! The tests of every forwarding method use it.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,6 @@
-//! Tests the choices of every scheduler for real packets, with changes in between. The model uses weir-sched's
-//! reference implementations, and the tests list some choice sequences of the kernel.
+//! Tests the choices of every scheduler for real packets, with changes in between.
+//!
+//! The model uses weir-sched's reference implementations, and the tests list some choice sequences of the kernel.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};

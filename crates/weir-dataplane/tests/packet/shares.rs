@@ -1,5 +1,6 @@
-//! Tests the shares of four servers, 0, 1 or 2 of which are unavailable, with every scheduler, real packets and the
-//! reference model.
+//! Tests every scheduler's shares of four servers with real packets while 0, 1 or 2 servers are unavailable.
+//!
+//! The data plane and the reference model process the packets.
 //!
 //! Each datagram is scheduled separately and leaves no entry, so no count influences the next choice. The random
 //! numbers are seeded: a test that passes once always passes. With other seeds, a correct scheduler would fail in one

@@ -1,5 +1,6 @@
-//! Tests a full table: a hash selects the server for a flow without a free entry, and no flow has only one of its two
-//! entries. Also tests a nearly full table, which accepts every flow while there is a free entry.
+//! Tests a full flow table: a hash selects the server for a flow without a free entry.
+//!
+//! No flow has only one of its two entries. A nearly full table accepts every flow while there is a free entry.
 
 use std::ops::Range;
 

@@ -1,5 +1,6 @@
-//! Tests the last step of packet processing: VLAN tags, devices, the path to the tc program, and servers on the
-//! director itself.
+//! Tests the last step of packet processing, which sends a packet to its next hop or passes it on.
+//!
+//! The cases are VLAN tags, devices, the path to the tc program, and servers on the director itself.
 
 use std::net::IpAddr;
 

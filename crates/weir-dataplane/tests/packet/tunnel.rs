@@ -1,5 +1,4 @@
-//! Tests packets to servers through tunnels: every kind of tunnel, every checksum, all combinations of address
-//! families.
+//! Tests packets to servers through every kind of tunnel, with every checksum and combination of address families.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,7 @@
-//! Builds the packets of the tests. A description can be built for any source and destination, so the expected packet
-//! is built in the same way as the sent packet.
+//! Builds the packets of the tests from descriptions.
+//!
+//! A description can be built for any source and destination, so the expected packet is built in the same way as the
+//! sent packet.
 
 use std::net::{IpAddr, SocketAddr};
 

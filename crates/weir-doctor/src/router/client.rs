@@ -1,5 +1,6 @@
-//! Queries the BGP speaker of a router with its command-line tool. Each command has a time limit, and its output a size
-//! limit.
+//! Queries the BGP speaker of a router with its command-line tool.
+//!
+//! Each command has a time limit, and its output a size limit.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -39,7 +39,7 @@ pub enum RouterError {
         reply: String,
     },
     /// A program did not end in time.
-    #[error("{program} did not end within {} s", limit.as_secs())]
+    #[error("{program} did not exit within {} s", limit.as_secs())]
     Timeout {
         /// The program.
         program: String,

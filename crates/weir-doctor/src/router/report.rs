@@ -35,21 +35,21 @@ pub(super) fn diagnosis(cause: &Cause, vips: &[IpAddr], context: Context<'_>) ->
         Cause::NotAnnounced { covering } => not_announced(&vips, covering.as_deref(), speaker),
         Cause::OtherProtocol { protocol, sources } => Diagnosis::new(
             format!(
-                "{speaker} prefers the route of the protocol {protocol} to {vips} over BGP's paths ({})",
+                "{speaker} prefers protocol {protocol}'s route to {vips} over the BGP paths ({})",
                 list(sources)
             ),
             "packets go where that route leads, even if the director there is withdrawn or stopped",
         )
-        .fix(format!("remove the route from {protocol}; then: {} configure", context.command)),
+        .fix(format!(
+            "remove the route from {protocol}; then: {} configure",
+            context.command
+        )),
         Cause::NotInKernel {
             is_ipv4,
             covering,
             sources,
         } => not_in_kernel(&vips, covering.as_deref(), sources, *is_ipv4, context),
-        Cause::Different {
-            attribute,
-            values,
-        } => different(&vips, *attribute, values, context),
+        Cause::Different { attribute, values } => different(&vips, *attribute, values, context),
         Cause::NotSelected {
             is_ipv4,
             is_internal,
@@ -97,8 +97,8 @@ fn not_announced(vips: &str, covering: Option<&str>, speaker: Speaker) -> Diagno
         None => "packets are dropped".to_owned(),
     };
     Diagnosis::new(
-        format!("{speaker} has no usable path to {vips} alone; {route}"),
-        "no director announces the VIP to this router, or the router does not accept routes to single addresses",
+        format!("{speaker} has no usable host route to {vips}; {route}"),
+        "no director announces the VIP to this router, or the router does not accept host routes",
     )
     .fix(
         "on the directors: weir status, which shows why a VIP is withdrawn; on this router: accept the prefix lengths \
@@ -224,7 +224,7 @@ fn not_merged(
         count => format!("{count} next hops"),
     };
     let observation = format!(
-        "the kernel has {next_hops} to {vips}, but {speaker} has equal paths from {}",
+        "the kernel has {next_hops} for {vips}, but {speaker} has equal paths from {}",
         list(sources)
     );
     let channel = channel(is_ipv4);
@@ -253,8 +253,8 @@ fn not_merged(
 /// Returns the finding for a hash policy that ignores ports.
 pub(super) fn hash_policy(sysctl: &str, value: &str) -> Diagnosis {
     Diagnosis::new(
-        format!("{sysctl} is {value}: the kernel selects a path without the ports"),
-        "all connections of a client address go to the same director, so clients behind a NAT or a proxy are not \
+        format!("{sysctl} is {value}: the kernel ignores ports when it selects a path"),
+        "all connections from one client address go to the same director, so clients behind a NAT or a proxy are not \
          distributed",
     )
     .fix(format!("sysctl -w {sysctl}=1"))
@@ -263,8 +263,8 @@ pub(super) fn hash_policy(sysctl: &str, value: &str) -> Diagnosis {
 /// Returns the finding for a router without VIPs of several directors.
 pub(super) fn nothing_found(speaker: Speaker) -> Diagnosis {
     Diagnosis::new(
-        format!("{speaker} has no single address (/32, /128) with more than one BGP path"),
-        "no VIP of several directors was found, so nothing was examined",
+        format!("{speaker} has no host route (/32, /128) with more than one BGP path"),
+        "no VIP that several directors announce was found, so nothing was examined",
     )
     .fix("weir doctor --router VIP, which shows why BGP has no path to a VIP")
 }

@@ -233,11 +233,14 @@ fn vip_without_host_route_is_not_announced() {
     let route = kernel("192.0.2.0/24", 1);
     for entry in [None, Some(&aggregate)] {
         let text = found(Speaker::Frr, entry, Some(&route));
-        let expected = "FRR has no usable path to the VIP 192.0.2.10 alone; packets follow the route to 192.0.2.0/24\n";
+        let expected = "FRR has no usable host route to the VIP 192.0.2.10; packets follow the route to 192.0.2.0/24\n";
         assert!(text.starts_with(expected), "{text}");
     }
     let text = found(Speaker::Frr, None, None);
-    assert!(text.contains("alone; packets are dropped\n"), "{text}");
+    assert!(
+        text.contains("the VIP 192.0.2.10; packets are dropped\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -263,7 +266,7 @@ fn vips_with_the_same_cause_are_listed_together() {
     let cause = Cause::NotAnnounced { covering: None };
     let text = report::diagnosis(&cause, &vips, context).to_string();
     assert!(text.contains("the VIPs 192.0.2.1, 192.0.2.2, "), "{text}");
-    assert!(text.contains("192.0.2.8 and 2 more alone"), "{text}");
+    assert!(text.contains("192.0.2.8 and 2 more; packets"), "{text}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The listeners of proxy services whose VIPs can move between directors.
+//! Determines the listeners of proxy services whose VIPs can move between directors.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,6 @@
-//! Lists this director's proxied connections in a separate thread: with many connections, this takes tens of
-//! milliseconds.
+//! Lists this director's proxied connections in a separate thread.
+//!
+//! With many connections, this takes tens of milliseconds.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

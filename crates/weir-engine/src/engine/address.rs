@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// Schedules announcements of the VIPs that are already on `[node] vip_interface` when the engine starts:
-    /// neighbours may have learned a different MAC address in the meantime.
+    /// neighbors may have learned a different MAC address in the meantime.
     pub(super) fn announce_present_vips(&mut self) -> Result<()> {
         let Some(ifindex) = self.network.vip_interface(&self.desired)? else {
             return Ok(());

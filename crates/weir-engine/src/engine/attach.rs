@@ -1,4 +1,4 @@
-//! Attaches programs to interfaces, disables GRO and LRO where needed, and keeps neighbours resolved.
+//! Attaches programs to interfaces, disables GRO and LRO where needed, and keeps neighbors resolved.
 //!
 //! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the previous
 //! setting.
@@ -13,16 +13,16 @@ use super::Engine;
 use super::attach_path::{KernelHooks, attach_path};
 use crate::error::Result;
 
-/// Maximum time that startup waits for neighbour resolution: longer than an ARP exchange, but too short for an operator
+/// Maximum time that startup waits for neighbor resolution: longer than an ARP exchange, but too short for an operator
 /// to notice.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Makes the kernel keep the next-hop neighbours of servers resolved, and records them. Returns whether any are
+    /// Makes the kernel keep the next-hop neighbors of servers resolved, and records them. Returns whether any are
     /// new.
-    pub(super) async fn manage_server_neighbours(&mut self) -> Result<bool> {
-        let (added, has_new) = self.network.manage_neighbours().await;
+    pub(super) async fn manage_server_neighbors(&mut self) -> Result<bool> {
+        let (added, has_new) = self.network.manage_neighbors().await;
         let named = added
             .into_iter()
             .filter_map(|(device, ip)| Some((self.network.name_of(device)?.to_owned(), ip)));
@@ -36,10 +36,10 @@ impl Engine {
         Ok(has_new)
     }
 
-    /// Waits at most `resolve_timeout` for neighbour resolution, so the first packets have a next hop.
-    pub(super) async fn wait_for_neighbours(&mut self) -> Result<()> {
+    /// Waits at most `resolve_timeout` for neighbor resolution, so the first packets have a next hop.
+    pub(super) async fn wait_for_neighbors(&mut self) -> Result<()> {
         let deadline = Instant::now() + self.resolve_timeout;
-        while !self.network.refresh_neighbours().await? && Instant::now() < deadline {
+        while !self.network.refresh_neighbors().await? && Instant::now() < deadline {
             tokio::time::sleep(RESOLVE_POLL_INTERVAL).await;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Attaches the packet path to one device: tries the hooks of a [`Plan`] in order.
+//! Attaches the packet path to one device: tries XDP and tc in the order of `network::mode`'s [`Plan`].
 
 use weir_dataplane::{Dataplane, Error, Mode, XdpChoice};
 

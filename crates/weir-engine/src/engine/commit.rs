@@ -1,4 +1,4 @@
-//! Commits a plan: writes rows, attaches programs, updates VIPs, neighbours and firewall marks.
+//! Commits a plan: writes rows, attaches programs, updates VIPs, neighbors and firewall marks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -44,8 +44,8 @@ impl Engine {
     pub(super) async fn commit(&mut self) -> Result<()> {
         self.withdraw_vips().await?;
         self.add_vips().await?;
-        if self.manage_server_neighbours().await? {
-            self.wait_for_neighbours().await?;
+        if self.manage_server_neighbors().await? {
+            self.wait_for_neighbors().await?;
         }
         let receives_partial_before = self.network.xdp_receives_partial_checksums();
         let wanted = self.network.interfaces(&self.desired)?;
@@ -80,7 +80,7 @@ impl Engine {
         self.plane.activate()?;
         let MigrationResult { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {
-            tracing::info!(moved, lost, "flows moved to a new table");
+            tracing::info!(moved, lost, "migrated the flows to a new table");
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the next hops of every server, including removed servers with flows, and the flags of next hops towards
+    /// Writes the next hops of every server, including removed servers with flows, and the flags of next hops toward
     /// clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
         let mut hops = self.network.hop_batch();

@@ -1,8 +1,8 @@
-//! Destroys sockets that local programs connected to removed or failed servers, so the programs reconnect to other
-//! servers.
+//! Destroys local clients' sockets to removed or failed servers, so that the clients reconnect.
 //!
-//! A TCP socket is destroyed if `on_remove` is `reset` or `reschedule`: a socket cannot change its server, so both have
-//! the same effect. A connected UDP socket is always destroyed, because it would send to a dead server forever.
+//! The clients' connections then go to other servers. A TCP socket is destroyed if `on_remove` is `reset` or
+//! `reschedule`: a socket cannot change its server, so both have the same effect. A connected UDP socket is always
+//! destroyed, because it would send to a dead server forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,13 +1,13 @@
 //! Repairs, logs and counts drift: changes that other programs make to Weir's kernel objects.
 //!
 //! The caller runs the check twice per second. It covers detached or replaced programs, map elements, VIPs that Weir
-//! added, and the routing of marked packets. If the MAC address of a server's neighbour changes, a kernel event updates
+//! added, and the routing of marked packets. If the MAC address of a server's neighbor changes, a kernel event updates
 //! the rows, and this module only counts the change.
 
 use std::net::IpAddr;
 
 use weir_dataplane::Hook;
-use weir_netlink::Neighbour;
+use weir_netlink::Neighbor;
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -140,16 +140,16 @@ impl Engine {
     pub(super) fn report_next_hop(
         &mut self,
         server: IpAddr,
-        neighbour: &Neighbour,
+        neighbor: &Neighbor,
         change: NextHopChange,
     ) {
-        let via = neighbour.ip;
+        let via = neighbor.ip;
         match change {
             NextHopChange::NewMac(mac) => {
                 self.drift.neighbours += 1;
                 tracing::info!(%server, %via, %mac, "the next hop's MAC address changed");
             }
-            NextHopChange::Unreachable if self.network.has_other_next_hop(server, neighbour) => {
+            NextHopChange::Unreachable if self.network.has_other_next_hop(server, neighbor) => {
                 tracing::warn!(%server, %via, "one of the server's next hops is unreachable");
             }
             NextHopChange::Unreachable => {

@@ -72,7 +72,7 @@ impl Engine {
         });
         if is_socket(service) && scheduler.kind.hashes() {
             explanation.steps.push(format!(
-                "a new socket: {scheduler} chooses among the candidates, by the client's cgroup or the socket"
+                "a new socket: {scheduler} chooses among the candidates by the hash of the client's cgroup or socket"
             ));
             explanation.outcome = random_outcome;
             return Ok(explanation);

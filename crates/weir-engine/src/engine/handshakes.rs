@@ -1,7 +1,7 @@
 //! Reads the data plane's client-handshake counters and converts them to samples for passive checks.
 //!
-//! It runs several times per second. weir-state decides which servers are ejected. Servers that are alive but send
-//! replies that bypass the director ([`no_reply`](super::no_reply)) are excluded; Weir logs a warning about them
+//! The counters are read several times per second. weir-state decides which servers are ejected. Servers that are alive
+//! but whose replies bypass the director ([`no_reply`](super::no_reply)) are excluded; Weir logs a warning about them
 //! instead. Services that behave like IPVS (with `strict_ipvs`, or created with ipvsadm) are excluded too, because IPVS
 //! has no passive checks.
 
@@ -23,14 +23,14 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 pub struct Handshakes<'a> {
     /// The counters of the service's servers.
     pool_samples: PoolSamples<'a>,
-    /// Servers whose replies bypass the director: index in the samples, and the time (since the Unix epoch) of the
-    /// first unanswered SYN.
+    /// Servers from which the director sees no replies, because they are down or because their replies bypass it: index
+    /// in the samples, and the time (since the Unix epoch) of the first unanswered SYN.
     silent: Vec<(usize, Duration)>,
 }
 
 impl<'a> Handshakes<'a> {
-    /// Creates a `Handshakes` from counters read by another process. `silent`: for each server whose replies bypass the
-    /// director, its index in the samples and the time of the first unanswered SYN.
+    /// Creates a `Handshakes` from counters read by another process. `silent`: for each server from which the director
+    /// sees no replies, its index in the samples and the time of the first unanswered SYN (since the Unix epoch).
     pub const fn new(pool_samples: PoolSamples<'a>, silent: Vec<(usize, Duration)>) -> Self {
         Self {
             pool_samples,
@@ -43,7 +43,7 @@ impl<'a> Handshakes<'a> {
         (self.pool_samples, self.silent)
     }
 
-    /// Removes the servers that are alive but send replies that bypass the director. `last_success` returns the time,
+    /// Removes the servers that are alive but whose replies bypass the director. `last_success` returns the time,
     /// since the Unix epoch, of the last successful probe that was sent directly to a server of a pool.
     pub fn exclude_alive(
         self,
@@ -54,8 +54,8 @@ impl<'a> Handshakes<'a> {
             let Some((server, _)) = pool_samples.samples.get(index) else {
                 continue;
             };
-            let passed = last_success(&pool_samples.pool.name, server);
-            if Silence::Since(since).is_alive(passed) {
+            let last_pass = last_success(&pool_samples.pool.name, server);
+            if Silence::Since(since).is_alive(last_pass) {
                 pool_samples.samples.remove(index);
             }
         }
@@ -83,7 +83,7 @@ impl Engine {
         Ok(services)
     }
 
-    /// Records when SYNs were last sent to servers whose clients have not completed a handshake.
+    /// Records when SYNs were last sent to servers with which no client has ever completed a handshake.
     fn update_unanswered_syns(&mut self) -> Result<()> {
         let now = SteadyClock::of_process().now();
         let unanswered = &mut self.reply_monitor.unanswered;
@@ -105,15 +105,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the time since a SYN was last sent to a server whose clients have not completed a handshake; `None` =
-    /// unknown. `syns` is the current number of SYNs.
+    /// Returns the time since a SYN was last sent to a server with which no client has ever completed a handshake;
+    /// `None` = unknown. `syns` is the current number of SYNs.
     pub(super) fn last_syn_age(&self, dest: &DestSlot, syns: u64) -> Option<Duration> {
         let now = SteadyClock::of_process().now();
         let unanswered = &self.reply_monitor.unanswered;
         unanswered.age((dest.id, dest.generation), syns, now)
     }
 
-    /// Returns the counters of those servers of a service that passive checks apply to.
+    /// Returns the counters of the service's servers to which passive checks apply.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.state.allocation.services.get(&service.name);

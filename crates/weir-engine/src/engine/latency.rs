@@ -1,8 +1,8 @@
 //! Reads the data plane's latency samples and publishes the shares of servers for `least-time`.
 //!
-//! It runs every few milliseconds and refreshes the timestamp of the costs. If the daemon stops, the costs become
-//! stale, and the data plane treats `least-time` like `lc`. The fraction of sampled flows adapts to the traffic: all
-//! flows at low packet rates, and always at least one in 64.
+//! The samples are read every few milliseconds, which also refreshes the timestamp of the costs. If the daemon stops,
+//! the costs become stale, and the data plane treats `least-time` like `lc`. The fraction of sampled flows adapts to
+//! the traffic: all flows at low packet rates, and always at least one in 64.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_abi::SOCKET_SCOPE_LOCAL;
 use weir_dataplane::socket::{self, MAX_SCOPE, Scope, Sockets};
 use weir_model::Desired;
-use weir_planner::socket::{Key, cgroups, is_used, listeners};
+use weir_planner::socket::{Key, cgroups, is_enabled, listeners};
 use weir_sys::{Cgroup, NetNs};
 
 use super::Engine;
@@ -139,7 +139,7 @@ impl Engine {
         let attached = socket::scopes(self.plane.pins())?;
         let local = &mut self.local_clients;
         if local.maps.is_none() {
-            let maps = if is_used(&self.desired) || !attached.is_empty() {
+            let maps = if is_enabled(&self.desired) || !attached.is_empty() {
                 Sockets::open(&self.plane)?
             } else {
                 return Ok(());

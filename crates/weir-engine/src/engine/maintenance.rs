@@ -16,7 +16,7 @@ use crate::totals::totals;
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Handles a change to links, addresses, routes or neighbours.
+    /// Handles a change to links, addresses, routes or neighbors.
     ///
     /// # Errors
     /// Fails if the network cannot be read or rows cannot be written; the next tick retries.
@@ -37,12 +37,12 @@ impl Engine {
             return Ok(());
         }
         match event {
-            Event::Neighbour { neighbour, .. } => {
-                let servers = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
+            Event::Neighbor { neighbor, .. } => {
+                let servers = self.network.servers_behind(neighbor.ifindex, neighbor.ip);
                 for server in servers {
                     self.write_hops_at(server)?;
                     if let Some(change) = next_hop_change {
-                        self.report_next_hop(server, neighbour, change);
+                        self.report_next_hop(server, neighbor, change);
                     }
                 }
             }
@@ -58,7 +58,7 @@ impl Engine {
     /// Refreshes the view of the network and applies the result.
     async fn refresh(&mut self) -> Result<()> {
         self.refresh_network().await?;
-        self.manage_server_neighbours().await?;
+        self.manage_server_neighbors().await?;
         self.write_pending()
     }
 

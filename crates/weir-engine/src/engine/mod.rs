@@ -121,7 +121,7 @@ pub struct Engine {
     drift: Drift,
     /// Whether the last repair failed. The failure has been logged.
     repair_failed: bool,
-    /// Maximum time to wait for the resolution of new servers' neighbours before the servers receive packets.
+    /// Maximum time to wait for the resolution of new servers' neighbors before the servers receive packets.
     resolve_timeout: Duration,
 }
 

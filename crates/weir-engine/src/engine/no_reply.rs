@@ -152,9 +152,9 @@ impl Engine {
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
             let (key, syns) = (watched.key(), watched.counters.syns);
-            let is_neighbour = |client| self.network.is_same_segment(client, watched.address);
+            let is_neighbor = |client| self.network.is_same_segment(client, watched.address);
             let servers = &mut reply_monitor.servers;
-            if let Some(found) = servers.add_clients(key, syns, clients, is_neighbour, now) {
+            if let Some(found) = servers.add_clients(key, syns, clients, is_neighbor, now) {
                 tracing::warn!(
                     service = watched.service,
                     server = watched.server,
@@ -219,8 +219,8 @@ fn reason(found: &NoReplyWarning) -> String {
     };
     let other_path = "the server's replies take another path (with `nat` but without `snat`, the director must be its \
                       default gateway), or the server drops clients' SYNs";
-    let cause = match found.neighbour {
-        Some(client) if found.neighbours == found.clients => format!(
+    let cause = match found.neighbor {
+        Some(client) if found.neighbors == found.clients => format!(
             "the client {client} is on the server's own segment, so the server replies to it directly (`nat` \
              without `snat`)"
         ),
@@ -230,7 +230,7 @@ fn reason(found: &NoReplyWarning) -> String {
         None => other_path.to_owned(),
     };
     format!(
-        "{} SYNs of {clients} received no reply through the director, although the check passes: {cause}",
+        "{} SYNs from {clients} received no reply through the director, although the check passes: {cause}",
         found.syns
     )
 }
@@ -241,23 +241,23 @@ mod tests {
 
     #[test]
     fn reason_applies_to_all_clients() {
-        let neighbour = Some(IpAddr::from([10, 0, 0, 100]));
-        for (neighbours, neighbour, is_gateway, is_named) in [
+        let neighbor = Some(IpAddr::from([10, 0, 0, 100]));
+        for (neighbors, neighbor, is_gateway, is_named) in [
             (0, None, true, false),
-            (1, neighbour, true, true),
-            (4, neighbour, false, true),
+            (1, neighbor, true, true),
+            (4, neighbor, false, true),
         ] {
             let warning = NoReplyWarning {
                 syns: 10,
                 clients: 4,
-                neighbours,
-                neighbour,
+                neighbors,
+                neighbor,
                 since: Duration::ZERO,
                 last_syn: Duration::ZERO,
             };
             let reason = reason(&warning);
             assert!(
-                reason.starts_with("10 SYNs of at least 4 clients "),
+                reason.starts_with("10 SYNs from at least 4 clients "),
                 "{reason}"
             );
             let found = (

@@ -1,4 +1,4 @@
-//! Counts the open connections to a server, for callers that wait until the server is drained.
+//! Counts a server's open connections for a drain, from its counters and, where needed, the flow table.
 //!
 //! A server's counters separate active flows from all other flows. Whether another flow, or an incomplete handshake, is
 //! still open depends on its TCP state and on whether replies pass through the director. With `nat`, the director sees

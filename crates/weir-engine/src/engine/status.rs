@@ -20,7 +20,7 @@ use crate::snapshot::{
 };
 use crate::totals::{combine_counters, totals};
 
-/// From this number of servers on, rows are read in batches, including unused rows.
+/// Number of servers from which rows are read in batches, including unused rows.
 const BATCH_THRESHOLD: usize = 4_096;
 
 impl Engine {

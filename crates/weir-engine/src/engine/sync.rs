@@ -309,7 +309,7 @@ impl Engine {
         Ok(flow)
     }
 
-    /// Returns the device towards the client of a `nat` server, if the kernel does not forward packets. In this case,
+    /// Returns the device toward the client of a `nat` server, if the kernel does not forward packets. In this case,
     /// the kernel returns no routes to the data plane, and this director has not seen a packet from the client.
     fn client_device(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns_clients = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
@@ -320,7 +320,7 @@ impl Engine {
         if row.forward != Forward::Nat as u8 {
             return None;
         }
-        let source = self.sync.sources.source_towards(record.client.0, tick())?;
+        let source = self.sync.sources.source_toward(record.client.0, tick())?;
         self.network.device_with(source)
     }
 
@@ -450,7 +450,7 @@ fn end_of_live_flows(
     }
 }
 
-/// Returns the source address and port of a flow's packets towards the server; inner `None` = those of the client,
+/// Returns the source address and port of a flow's packets toward the server; inner `None` = those of the client,
 /// outer `None` = the flow has just ended. `reverse` is the entry in the slot of the flow's reverse entry, which
 /// another flow can have reused since.
 fn snat_of(flow: &Flow, reverse: &Flow) -> Option<Option<(IpAddr, u16)>> {

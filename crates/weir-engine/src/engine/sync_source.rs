@@ -1,4 +1,4 @@
-//! Looks up this director's source address towards a client of a flow from another director.
+//! Looks up the source address toward a synchronized flow's client, to find the device toward the client.
 //!
 //! Connecting a UDP socket makes the kernel select the address without sending a packet. The caller derives the device
 //! from the address.
@@ -17,7 +17,7 @@ const CACHE_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of cached addresses; for further clients, the kernel is queried each time.
 const MAX_CACHED_ADDRESSES: usize = 1 << 16;
 
-/// A cache of source addresses towards the clients of synchronized flows.
+/// A cache of source addresses toward the clients of synchronized flows.
 #[derive(Debug, Default)]
 pub(super) struct SourceAddresses {
     cached: HashMap<IpAddr, Option<IpAddr>, RandomState>,
@@ -26,8 +26,8 @@ pub(super) struct SourceAddresses {
 }
 
 impl SourceAddresses {
-    /// Returns the source address towards `client`; `None` = there is no route. `now` is in ticks.
-    pub(super) fn source_towards(&mut self, client: IpAddr, now: u32) -> Option<IpAddr> {
+    /// Returns the source address toward `client`; `None` = there is no route. `now` is in ticks.
+    pub(super) fn source_toward(&mut self, client: IpAddr, now: u32) -> Option<IpAddr> {
         if now.wrapping_sub(self.emptied_at) >= ticks_from(CACHE_DURATION) {
             self.cached.clear();
             self.emptied_at = now;
@@ -67,14 +67,14 @@ mod tests {
         let mut addresses = SourceAddresses::default();
         let second = ticks_from(CACHE_DURATION);
         assert_eq!(
-            addresses.source_towards(LOOPBACK, 5 * second),
+            addresses.source_toward(LOOPBACK, 5 * second),
             Some(LOOPBACK)
         );
         let wrong = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         addresses.cached.insert(LOOPBACK, wrong);
-        assert_eq!(addresses.source_towards(LOOPBACK, 6 * second - 1), wrong);
+        assert_eq!(addresses.source_toward(LOOPBACK, 6 * second - 1), wrong);
         assert_eq!(
-            addresses.source_towards(LOOPBACK, 6 * second),
+            addresses.source_toward(LOOPBACK, 6 * second),
             Some(LOOPBACK)
         );
         assert!(weir_abi::ticks_to_duration(second) >= CACHE_DURATION);

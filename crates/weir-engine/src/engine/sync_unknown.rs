@@ -63,7 +63,7 @@ impl Engine {
             pool.servers.extend(added.map(server_of));
         }
         for (pool, address, _) in &servers {
-            tracing::info!(pool, %address, "another director has flows of a removed server");
+            tracing::info!(pool, %address, "another director has flows bound to a removed server");
         }
         self.apply_merged(extended, states).await?;
         self.apply_merged(previous, states).await?;

@@ -114,7 +114,7 @@ impl Network {
         flags |= if ready { HOP_READY } else { 0 };
         let only_port = self.attached.len() == 1 && self.attached.contains_key(&route.ifindex);
         HopParts {
-            // If XDP cannot send the packet, the tc program resolves the neighbour on the route's device.
+            // If XDP cannot send the packet, the tc program resolves the neighbor on the route's device.
             ifindex: if can_send && ready {
                 route.ifindex
             } else {

@@ -1,12 +1,12 @@
 //! Stores the MAC address of each next hop, to detect that a next hop has moved or has become unreachable.
 //!
-//! The kernel removes neighbours when a link goes down, so the last address must be stored here: a neighbour that
+//! The kernel removes neighbors when a link goes down, so the last address must be stored here: a neighbor that
 //! returns with the same address has not changed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_netlink::{MacAddr, Neighbour, NeighbourState};
+use weir_netlink::{MacAddr, Neighbor, NeighborState};
 
 /// The last known MAC addresses, by device and address of the next hop.
 #[derive(Debug, Default)]
@@ -30,26 +30,26 @@ pub(crate) enum NextHopChange {
 
 impl LastMacs {
     /// Records an entry from the kernel's table if its address was unknown.
-    pub(crate) fn add_unknown(&mut self, neighbour: &Neighbour) {
-        if let Some(mac) = neighbour.usable_mac() {
-            let key = (neighbour.ifindex, neighbour.ip);
+    pub(crate) fn add_unknown(&mut self, neighbor: &Neighbor) {
+        if let Some(mac) = neighbor.usable_mac() {
+            let key = (neighbor.ifindex, neighbor.ip);
             let is_valid = true;
             self.0.entry(key).or_insert(LastMac { mac, is_valid });
         }
     }
 
     /// Handles a kernel event for a next hop. Returns the change to report.
-    pub(crate) fn handle(&mut self, neighbour: &Neighbour, removed: bool) -> Option<NextHopChange> {
-        let key = (neighbour.ifindex, neighbour.ip);
+    pub(crate) fn handle(&mut self, neighbor: &Neighbor, removed: bool) -> Option<NextHopChange> {
+        let key = (neighbor.ifindex, neighbor.ip);
         // The kernel sends a removed entry with its address and the state `NoArp`.
-        let usable = neighbour.usable_mac().filter(|_| !removed);
+        let usable = neighbor.usable_mac().filter(|_| !removed);
         if let Some(mac) = usable {
             let is_valid = true;
             let previous = self.0.insert(key, LastMac { mac, is_valid })?;
             return (previous.mac != mac).then_some(NextHopChange::NewMac(mac));
         }
         let last = self.0.get_mut(&key)?;
-        let is_failed = !removed && neighbour.state == NeighbourState::Failed;
+        let is_failed = !removed && neighbor.state == NeighborState::Failed;
         // A removal shows that this machine's link is down. It is not reported for each next hop.
         if removed || is_failed {
             let was_valid = std::mem::replace(&mut last.is_valid, false);
@@ -66,15 +66,15 @@ impl LastMacs {
 
 #[cfg(test)]
 mod tests {
-    use NeighbourState::{Failed, Incomplete, NoArp, Probe, Reachable, Stale};
+    use NeighborState::{Failed, Incomplete, NoArp, Probe, Reachable, Stale};
 
     use super::*;
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-    fn neighbour(mac: MacAddr, state: NeighbourState) -> Neighbour {
-        Neighbour {
+    fn neighbor(mac: MacAddr, state: NeighborState) -> Neighbor {
+        Neighbor {
             ifindex: 2,
             ip: [10, 0, 0, 5].into(),
             mac: Some(mac),
@@ -85,18 +85,18 @@ mod tests {
 
     fn changes(
         last: &mut LastMacs,
-        events: &[(MacAddr, NeighbourState, bool)],
+        events: &[(MacAddr, NeighborState, bool)],
     ) -> Vec<Option<NextHopChange>> {
         let events = events.iter();
         events
-            .map(|(mac, state, removed)| last.handle(&neighbour(*mac, *state), *removed))
+            .map(|(mac, state, removed)| last.handle(&neighbor(*mac, *state), *removed))
             .collect()
     }
 
     #[test]
     fn next_hop_that_returns_with_its_address_has_not_moved() {
         let mut last = LastMacs::default();
-        last.add_unknown(&neighbour(MAC, Stale));
+        last.add_unknown(&neighbor(MAC, Stale));
         // This machine's link goes down and comes up again.
         let events = [
             (MAC, NoArp, true),

@@ -1,14 +1,14 @@
 //! Caches the state of the host's network, and computes next hops, devices and interfaces from it.
 //!
-//! The cache contains links, addresses, neighbours and the kernel's routes to servers. Changes to the network (managed
-//! neighbours, added addresses) are returned to the caller, which can then record and revert them.
+//! The cache contains links, addresses, neighbors and the kernel's routes to servers. Changes to the network (managed
+//! neighbors, added addresses) are returned to the caller, which can then record and revert them.
 
 mod frame_address;
 mod hop;
 mod interface;
 mod last_mac;
 mod mode;
-mod neighbour;
+mod neighbor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -48,7 +48,7 @@ pub(crate) struct Network {
     handed_over: BTreeMap<(u32, IpAddr), u8>,
     /// Whether addresses have changed since [`Network::clear_address_change`].
     addresses_changed: bool,
-    /// Neighbours that the kernel keeps resolved for Weir.
+    /// Neighbors that the kernel keeps resolved for Weir.
     managed: BTreeSet<(u32, IpAddr)>,
     /// The last known MAC addresses of next hops whose entries have changed.
     last_macs: LastMacs,
@@ -76,7 +76,7 @@ pub(crate) struct Update {
 }
 
 impl Network {
-    /// Opens the network of the calling thread's namespace, with an empty cache.
+    /// Opens the calling thread's network namespace, with an empty cache.
     ///
     /// # Errors
     /// Fails if a netlink socket cannot be opened.
@@ -231,7 +231,7 @@ impl Network {
             // If routes have changed too, the refresh rebuilds the indexes.
             Event::Link { .. } if !routes_changed => self.rebuild_indexes(),
             Event::Address { .. } => self.index_addresses(),
-            Event::Link { .. } | Event::Route { .. } | Event::Neighbour { .. } | Event::Lost => {}
+            Event::Link { .. } | Event::Route { .. } | Event::Neighbor { .. } | Event::Lost => {}
         }
         routes_changed
     }
@@ -277,7 +277,7 @@ impl Network {
         });
     }
 
-    /// Returns whether the data plane must take next hops towards clients from their packets.
+    /// Returns whether the data plane must take next hops toward clients from their packets.
     pub(crate) fn learns_clients(&self) -> bool {
         self.attached
             .keys()

@@ -82,8 +82,8 @@ impl Network {
                 let device = driver.map_or_else(String::new, |driver| format!("; {driver}"));
                 format!("the driver rejects native XDP{device}")
             }
-            (_, Mode::Native, _) => "the driver has XDP".to_owned(),
-            (_, Mode::Generic, _) => "the driver has no XDP".to_owned(),
+            (_, Mode::Native, _) => "the driver supports native XDP".to_owned(),
+            (_, Mode::Generic, _) => "the driver does not support native XDP".to_owned(),
         }
     }
 

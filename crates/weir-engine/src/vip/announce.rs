@@ -1,4 +1,4 @@
-//! Sends gratuitous ARP and unsolicited neighbour advertisements for added VIPs.
+//! Sends gratuitous ARP and unsolicited neighbor advertisements for added VIPs.
 //!
 //! See RFC 5227 section 3 and RFC 4861 section 7.2.6. An announcement can be lost, so it is repeated.
 
@@ -78,7 +78,7 @@ impl Announcements {
         for announcement in &mut self.due {
             announcement.remaining -= 1;
             let Some(mac) = mac_of(announcement.ifindex) else {
-                // Loopback and tunnel devices have no neighbours.
+                // Loopback and tunnel devices have no neighbors.
                 announcement.remaining = 0;
                 continue;
             };

@@ -37,7 +37,7 @@ pub struct Vips {
     announcements: Announcements,
     /// Finds other machines that reply for these VIPs.
     defense: Defense,
-    /// Whether addresses that are already present have been announced and deprecated. Neighbours may have learned a
+    /// Whether addresses that are already present have been announced and deprecated. Neighbors may have learned a
     /// different MAC address while no daemon was running.
     has_adopted_present: bool,
     /// Time of the last search for unneeded addresses.

@@ -1,5 +1,6 @@
-//! Tests devices without native XDP, with `attach = "xdp"`: the generic program runs after GRO, which is disabled on
-//! the lower device and restored afterwards.
+//! Tests devices without native XDP, with `attach = "xdp"`.
+//!
+//! The generic program runs after GRO, which is disabled on the lower device and restored afterwards.
 
 use crate::director::Director;
 use weir_engine::clean;

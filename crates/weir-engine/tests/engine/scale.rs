@@ -1,5 +1,6 @@
-//! Tests that the cost of a reload depends only on its changes: unchanged rows are not written, so foreign values that
-//! this test writes to them remain.
+//! Tests that the cost of a reload depends only on its changes.
+//!
+//! Unchanged rows are not written, so foreign values that the test writes to them remain.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -245,7 +245,7 @@ impl Topology {
             .unwrap()
     }
 
-    /// Waits until the client's neighbour table maps `address` to the Ethernet address of the director's d0.
+    /// Waits until the client's neighbor table maps `address` to the Ethernet address of the director's d0.
     pub(crate) fn wait_until_client_resolves(&self, address: &str) {
         let link = ip(&self.director, "-o link show d0");
         let mac = link.split("link/ether ").nth(1).unwrap();

@@ -37,7 +37,7 @@ fn mark_key(ctx: &PacketContext) -> (bool, u64) {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes one entry from the budget of new entries. Returns true if the budget is exhausted and no entry may be
+    /// Takes one entry from the budget for new entries. Returns true if the budget is exhausted and no entry may be
     /// created; UDP flows with NAT always get an entry.
     pub(super) fn exceeds_entry_budget(
         &mut self,

@@ -67,7 +67,7 @@ impl<S: Scheduler> Model<S> {
                 let translation = self.translation(ctx, &dest, entry);
                 edit::translate(&mut ctx.frame, &ctx.layout, &translation);
             }
-            _ => {
+            Some(Forward::L3dsr | Forward::Socket | Forward::None) | None => {
                 if dest.dscp != 0 {
                     edit::set_dscp(&mut ctx.frame, &ctx.layout, dest.dscp);
                 }

@@ -1,4 +1,4 @@
-//! Firewall marks: handles packets from the device to which marked packets are routed.
+//! Handles packets from the device to which packets with a firewall mark are routed.
 
 use core::net::Ipv6Addr;
 

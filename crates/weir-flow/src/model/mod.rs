@@ -4,7 +4,7 @@
 //! bind a new flow, forward. Modules: `config` (configuration), `flows` (entries), `bind` (choice of a server), `flood`
 //! (new flows beyond the budget), `template` (persistence), `mark` (firewall marks), `forward` (to servers and
 //! clients), `reject` (ICMP errors and resets), `sync` (flows of other directors). The stages for received ICMP
-//! messages and fragments are not modelled: their verdict is [`Verdict::Unmodelled`].
+//! messages and fragments are not modeled: their verdict is [`Verdict::Unmodeled`].
 
 mod bind;
 mod config;
@@ -45,10 +45,10 @@ pub enum Verdict {
     Tx,
     /// Sent through a different device.
     Redirect(u32),
-    /// Passed to the tc program, which resolves the neighbour and sends the packet.
+    /// Passed to the tc program, which resolves the neighbor and sends the packet.
     ToTc(PacketMeta),
-    /// Handled by a stage that is not modelled.
-    Unmodelled,
+    /// Handled by a stage that is not modeled.
+    Unmodeled,
 }
 
 /// Metadata for the tc program.
@@ -259,7 +259,7 @@ impl<S: Scheduler> Model<S> {
     /// packet that it quotes, so complete ICMP messages to any address are examined.
     fn handle_unaccepted(&mut self, layout: &Layout, frame: &[u8]) -> Verdict {
         if layout.class == PacketClass::Icmp && layout.l3 + layout.ip_len <= frame.len() {
-            return Verdict::Unmodelled;
+            return Verdict::Unmodeled;
         }
         self.pass(Reason::PassNotOurs)
     }
@@ -274,7 +274,7 @@ impl<S: Scheduler> Model<S> {
         match ctx.layout.class {
             PacketClass::Plain => self.balance(ctx),
             PacketClass::Icmp | PacketClass::FragmentFirst | PacketClass::FragmentLater => {
-                Verdict::Unmodelled
+                Verdict::Unmodeled
             }
             PacketClass::OtherProtocol => self.pass(Reason::PassProtocol),
         }

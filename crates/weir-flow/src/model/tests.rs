@@ -214,7 +214,7 @@ fn service_without_server_rejects_or_drops_packets_by_its_flag() {
 }
 
 #[test]
-fn icmp_and_fragments_are_not_modelled() {
+fn icmp_and_fragments_are_not_modeled() {
     let link = || Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into());
     let mut model = model(Forward::Direct);
     let echo = link()
@@ -227,6 +227,6 @@ fn icmp_and_fragments_are_not_modelled() {
         .tcp(1000, 80)
         .build();
     for frame in [echo, first] {
-        assert_eq!(model.process(&frame, 5).verdict, Verdict::Unmodelled);
+        assert_eq!(model.process(&frame, 5).verdict, Verdict::Unmodeled);
     }
 }

@@ -140,4 +140,43 @@ mod tests {
         let outcome = outcome_of(|| Exchange::new(&greeting), server);
         assert_eq!(outcome, "Passed: tcp exchange completed");
     }
+
+    #[test]
+    fn strings_without_expectations_are_sent_with_the_next_one() {
+        let steps = [
+            step("AUTH secret\r\n", ""),
+            step("PING\r\n", "+PONG"),
+            step("SELECT 1\r\n", ""),
+            step("CLIENT NO-EVICT on\r\n", ""),
+            step("INFO\r\n", "role:master"),
+        ];
+        let mut exchange = Exchange::new(&steps);
+        assert_eq!(exchange.open(), b"AUTH secret\r\nPING\r\n");
+        let sent = b"SELECT 1\r\nCLIENT NO-EVICT on\r\nINFO\r\n";
+        assert_eq!(exchange.receive(b"+PONG\r\n"), Reply::Send(sent.to_vec()));
+        let end = exchange.end().note;
+        assert_eq!(end, "connection closed in step 5 after \"\"");
+        let completed = Outcome::passed("tcp exchange completed");
+        assert_eq!(exchange.receive(b"role:master"), Reply::Finished(completed));
+    }
+
+    #[test]
+    fn only_data_received_after_the_last_string_was_sent_is_compared() {
+        let mut exchange = Exchange::new(&[step("a", "x"), step("b", "x"), step("", "y")]);
+        exchange.open();
+        assert_eq!(exchange.receive(b"xy"), Reply::Send(b"b".to_vec()));
+        assert_eq!(exchange.receive(b"z"), Reply::More);
+        let completed = Outcome::passed("tcp exchange completed");
+        let reply = exchange.receive(b"yx");
+        assert_eq!(reply, Reply::Finished(completed), "nothing was sent");
+    }
+
+    #[test]
+    fn length_of_a_response_is_limited() {
+        let mut exchange = Exchange::new(&[step("a", "x")]);
+        exchange.open();
+        assert_eq!(exchange.receive(&[b'.'; 64 << 10]), Reply::More);
+        let failed = Outcome::failed("response too long");
+        assert_eq!(exchange.receive(b"."), Reply::Finished(failed));
+    }
 }

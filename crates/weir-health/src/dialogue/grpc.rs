@@ -1,5 +1,6 @@
-//! Implements the gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113): one request, and
-//! the status in its response.
+//! Implements the gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113).
+//!
+//! A check sends one request, and its response contains the status.
 //!
 //! Only the necessary subset of HTTP/2 is implemented. Header blocks of the response are not decoded: the health status
 //! is in a DATA frame, and a response without a DATA frame is a failure.
@@ -290,6 +291,28 @@ mod tests {
         assert!(request.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
         let path = b"\x00\x05:path\x1c/grpc.health.v1.Health/Check";
         assert!(request.windows(path.len()).any(|window| window == path));
+    }
+
+    #[test]
+    fn request_names_scheme_and_authority() {
+        let contains = |target: &Target, text: &str| {
+            let request = Check::new("shop", target).open();
+            let mut windows = request.windows(text.len());
+            windows.any(|window| window == text.as_bytes())
+        };
+        let probe = Probe::Grpc {
+            service: "shop".to_owned(),
+        };
+        let check = weir_model::Check::new(probe);
+        let server = Server::new("10.0.0.5", "10.0.0.5".parse().unwrap(), None);
+        let mut target = Target::new(&check, &server, Some(50051));
+        assert!(contains(&target, "10.0.0.5:50051"));
+        assert!(!contains(&target, "https"));
+        target.tls = Some(weir_model::CheckTls::default());
+        assert!(contains(&target, "https"));
+        let unix = Server::on_unix_socket("/run/app.sock");
+        let target = Target::new(&check, &unix, None);
+        assert!(contains(&target, "localhost"));
     }
 
     #[test]

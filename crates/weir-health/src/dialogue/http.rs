@@ -1,5 +1,4 @@
-//! Implements HTTP/1 checks (RFC 9112): sends one request, and checks the status and body of the response as
-//! configured.
+//! Implements HTTP/1 checks (RFC 9112): sends one request, and checks the status and body of the response.
 //!
 //! Redirects are not followed. Interim responses (1xx) are skipped.
 

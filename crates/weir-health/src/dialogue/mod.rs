@@ -1,5 +1,6 @@
-//! Implements the client side of the probe protocols over a stream: provides the bytes to send, and evaluates received
-//! bytes.
+//! Implements the client side of the probe protocols over a stream, without I/O.
+//!
+//! A dialogue provides the bytes to send, and evaluates received bytes.
 //!
 //! A dialogue uses neither sockets nor clocks. The driver connects, sends the bytes that [`Dialogue::open`] returns,
 //! passes received bytes in pieces of any size, and stops at the deadline. A dialogue limits the number of bytes that
@@ -111,6 +112,11 @@ pub(crate) mod tests {
     fn each_stream_probe_has_a_dialogue() {
         let user = || "u".to_owned();
         let quit = b"\x01\0\0\0\x01";
+        let step = weir_model::ExchangeStep {
+            send: "PING\r\n".to_owned(),
+            expect: "+PONG".to_owned(),
+            regex: None,
+        };
         for (probe, opens_with, quits_with) in [
             (Probe::Redis, &b"*1\r\n$4\r\nPING"[..], &b""[..]),
             (Probe::Smtp { helo: user() }, b"", b"QUIT\r\n"),
@@ -123,6 +129,7 @@ pub(crate) mod tests {
             (Probe::Agent { send: Some(user()) }, b"u", b""),
             (Probe::Http(Box::default()), b"GET / HTTP/1.1\r\n", b""),
             (Probe::Grpc { service: user() }, b"PRI * HTTP/2.0", b""),
+            (Probe::Exchange(vec![step]), b"PING", b""),
         ] {
             let server = weir_model::Server::new("s", [10, 0, 0, 1].into(), None);
             let check = weir_model::Check::new(probe);

@@ -108,7 +108,7 @@ impl Dialogue for Login {
         self.bytes.extend_from_slice(bytes);
         let mut to_send = Vec::new();
         while let Some([a, b, c, number]) = self.bytes.first_chunk().copied() {
-            let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+            let length = usize::try_from(u32::from_le_bytes([a, b, c, 0])).unwrap_or(usize::MAX);
             let expects_greeting = self.version.is_none();
             if length == 0 || length > PACKET_MAX_BYTES || (expects_greeting && number != 0) {
                 return Reply::Finished(not_mysql(&self.bytes[..4]));
@@ -172,6 +172,10 @@ mod tests {
             "Failed: mysql \"busy\""
         );
         assert_eq!(
+            outcome_after_login(b"\x03\0\0\x02abc"),
+            "Failed: not MySQL: \"abc\""
+        );
+        assert_eq!(
             outcome_after_login(b""),
             "Failed: connection closed after the greeting"
         );
@@ -218,5 +222,27 @@ mod tests {
             outcome_of(b""),
             "Failed: connection closed without a response"
         );
+    }
+
+    #[test]
+    fn header_of_a_packet_is_checked() {
+        let receive = |header: [u8; 4]| match Login::new("weir").receive(&header) {
+            Reply::Finished(outcome) => outcome.note,
+            reply => format!("{reply:?}"),
+        };
+        assert_eq!(receive([1, 0, 0, 0]), "More");
+        assert_eq!(receive([0, 0, 1, 0]), "More", "64 KiB");
+        for (header, reason) in [
+            ([1, 0, 1, 0], "more than 64 KiB"),
+            ([0, 0, 0, 0], "empty"),
+            ([1, 0, 0, 1], "a greeting has number 0"),
+        ] {
+            assert!(receive(header).starts_with("not MySQL"), "{reason}");
+        }
+        let mut greeting = b"\x00\x02\0\0\x0a10.11.6\0".to_vec();
+        greeting.resize(4 + 511, b'x');
+        let mut login = Login::new("weir");
+        assert_eq!(login.receive(&greeting), Reply::More, "incomplete");
+        assert!(matches!(login.receive(b"x"), Reply::Send(_)), "512 bytes");
     }
 }

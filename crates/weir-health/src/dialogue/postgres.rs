@@ -1,5 +1,6 @@
-//! Implements PostgreSQL's start-up (protocol 3.0, "Message Formats"): the check passes if the server requests
-//! authentication or accepts the login.
+//! Implements the PostgreSQL check with the start-up of protocol 3.0 ("Message Formats").
+//!
+//! The check passes if the server requests authentication or accepts the login.
 
 use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
@@ -104,7 +105,30 @@ mod tests {
             outcome_of(b"E\0\0\0\x13C28000\0Mno role\0"),
             "Passed: postgres \"no role\""
         );
+        assert_eq!(
+            outcome_of(b"E\0\0\0\x18C3D000\0Mno database\0"),
+            "Passed: postgres \"no database\""
+        );
+        assert_eq!(
+            outcome_of(b"R\0\0\0\x08\0\0"),
+            "Failed: connection closed without a response"
+        );
         assert!(outcome_of(b"SSH-2.0-x\r\n").starts_with("Failed: not PostgreSQL"));
         assert!(outcome_of(b"E\xff\xff\xff\xff").starts_with("Failed: not PostgreSQL"));
+    }
+
+    #[test]
+    fn length_of_a_message_is_limited() {
+        let receive = |bytes| match Startup::new("probe").receive(bytes) {
+            Reply::Finished(outcome) => outcome.note,
+            reply => format!("{reply:?}"),
+        };
+        assert_eq!(receive(b"R\0\0\0\x04"), "postgres responded");
+        assert_eq!(
+            receive(b"R\0\0\0\x03"),
+            "not PostgreSQL: \"R\\0\\0\\0\\u{3}\""
+        );
+        assert_eq!(receive(b"E\0\x01\0\0C57P03\0"), "More");
+        assert!(receive(b"E\0\x01\0\x01C57P03\0").starts_with("not PostgreSQL"));
     }
 }

@@ -55,5 +55,6 @@ mod tests {
             outcome_of(b"+PO"),
             "Failed: connection closed without a response"
         );
+        assert_eq!(outcome_of(&[b'+'; 5000]), "Failed: line too long");
     }
 }

@@ -1,5 +1,6 @@
-//! Implements the SMTP check (RFC 5321): greeting and EHLO. If the server rejects EHLO with 5xx, the check sends HELO,
-//! for servers that do not support EHLO.
+//! Implements the SMTP check (RFC 5321): greeting and EHLO.
+//!
+//! If the server rejects EHLO with 5xx, the check sends HELO, for servers that do not support EHLO.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quote_first_line};
@@ -116,6 +117,21 @@ mod tests {
             outcome_of(smtp, |_| b"HTTP/1.1 400 Bad\r\n"),
             "Failed: not SMTP: \"HTTP/1.1 400 Bad\""
         );
+        assert_eq!(outcome_of(smtp, |_| &[b'2'; 5000]), "Failed: line too long");
+        let later = |sent: &[u8]| -> &'static [u8] {
+            match sent {
+                b"" => b"220 ready\r\n",
+                _ => b"421 too busy\r\n",
+            }
+        };
+        assert_eq!(outcome_of(smtp, later), "Failed: smtp \"421 too busy\"");
+        let closed = |sent: &[u8]| -> &'static [u8] {
+            match sent {
+                b"" => b"220 ready\r\n",
+                _ => b"550 go away\r\n",
+            }
+        };
+        assert_eq!(outcome_of(smtp, closed), "Failed: smtp \"550 go away\"");
         assert_eq!(
             outcome_of(smtp, |_| b""),
             "Failed: connection closed without a response"

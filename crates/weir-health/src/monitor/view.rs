@@ -16,7 +16,7 @@ pub struct CheckView {
     pub target: String,
     /// The check's state.
     pub state: State,
-    /// Description of the last result, with the progress towards a state change.
+    /// Description of the last result, with the progress toward a state change.
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,

@@ -189,6 +189,77 @@ fn rarely_used_server_is_ejected_after_three_syns() {
     );
 }
 
+/// Returns the ejection of server `a` at `now_ms`, after it received the first of `syns` SYNs at `unanswered_ms`.
+/// Server `b` last answered at `other_ms`.
+fn ejection_at(
+    other_ms: Option<u64>,
+    unanswered_ms: u64,
+    syns: u64,
+    now_ms: u64,
+) -> Option<Ejection> {
+    let mut outliers = Outliers::default();
+    let mut times = vec![0, unanswered_ms, now_ms];
+    times.extend(other_ms);
+    times.sort_unstable();
+    let mut last_changes = Vec::new();
+    for at_ms in times {
+        let received = match at_ms {
+            _ if at_ms == now_ms => syns,
+            _ if at_ms >= unanswered_ms => 1,
+            _ => 0,
+        };
+        let answered = u64::from(other_ms.is_some_and(|other_ms| at_ms >= other_ms));
+        let sample = |syns, answered| Sample { syns, answered };
+        let samples = [("a", sample(received, 0)), ("b", sample(9, answered))];
+        assert_eq!(last_changes, [], "before {now_ms} ms");
+        let now = Duration::from_millis(at_ms);
+        last_changes = outliers.observe("web", limit(1), &samples, now);
+    }
+    last_changes.into_iter().find_map(|change| match change {
+        EjectionChange {
+            server,
+            transition: Transition::Ejected(ejection),
+        } if server == "a" => Some(ejection),
+        _ => None,
+    })
+}
+
+#[test]
+fn ejection_requires_an_answer_from_another_server() {
+    let is_ejected =
+        |other_ms, unanswered_ms, now_ms| ejection_at(other_ms, unanswered_ms, 3, now_ms).is_some();
+    assert!(is_ejected(Some(2000), 3000, 5000), "3 s ago");
+    assert!(!is_ejected(Some(2000), 3000, 5001), "earlier");
+    let reason = "long ago, but at the time of the first unanswered SYN";
+    assert!(is_ejected(Some(3000), 3000, 10_000), "{reason}");
+    assert!(!is_ejected(Some(2999), 3000, 10_000), "before it");
+    assert!(!is_ejected(None, 3000, 5000), "never");
+}
+
+#[test]
+fn ejection_requires_three_syns_and_a_silence() {
+    let is_ejected = |syns, now_ms| ejection_at(Some(3000), 3000, syns, now_ms).is_some();
+    assert!(is_ejected(3, 4500));
+    assert!(!is_ejected(3, 4499), "less than 1.5 s of silence");
+    assert!(!is_ejected(2, 4500));
+    let ejection = Ejection {
+        since: Duration::from_secs(5),
+        until: Duration::from_secs(15),
+        reason: "7 unanswered SYNs".to_owned(),
+    };
+    assert_eq!(ejection_at(Some(3000), 3000, 7, 5000), Some(ejection));
+}
+
+#[test]
+fn ejections_last_at_most_five_minutes() {
+    let mut pool = Pool::new(2, 1);
+    pool.advance_one_second(2, &[]);
+    for expected in [10, 20, 40, 80, 160].into_iter().chain([300; 40]) {
+        pool.seconds_until((0, true), &[0]);
+        assert_eq!(pool.seconds_until((0, false), &[0]), expected);
+    }
+}
+
 /// Simulated clients that repeatedly connect to a pool of three servers, of which the second dies. They retransmit SYNs
 /// as the Linux kernel does, and give up after three seconds.
 struct Clients {

@@ -1,5 +1,7 @@
-//! Defines the messages between the daemon and its helper: JSON, one per packet of a SEQPACKET channel, in the envelope
-//! of [`crate::message`]. New versions may add requests, but never change the meaning of a request. Files are attached.
+//! Defines the messages between the daemon and its helper: JSON, one message per packet on a SOCK_SEQPACKET socket.
+//!
+//! They have the envelope of [`crate::message`]. A new release may add requests, but must not change the meaning of an
+//! existing one. Files are attached.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! Implements the helper of an unprivileged daemon, which opens files and sockets and runs programs that the
-//! configuration names.
+//! Implements the helper of an unprivileged daemon, which opens files and sockets and runs programs for the daemon.
+//!
+//! The configuration names the files, sockets and programs.
 //!
 //! The policy is the configuration file of `weir run`. The helper reads the file itself, and rejects a file that users
 //! other than root can write to. It refuses and logs a request that the file does not permit. Requests cannot change

@@ -1,5 +1,6 @@
-//! Relays the daemon's echo requests. The raw socket stays in this process, because a raw socket can send any IP packet
-//! from any source (IP_HDRINCL, raw(7)).
+//! Relays the daemon's echo requests, so that the raw socket stays in the privileged helper.
+//!
+//! A raw socket can send any IP packet from any source (IP_HDRINCL, raw(7)).
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -440,3 +440,16 @@ fn response_without_a_body_has_no_framing_fields() {
         assert_eq!(dropped(&text), expected, "{status}");
     }
 }
+
+#[test]
+fn limits_come_from_the_service() {
+    let mut proxy = weir_model::Proxy::new("www", weir_model::ProxyProtocol::Http, "p");
+    proxy.limits.head = 4096;
+    proxy.limits.fields = 7;
+    proxy.connect = true;
+    proxy.underscores = Underscores::Keep;
+    let limits = HeadLimits::from(&proxy);
+    assert_eq!((limits.head, limits.target), (4096, 2048));
+    assert_eq!((limits.fields, limits.connect), (7, true));
+    assert_eq!(limits.underscores, Underscores::Keep);
+}

@@ -447,3 +447,141 @@ fn compressed_response_describes_its_new_content() {
         ]
     );
 }
+
+#[test]
+fn rules_determine_single_fields_about_the_client() {
+    use FieldRule::{Append, Drop, Keep, Set};
+    let received = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nX-Forwarded-Host: x\r\n\
+                    X-Forwarded-Port: 9\r\nX-Real-IP: 5.6.7.8\r\n";
+    let lines = |fields: &[(ClientField, FieldRule)], secure, route: Option<&HeaderEdits>| {
+        let mut rules = ClientFields::default();
+        for (field, rule) in fields {
+            rules.set(*field, Some(*rule));
+        }
+        let edit = RequestEdit {
+            fields: Some(ClientEdit {
+                rules: &rules,
+                address: [192, 0, 2, 107].into(),
+                client: [198, 51, 100, 7].into(),
+                secure,
+                port: 8443,
+            }),
+            edits: [None, route],
+            ..EDIT
+        };
+        let text = request(
+            &format!("GET / HTTP/1.1\r\nHost: h\r\n{received}\r\n"),
+            &edit,
+        );
+        let rest = text.strip_prefix("GET / HTTP/1.1\r\nHost: h\r\n").unwrap();
+        rest.strip_suffix("Via: 1.1 weir\r\n\r\n")
+            .unwrap()
+            .to_owned()
+    };
+    let all = |rule| ClientField::ALL.map(|field| (field, rule));
+    assert_eq!(lines(&all(Keep), false, None), received);
+    assert_eq!(lines(&all(Drop), false, None), "");
+    assert_eq!(
+        lines(&all(Set), true, None),
+        "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: h\r\n\
+         X-Forwarded-Port: 8443\r\nX-Real-IP: 198.51.100.7\r\n"
+    );
+    assert_eq!(
+        lines(&all(Append), false, None),
+        "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: ftp, http\r\nX-Forwarded-Host: x, h\r\n\
+         X-Forwarded-Port: 9, 8443\r\nX-Real-IP: 5.6.7.8, 198.51.100.7\r\n"
+    );
+    // The route's own value replaces the field, whatever the rule is.
+    let route = HeaderEdits {
+        remove: vec!["x-forwarded-port".to_owned()],
+        ..HeaderEdits::default()
+    };
+    let port = [(ClientField::Port, Set)];
+    let with_route = lines(&port, false, Some(&route));
+    assert!(!with_route.contains("Port: 8443"), "{with_route}");
+    assert!(lines(&port, false, None).contains("Port: 8443"));
+}
+
+#[test]
+fn trailers_are_filtered_like_fields() {
+    let mut rules = ClientFields::default();
+    rules.set(ClientField::RealIp, Some(FieldRule::Keep));
+    let service = HeaderEdits {
+        remove: vec!["x-a".to_owned()],
+        ..HeaderEdits::default()
+    };
+    let route = HeaderEdits {
+        set: vec![HeaderEdit {
+            name: "X-B".to_owned(),
+            value: Template::literal("1"),
+            statuses: Vec::new(),
+            file: None,
+        }],
+        ..HeaderEdits::default()
+    };
+    let edit = RequestEdit {
+        client: Some(CLIENT),
+        fields: Some(ClientEdit {
+            rules: &rules,
+            address: CLIENT.address,
+            client: CLIENT.address,
+            secure: false,
+            port: 80,
+        }),
+        edits: [Some(&service), Some(&route)],
+        ..EDIT
+    };
+    let expected = TrailerFilter {
+        names: vec!["x-a".to_owned(), "X-B".to_owned()],
+        removes_client_fields: true,
+        rules,
+    };
+    assert_eq!(edit.trailer_filter(), expected);
+    assert_eq!(EDIT.trailer_filter(), TrailerFilter::default());
+}
+
+#[test]
+fn conditional_lines_are_added_for_their_statuses() {
+    let line = |statuses, replaces| ConditionalLine {
+        statuses,
+        name: "A",
+        line: b"A: new\r\n".to_vec(),
+        replaces,
+    };
+    let head_after = |line: ConditionalLine<'_>, status: Option<u16>| {
+        let conditional = [line];
+        let edit = ResponseEdit {
+            conditional: &conditional,
+            ..ResponseEdit::default()
+        };
+        let hop = HopEdit {
+            status,
+            ..HopEdit::default()
+        };
+        let text = response("HTTP/1.1 404 Not Found\r\na: 1\r\nb: 2\r\n\r\n", hop, &edit);
+        let (_, fields) = text.split_once("\r\n").unwrap();
+        fields.to_owned()
+    };
+    let unchanged = "a: 1\r\nb: 2\r\n\r\n";
+    for (statuses, is_added) in [
+        (&[(404, 404)][..], true),
+        (&[(200, 299), (400, 499)], true),
+        (&[(403, 404)], true),
+        (&[(404, 405)], true),
+        (&[(200, 403)], false),
+        (&[(405, 599)], false),
+        (&[], false),
+    ] {
+        let added = head_after(line(statuses, false), None);
+        let expected = match is_added {
+            true => "a: 1\r\nb: 2\r\nA: new\r\n\r\n",
+            false => unchanged,
+        };
+        assert_eq!(added, expected, "{statuses:?}");
+    }
+    let replaced = "b: 2\r\nA: new\r\n\r\n";
+    assert_eq!(head_after(line(&[(404, 404)], true), None), replaced);
+    assert_eq!(head_after(line(&[(200, 200)], true), None), unchanged);
+    // The status that the client receives counts.
+    assert_eq!(head_after(line(&[(200, 200)], true), Some(200)), replaced);
+}

@@ -66,7 +66,7 @@ impl RouteKeys {
 fn keys_of(conditions: &Conditions) -> u16 {
     let keys = ConditionKey::ALL.iter().enumerate();
     let set = keys.filter(|(_, key)| conditions.has(**key));
-    set.fold(0, |bits, (index, _)| bits | 1 << index)
+    set.map(|(index, _)| 1 << index).sum()
 }
 
 /// Returns the keys of these bits.
@@ -360,7 +360,7 @@ fn hash_of_host(host: &[u8]) -> u64 {
 
 /// Returns the key of a list of routes: those for this host, or for any host, with these segments.
 fn key(host: Option<u64>, path: u64) -> u64 {
-    weir_model::mix_64(host.map_or(0, |hash| weir_model::mix_64(hash) | 1) ^ path)
+    weir_model::mix_64(host.map_or(0, weir_model::mix_64) ^ path)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Expands templates: variables are replaced with values from one request. A value cannot add a line to a head or a
-//! delimiter to a URL.
+//! Expands templates: replaces variables with values from one request.
+//!
+//! A value cannot add a line to a head or a delimiter to a URL.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -62,7 +63,7 @@ impl<'a> RequestId<'a> {
 /// Returns a keyed hash of a constant, from which the key cannot be computed.
 pub fn hidden(key: u128) -> u128 {
     let key = (key as u64, (key >> 64) as u64);
-    u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
+    (u128::from(siphash(key, b"1")) << 64) + u128::from(siphash(key, b"2"))
 }
 
 impl std::fmt::Debug for RequestId<'_> {

@@ -369,3 +369,191 @@ fn client_address_is_the_last_one_that_is_not_trusted() {
         assert_eq!(found, expected, "{values:?}");
     }
 }
+
+/// Calls `check` with a request with these fields, sent over TLS to the name `a.example`.
+fn with_request(fields: &str, check: &dyn Fn(RouteInput<'_>)) {
+    let text = format!("GET /p?q=1 HTTP/1.1\r\nHost: H:81\r\n{fields}\r\n");
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+    let request = request.unwrap().unwrap();
+    let target = RequestPath::as_received(request.path_in(text.as_bytes()));
+    check(RouteInput {
+        client: "192.0.2.1".parse().unwrap(),
+        target: &target,
+        head: text.as_bytes(),
+        request: &request,
+        fields: &fields,
+        tls: TlsProperties {
+            version: Some(weir_model::TlsVersion::V13),
+            cipher: None,
+            server_name: Some("a.example"),
+            client_subject: Some("CN=client"),
+        },
+        secure: true,
+    });
+}
+
+#[test]
+fn compared_values_are_shown_as_text() {
+    use ConditionKey as Key;
+    let conditions = Conditions {
+        headers: vec![named_condition("X-A", None)],
+        ..Conditions::default()
+    };
+    with_request("x-a: 1\r\nX-A: \u{e9}\r\nCookie: c=d\r\n", &|route_input| {
+        let shown = |key| compared_value(key, Some(&conditions), &route_input);
+        for (key, expected) in [
+            (Key::Method, "GET"),
+            (Key::Scheme, "https"),
+            (Key::Host, "H"),
+            (Key::Path, "/p"),
+            (Key::PathRegex, "/p"),
+            (Key::Query, "q=1"),
+            (Key::Cookie, "Cookie: c=d"),
+            (Key::Header, "x-a: 1, X-A: \u{e9}"),
+            (Key::Source, "192.0.2.1"),
+            (Key::TlsVersion, "an unknown value"),
+            (Key::TlsSni, "an unknown value"),
+            (Key::ClientCertSubject, "an unknown value"),
+        ] {
+            assert_eq!(shown(key), expected, "{key:?}");
+        }
+    });
+    with_request("X-A: \t\r\n", &|route_input| {
+        assert_eq!(compared_value(Key::Cookie, None, &route_input), "none");
+        assert_eq!(compared_value(Key::Header, None, &route_input), "none");
+        let shown = compared_value(Key::Header, Some(&conditions), &route_input);
+        assert_eq!(shown, "X-A: none");
+        let http = RouteInput {
+            secure: false,
+            ..route_input
+        };
+        assert_eq!(compared_value(Key::Scheme, None, &http), "http");
+    });
+}
+
+#[test]
+fn conditions_on_scheme_and_tls_match_the_connection() {
+    use weir_model::TlsVersion;
+    let exact = |text: &str| ValuePattern::Exact(text.to_owned());
+    let host = |text: &str| HostPattern::Exact(text.to_owned());
+    type Change = Box<dyn Fn(&mut Conditions)>;
+    let cases: [(Change, bool); 8] = [
+        (Box::new(|it| it.schemes = vec![Scheme::Https]), true),
+        (Box::new(|it| it.schemes = vec![Scheme::Http]), false),
+        (
+            Box::new(|it| it.tls_versions = vec![TlsVersion::V12, TlsVersion::V13]),
+            true,
+        ),
+        (
+            Box::new(|it| it.tls_versions = vec![TlsVersion::V12]),
+            false,
+        ),
+        (
+            Box::new(move |it| it.tls_snis = vec![host("b.example"), host("A.example")]),
+            true,
+        ),
+        (Box::new(move |it| it.tls_snis = vec![host("h")]), false),
+        (
+            Box::new(move |it| it.client_cert_subjects = vec![exact("CN=client")]),
+            true,
+        ),
+        (
+            Box::new(move |it| it.client_cert_subjects = vec![exact("CN=other")]),
+            false,
+        ),
+    ];
+    for (index, (change, expected)) in cases.iter().enumerate() {
+        let mut only = route(None, None);
+        change(&mut only.when);
+        with_request("", &|route_input| {
+            let routes = [only.clone()];
+            assert_eq!(
+                choose(&routes, &route_input).is_some(),
+                *expected,
+                "{index}"
+            );
+            let plain = RouteInput {
+                tls: TlsProperties::default(),
+                ..route_input
+            };
+            let is_scheme = !only.when.schemes.is_empty();
+            let found = choose(&routes, &plain).is_some();
+            assert_eq!(found, is_scheme && *expected, "{index} without TLS");
+        });
+    }
+}
+
+#[test]
+fn hosts_from_files_match_exactly_or_by_pattern() {
+    let hosts = vec![
+        HostPattern::Exact("a.example".to_owned()),
+        HostPattern::Suffix(".b.example".to_owned()),
+        HostPattern::Wildcard("*.c.*".to_owned()),
+    ];
+    let mut only = route(None, None);
+    let set = weir_model::HostSet::new(vec![("hosts".to_owned(), hosts)]);
+    only.when.host_set = Some(set.into());
+    for (host, expected) in [
+        ("a.example", true),
+        ("A.EXAMPLE:8080", true),
+        ("x.b.example", true),
+        ("b.example", false),
+        ("x.c.test", true),
+        ("c.test", false),
+        ("other", false),
+    ] {
+        let found = chosen_route(&[only.clone()], &get(host, "/"));
+        assert_eq!(found.is_some(), expected, "{host}");
+    }
+}
+
+#[test]
+fn connections_are_selected_by_name_and_source() {
+    let network = |address: &str| Network {
+        address: address.parse().unwrap(),
+        prefix: 24,
+    };
+    let sources = |address| Some(NetworkSet::from_iter([network(address)]));
+    let exact = || Some(HostPattern::Exact("a.example".to_owned()));
+    let mut both = route(exact(), None);
+    both.when.sources = sources("192.0.2.0");
+    let mut by_source = route(None, None);
+    by_source.when.sources = sources("198.51.100.0");
+    let mut not_source = route(None, None);
+    not_source.not = Some(Box::new(Conditions {
+        sources: sources("203.0.113.0"),
+        ..Conditions::default()
+    }));
+    let routes = [both, by_source, not_source];
+    for (name, client, expected) in [
+        (Some("a.example"), "192.0.2.1", Some(0)),
+        (Some("b.example"), "192.0.2.1", Some(2)),
+        (None, "192.0.2.1", Some(2)),
+        (Some("a.example"), "198.51.100.1", Some(1)),
+        (Some("a.example"), "203.0.113.1", None),
+    ] {
+        let found = choose_for_connection(&routes, name, client.parse().unwrap());
+        assert_eq!(found, expected, "{name:?} {client}");
+    }
+}
+
+#[test]
+fn scheme_is_the_first_value_of_the_forwarded_field() {
+    for (fields, expected) in [
+        ("", None),
+        ("X-Forwarded-Proto: https\r\n", Some(Scheme::Https)),
+        ("x-forwarded-proto:  HTTP , https\r\n", Some(Scheme::Http)),
+        ("X-Forwarded-Proto: wss\r\n", None),
+        ("X-Forwarded-Protocol: https\r\n", None),
+        (
+            "X-Forwarded-Proto: http\r\nX-Forwarded-Proto: https\r\n",
+            Some(Scheme::Http),
+        ),
+    ] {
+        with_request(fields, &|route_input| {
+            let scheme = forwarded_scheme(route_input.head, route_input.fields);
+            assert_eq!(scheme, expected, "{fields}");
+        });
+    }
+}

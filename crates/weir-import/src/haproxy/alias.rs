@@ -1,5 +1,7 @@
-//! Resolves references between lines before they are imported: captured fields, variables that are set once, sockets
-//! between sections, stored certificates, and directories of certificates.
+//! Resolves references between lines of haproxy.cfg before the lines are imported.
+//!
+//! References are captured fields, variables that are set once, sockets between sections, stored certificates, and
+//! directories of certificates.
 
 use std::collections::HashMap;
 

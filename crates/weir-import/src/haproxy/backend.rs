@@ -53,8 +53,8 @@ pub(super) fn write(
                 match &probes {
                     Some(first) if *first != dns_servers.probes => notes.add(
                         line.position,
-                        "the server's check is not imported: all servers from DNS have the checks of the pool's first \
-                         name",
+                        "the server's check is not imported: all names in a pool's `servers_dns` have the same checks, \
+                         those of the first name",
                     ),
                     Some(_) => {}
                     None => probes = Some(dns_servers.probes),
@@ -532,7 +532,8 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     }
     context.mark_used(line);
     context.mark_used(table);
-    let reason = "imported as the `hash` scheduler: a hash of the text selects the server, not `balance` and a table";
+    let reason = "imported as the `hash` scheduler: a hash of the text selects the server, instead of `balance` and a \
+                  stick table";
     for line in [Some(line), proxy.last(&["balance"])].into_iter().flatten() {
         context.mark_used(line);
         notes.remark(line.position, reason);

@@ -88,7 +88,7 @@ impl Checks {
             ("tcp", "tcp-check") => checks.read_exchange(context, proxy, notes),
             ("tcp", other) => notes.add(
                 line.position,
-                format!("Weir has no equivalent of {other}: the check only opens a connection"),
+                format!("Weir has no equivalent for {other}: the check only opens a connection"),
             ),
             _ => {}
         }

@@ -1,5 +1,6 @@
-//! Converts `cookie NAME` without a mode: the application sets the cookie, and the cookie's value names a server. Each
-//! value becomes a route that prefers this server.
+//! Converts `cookie NAME` without a mode, where the value of the application's cookie names a server.
+//!
+//! Each value becomes a route that prefers this server.
 
 use super::Context;
 use super::server::{ServerScope, is_host_name, read_only_cookie, resolve_address};
@@ -76,7 +77,7 @@ pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &m
     if servers.len() > SERVERS_MAX {
         return line.reject(
             notes,
-            "each server with a cookie requires a route, and there are too many",
+            "each server with a cookie requires a route, and there are too many servers",
         );
     }
     context.mark_used(line);

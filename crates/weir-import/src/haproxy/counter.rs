@@ -1,6 +1,7 @@
-//! Recognizes criteria that compare counters of stick tables or the load of a proxy. Routes have no counters, so a
-//! limit is lost if a rule rejects clients by such a criterion. The imported rule must neither admit clients that other
-//! parts of its condition reject, nor reject every client.
+//! Recognizes criteria that compare counters of stick tables or the load of a proxy.
+//!
+//! Routes have no counters, so a limit is lost if a rule rejects clients by such a criterion. The imported rule must
+//! neither admit clients that other parts of its condition reject, nor reject every client.
 
 /// Counters of a client, after `sc_`, `sc0_`, `sc1_`, `sc2_` or `src_`.
 const CLIENT_COUNTERS: &[&str] = &[

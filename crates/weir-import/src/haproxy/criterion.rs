@@ -471,10 +471,14 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
         "beg" => Some(vec![condition(format!("{value}*"))]),
         "sub" => Some(vec![condition(format!("*{value}*"))]),
         "end" => Some(vec![condition(format!("*{value}"))]),
-        "dom" if !value.is_empty() => Some(vec![
-            condition(value.to_owned()),
-            condition(format!("*.{value}")),
-        ]),
+        "dom" => {
+            let mut hosts = vec![value.to_owned(), format!("*.{value}")];
+            // A single label is usually not the last one.
+            if !value.contains('.') {
+                hosts.extend([format!("{value}.*"), format!("*.{value}.*")]);
+            }
+            Some(hosts.into_iter().map(condition).collect())
+        }
         _ => None,
     }
 }

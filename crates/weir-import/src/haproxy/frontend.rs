@@ -671,7 +671,7 @@ fn meaning_of_rejection(
             acls.broadened_condition(rule.condition, frontend.for_line(rule.line))
         }
         Meaning::Never => {
-            let reason = format!("{reason}; clients above the limit are admitted, see `limits`");
+            let reason = format!("{reason}; clients above the limit are admitted (see `limits`)");
             rule.line.reject(notes, &reason);
             return Meaning::Never;
         }
@@ -698,7 +698,8 @@ fn push_route(
     match &rule.action {
         Action::Redirect { to, status } if rule::drops_query(to) => {
             let Some(redirects) = rule::routes_without_query(&condition, to) else {
-                let reason = "a route's `redirect` cannot drop the query: no group can be added to its expression";
+                let reason = "a route's `redirect` cannot drop the query, because no capture group can be added to the \
+                              condition's regular expression";
                 return rule.line.reject(notes, reason);
             };
             routes.extend(redirects.into_iter().map(|(condition, to)| {

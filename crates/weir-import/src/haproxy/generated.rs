@@ -1,5 +1,7 @@
-//! Recognizes `http-after-response` rules, which change all responses, including those that haproxy generates. A route
-//! changes the responses of servers and its own response, but not Weir's error responses, such as 401, 429 and 503.
+//! Recognizes `http-after-response` rules, which change all responses, including those that haproxy generates.
+//!
+//! A route changes the responses of servers and its own response, but not Weir's error responses, such as 401, 429 and
+//! 503.
 
 use super::line::Line;
 use crate::note::Notes;

@@ -444,7 +444,7 @@ fn add_forwarded(
     if line.words.len() > 2 {
         line.reject(
             notes,
-            "a route's `add_header` cannot express these elements",
+            "a route's `add_header` does not support these parameters",
         );
     } else if listen.iter().any(|address| address.starts_with('[')) {
         line.reject(

@@ -1,5 +1,6 @@
-//! Separates the rules of a named `defaults` from its settings. haproxy evaluates these rules before the rules of each
-//! section that uses the `defaults`.
+//! Separates the rules of a named `defaults` from its settings.
+//!
+//! haproxy evaluates these rules before the rules of each section that uses the `defaults`.
 
 use std::collections::HashSet;
 

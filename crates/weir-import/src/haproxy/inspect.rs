@@ -1,5 +1,6 @@
-//! Recognizes rules that admit requests or connections, and rules that wait for data. Weir waits for data without a
-//! rule.
+//! Recognizes rules that admit requests or connections, and rules that wait for data.
+//!
+//! Weir waits for data without a rule.
 
 use super::line::Line;
 use super::rule::condition;
@@ -80,8 +81,7 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
         {
             let has_default = proxy.last(&["default_backend"]).is_some() || proxy.is_backend;
             if proxy.is_http() || has_default {
-                let reason =
-                    "Weir forwards clients that do not send such data to the service's pool";
+                let reason = "Weir forwards connections without such data to the service's pool";
                 line.reject(notes, reason);
                 return true;
             }

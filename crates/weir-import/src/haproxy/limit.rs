@@ -1,5 +1,6 @@
-//! Converts `stick-table … store http_req_rate(10s)`, with a rule that tracks clients and a rule that rejects them, to
-//! `limits`.
+//! Converts rules that track clients and reject those with too many requests or connections to `limits`.
+//!
+//! The rate of requests comes from a stick table, such as `stick-table … store http_req_rate(10s)`.
 
 use super::acl::Acls;
 use super::line::Line;

@@ -1,5 +1,6 @@
-//! Splits haproxy.cfg into words, and handles comments, quotes, backslashes and environment variables
-//! (`src/cfgparse.c`, `parse_line`).
+//! Splits haproxy.cfg into words (`src/cfgparse.c`, `parse_line`).
+//!
+//! Comments, quotes, backslashes and environment variables are handled.
 
 use super::block::Blocks;
 use super::scope::Scope;
@@ -63,7 +64,7 @@ pub(super) fn read_lines(
         if let Some(condition) = blocks.excluded_by() {
             let line = condition.line();
             let reason =
-                format!("not imported: haproxy skips it, because of the condition in line {line}");
+                format!("not imported: haproxy skips it because of the condition on line {line}");
             notes.remark(position, reason);
             continue;
         }

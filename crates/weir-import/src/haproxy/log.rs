@@ -112,7 +112,7 @@ fn target(line: &Line, chroot: Option<&str>) -> Result<String, String> {
         }
         other => Err(format!(
             "`access_log` of a service writes to a file or to a local socket, not to {other}: use \
-             `access_log = \"syslog\"`, and let the syslog daemon forward the messages"
+             `access_log = \"syslog\"`, and configure the syslog daemon to forward the messages"
         )),
     }
 }
@@ -177,7 +177,7 @@ fn convert_format(line: &Line) -> Result<String, String> {
         };
         let (name, tail) = split_name(part);
         let value = variable(name).ok_or_else(|| {
-            format!("`format` of `access_log` has no equivalent of %{name}; the format is Weir's")
+            format!("`format` of `access_log` has no equivalent for %{name}; the default format is used instead")
         })?;
         let quote = if is_quoted { "\"" } else { "" };
         format.push_str(&format!("{quote}{value}{quote}{tail}"));

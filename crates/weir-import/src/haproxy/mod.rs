@@ -1,5 +1,6 @@
-//! Imports haproxy.cfg: `frontend`, `backend` and `listen` sections with their defaults, servers with their options,
-//! and common conditions.
+//! Imports haproxy.cfg: `frontend`, `backend` and `listen` sections with their defaults, servers and conditions.
+//!
+//! Servers are imported with their options. Only common conditions are imported.
 //!
 //! A frontend becomes one service for its binds without TLS and one for its TLS binds, so the value of `ssl_fc` is
 //! constant in each service.
@@ -513,7 +514,7 @@ fn is_imported_default(line: &Line) -> bool {
 fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {
-        ("log", _) => "the frontend's `log` applies, see `access_log` of its service",
+        ("log", _) => "the frontend's `log` applies; see `access_log` of its service",
         ("log-format", _) => {
             "`format` is a key of `access_log`, and no `log` line of a frontend is imported as `access_log`"
         }
@@ -524,7 +525,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "see `request_id` of a service, and `{request_id}` in `format` of its `access_log`"
         }
         ("option" | "no", "httplog" | "tcplog" | "httpslog") => {
-            "the format is Weir's; `format` of a service's `access_log` accepts a template"
+            "Weir's own format is used; `format` of a service's `access_log` accepts a template"
         }
         ("option" | "no", "dontlognull") => {
             "`access_log` of an http service has no lines for connections without a request"

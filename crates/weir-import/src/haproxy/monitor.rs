@@ -1,5 +1,6 @@
-//! Converts `monitor-uri` and `monitor-net`: haproxy responds to these requests itself, before all rules, and neither
-//! counts nor logs them.
+//! Converts `monitor-uri` and `monitor-net`.
+//!
+//! haproxy responds to these requests itself, before all rules, and neither counts nor logs them.
 
 use std::net::IpAddr;
 
@@ -32,7 +33,9 @@ pub(super) fn add_routes(
         context.mark_used(line);
         let mut reasons = Vec::new();
         if !limits.is_empty() {
-            reasons.push("requests to it count in `limits` of the service, and get 429 above them");
+            reasons.push(
+                "requests to it count toward the service's `limits`, and get status 429 above them",
+            );
         }
         if condition.path.is_some() {
             reasons.push("the route also matches the path with a query");

@@ -187,7 +187,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             other if SECTIONS.contains(&other) => {
                 head.reject(
                     notes,
-                    &format!("Weir has no equivalent of a {other} section"),
+                    &format!("Weir has no equivalent for a {other} section"),
                 );
                 reject_all(&body, head, notes);
             }
@@ -362,7 +362,7 @@ fn reject_all(lines: &[Line], head: &Line, notes: &mut Notes) {
         line.reject(
             notes,
             &format!(
-                "it is in the section of line {}, which is not imported",
+                "it is in the section that begins on line {}, which is not imported",
                 head.position.line()
             ),
         );

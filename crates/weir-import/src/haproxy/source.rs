@@ -1,6 +1,7 @@
-//! Tracks rules that change the client's address, such as `http-request set-src`. These rules are not imported: they
-//! affect only later rules, but `client_ip_header` applies to a whole service. Routes match the address of the
-//! connection, so later conditions on `src` have no equivalent.
+//! Tracks rules that change the client's address, such as `http-request set-src`.
+//!
+//! These rules are not imported: they affect only later rules, but `client_ip_header` applies to a whole service.
+//! Routes match the address of the connection, so later conditions on `src` have no equivalent.
 
 use std::collections::HashSet;
 

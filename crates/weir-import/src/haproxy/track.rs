@@ -1,5 +1,6 @@
-//! Converts `server … track BACKEND/SERVER`: the tracking server gets the check of the tracked server, and this check
-//! probes the tracked server.
+//! Converts `server … track BACKEND/SERVER`.
+//!
+//! The tracking server gets the check of the tracked server, and this check probes the tracked server.
 
 use super::Context;
 use super::line::Line;

@@ -1,5 +1,6 @@
-//! Converts the checkers of a real server. Each checker becomes one check, except that an HTTP checker becomes one per
-//! URL and an SMTP checker one per `host`.
+//! Converts the checkers of a real server to checks.
+//!
+//! Each checker becomes one check, except that an HTTP checker becomes one per URL and an SMTP checker one per `host`.
 
 mod http;
 mod misc;

@@ -1,5 +1,6 @@
-//! Parses arguments of directives as keepalived does. For an invalid argument, the functions add a note and return
-//! `None`.
+//! Parses arguments of directives as keepalived does.
+//!
+//! For an invalid argument, the functions add a note and return `None`.
 
 use super::tree::Node;
 use crate::note::{Notes, Position};
@@ -123,7 +124,7 @@ pub(super) fn parse_address(notes: &mut Notes, node: &Node) -> Located<std::net:
 pub(super) fn reject(notes: &mut Notes, node: &Node, expected: &str) {
     note_invalid_argument(notes, node, expected);
     let reason = format!(
-        "it is in the block of line {}, which is not imported",
+        "it is in the block that begins on line {}, which is not imported",
         node.position.line()
     );
     for inner in node.inner() {

@@ -33,7 +33,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         return field::reject(notes, node, "the name of the group");
     };
     if globals.groups.contains_key(name) {
-        return node.reject(notes, "a group of this name already exists");
+        return node.reject(notes, "a group with this name already exists");
     }
     let mut group = Group {
         position: node.position,
@@ -131,7 +131,7 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         }
         (Err(_), IpAddr::V6(v6)) => {
             let last = u16::from_str_radix(last, 16).map_err(|_| invalid())?;
-            IpAddr::V6(Ipv6Addr::from(v6.to_bits() & !0xffff | u128::from(last)))
+            IpAddr::V6(Ipv6Addr::from((v6.to_bits() & !0xffff) + u128::from(last)))
         }
     };
     if first.is_ipv4() != last.is_ipv4() || address_bits(first) > address_bits(last) {

@@ -1,5 +1,6 @@
-//! Splits text into lines of words, as keepalived's parser does (`lib/parser.c`). Handles comments, conditions,
-//! definitions, sequences and included files; braces become separate lines.
+//! Splits text into lines of words, as keepalived's parser does (`lib/parser.c`).
+//!
+//! Comments, conditions, definitions, sequences and included files are handled; braces become separate lines.
 
 use super::define::{Definitions, split_definition};
 use super::sequence::parse_sequence;
@@ -275,7 +276,8 @@ impl Reader<'_, '_> {
     /// Adds a line, split at braces outside of quotes.
     fn split_braces(&mut self, line: &str, position: Position) {
         if is_statement(line) {
-            let reason = "not imported: it is a statement of a template; the lines of all branches are imported";
+            let reason =
+                "not imported: it is a template statement; the lines of all branches are imported";
             return self.notes.add(position, reason);
         }
         let mut in_quotes = false;

@@ -30,7 +30,7 @@ fn parse_pairs(
         };
         let Some(entry) = entry else {
             let reason = format!(
-                "not imported: Weir has no equivalent of \"{}\"",
+                "not imported: Weir has no equivalent for \"{}\"",
                 pair.join(" ")
             );
             notes.add(node.position, reason);

@@ -68,7 +68,7 @@ fn unneeded_reason(node: &Node, instance: &Node) -> Option<&'static str> {
             Some("Weir accepts packets that list other addresses, and counts them")
         }
         ("timer_expired_backup" | "thread_timer_expired", _) => {
-            Some("Weir always becomes backup after a stall of that length")
+            Some("Weir always becomes a backup after a stall of that length")
         }
         ("unicast_fault_no_peer", _) if has("unicast_peer") => {
             Some("it has no effect, because the instance has peers")
@@ -80,7 +80,7 @@ fn unneeded_reason(node: &Node, instance: &Node) -> Option<&'static str> {
         ("vmac_xmit_base", _) if has("unicast_peer") || !has("use_vmac") => {
             Some("without a virtual MAC address, packets are sent from the interface itself")
         }
-        ("native_ipv6", _) => Some("the addresses determine the family"),
+        ("native_ipv6", _) => Some("the addresses determine the address family"),
         ("no_virtual_ipaddress", _) => Some("Weir does not require addresses"),
         _ => None,
     }

@@ -1,5 +1,7 @@
-//! Expands variables of `set`, `map` and `geo`. If a variable's value is known, or depends on parts of the request that
-//! routes can compare, the directives that use it are rewritten before they are converted.
+//! Expands variables of `set`, `map` and `geo` before directives that use them are converted.
+//!
+//! If a variable's value is known, or depends on parts of the request that routes can compare, the directives that use
+//! it are rewritten.
 //!
 //! `set $x v` outside of `if` makes `$x` the text `v`. After `if (c) { set $x v; }`, the variable has one value for
 //! requests that meet `c` and another value for all others. An `if` that compares the variable becomes an `if` with the

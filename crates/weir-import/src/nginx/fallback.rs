@@ -118,8 +118,8 @@ pub(super) fn edits_with_named(
         for line in lines.iter().chain(&inherited(&named_levels, "add_header")) {
             notes.add(
                 line.position,
-                "a route's responses with files have the same fields as those from its pool: the fields of the named \
-                 location",
+                "a route's responses with files have the same header fields as its responses from the pool: those of \
+                 the named location",
             );
         }
     }
@@ -150,8 +150,8 @@ pub(super) fn edits_with_page(
         .chain(&inherited(&named_levels, "add_header"))
     {
         if line.word(3) == Some("always") {
-            let reason = "responses with files and with the page of `error_page` have the fields of the files' \
-                          location";
+            let reason = "responses with files and those with the `error_page` page have the header fields of the \
+                          location of the files";
             notes.add(line.position, reason);
         }
     }

@@ -1,5 +1,6 @@
-//! Converts `proxy_set_header`, `add_header`, `proxy_hide_header`, `proxy_redirect` and `rewrite … break` to the header
-//! and path changes of a location.
+//! Converts directives that change headers and paths to a location's header and path changes.
+//!
+//! Examples are `proxy_set_header`, `add_header`, `proxy_hide_header`, `proxy_redirect` and `rewrite … break`.
 
 use super::target::{is_host_field, parse_host};
 use super::tree::{Node, inherited};

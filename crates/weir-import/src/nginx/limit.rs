@@ -1,5 +1,7 @@
-//! Converts `limit_req`, `limit_conn`, `client_max_body_size` and `proxy_next_upstream` of a server block to `limits`
-//! and `retry_on`.
+//! Converts nginx's limits and retries of server blocks and locations to `limits` and `retry_on`.
+//!
+//! The directives are `limit_req`, `limit_conn`, `client_max_body_size`, `proxy_next_upstream` and
+//! `proxy_next_upstream_tries`.
 
 use std::collections::HashMap;
 

@@ -84,7 +84,7 @@ fn service_log(
             notes.remark(
                 line.position,
                 format!(
-                    "a service has only one `access_log`; requests are written to that of line {number}"
+                    "a service has only one `access_log`; requests are written to the one on line {number}"
                 ),
             );
         }
@@ -181,7 +181,7 @@ fn syslog_target(parameters: &str) -> Result<String, String> {
         Some(path) if path.starts_with('/') => Ok(format!("syslog:{path}")),
         _ => Err(format!(
             "`access_log` of a service writes to a file or to a local socket, not to {server}: use \
-             `access_log = \"syslog\"`, and let the syslog daemon forward the messages"
+             `access_log = \"syslog\"`, and configure the syslog daemon to forward the messages"
         )),
     }
 }
@@ -218,7 +218,7 @@ fn format_entry(
     let Some(format) = outer.iter().find(is_format) else {
         notes.remark(
             line.position,
-            format!("the file has no `log_format {name}`; the format is `combined`"),
+            format!("the file has no `log_format {name}`; `combined` is used instead"),
         );
         return None;
     };

@@ -1,4 +1,4 @@
-//! Converts `log_format` to a template of an access log.
+//! Converts `log_format` to an access log template.
 
 use super::tree::Node;
 use super::variable::MAP_PREFIX;
@@ -8,7 +8,7 @@ use crate::name::sanitize;
 pub(super) const COMBINED: &str = "{client} - - [{date}] \"{method} {target} {version}\" {status} {bytes_out} \
                                    \"{referer}\" \"{agent}\"";
 
-/// The properties of a service with HTTP on which the variables of a format depend.
+/// The properties of an HTTP service that determine the values of a format's variables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HttpService<'a> {
     pub(super) has_tls: bool,
@@ -38,9 +38,11 @@ pub(super) fn convert_format(
     let mut template = String::new();
     let mut rest = text.as_str();
     while let Some((literal, tail)) = rest.split_once('$') {
-        template.push_str(without_brace(literal)?);
+        template.push_str(check_literal(literal)?);
         let (name, tail) = match tail.strip_prefix('{') {
-            Some(inner) => inner.split_once('}').ok_or("a closing brace is missing")?,
+            Some(inner) => inner
+                .split_once('}')
+                .ok_or("`log_format` has no closing brace after `${`")?,
             None => {
                 let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
                 tail.split_at(tail.find(is_end).unwrap_or(tail.len()))
@@ -48,7 +50,7 @@ pub(super) fn convert_format(
         };
         let (value, difference) = variable(name, service).ok_or_else(|| {
             format!(
-                "`format` of `access_log` has no equivalent of ${name}; the format is `combined`"
+                "`format` of `access_log` has no equivalent for ${name}; `combined` is used instead"
             )
         })?;
         template.push_str(&value);
@@ -57,18 +59,18 @@ pub(super) fn convert_format(
         }
         rest = tail;
     }
-    template.push_str(without_brace(rest)?);
+    template.push_str(check_literal(rest)?);
     Ok((template, differences))
 }
 
-/// Returns a literal part of a format.
+/// Checks that a literal part of a format has no opening brace, and returns it unchanged.
 ///
 /// # Errors
 /// Fails if the part contains an opening brace.
-fn without_brace(text: &str) -> Result<&str, String> {
+fn check_literal(text: &str) -> Result<&str, String> {
     match text.contains('{') {
         true => Err(
-            "`format` of `access_log` cannot contain a literal brace; see `format = \"json\"`"
+            "`format` of `access_log` cannot contain a literal `{`; for JSON, use `format = \"json\"`"
                 .to_owned(),
         ),
         false => Ok(text),
@@ -97,7 +99,7 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "body_bytes_sent",
         "{bytes_out}",
-        "`{bytes_out}` includes the head of the response",
+        "`{bytes_out}` includes the response header",
     ),
     ("bytes_sent", "{bytes_out}", ""),
     ("request_length", "{bytes_in}", ""),
@@ -113,7 +115,7 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "upstream_response_time",
         "{response_ms}",
-        "`{response_ms}` ends with the head of the response, and is in milliseconds",
+        "`{response_ms}` ends at the first byte of the response, and is in milliseconds",
     ),
     ("upstream_addr", "{server}", MISSING),
     ("request_id", "{request_id}", ""),
@@ -122,7 +124,7 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     ("proxy_add_x_forwarded_for", "{forwarded_for}", ""),
 ];
 
-/// Variables of TLS connections, as in [`VARIABLES`]; nginx writes `-` without TLS.
+/// Variables of TLS connections, with the columns of [`VARIABLES`]. Without TLS, nginx writes `-`.
 const TLS_VARIABLES: &[(&str, &str, &str)] = &[
     ("ssl_protocol", "TLSv{tls_version}", ""),
     (
@@ -155,14 +157,14 @@ fn variable(name: &str, service: HttpService<'_>) -> Option<(String, &'static st
     if let Some(map) = name.strip_prefix(MAP_PREFIX) {
         return Some((format!("{{map.{}}}", sanitize(map)), ""));
     }
-    let named = |prefix: &str| name.strip_prefix(prefix).filter(|it| !it.is_empty());
-    let field = |prefix: &str| named(prefix).map(|it| it.replace('_', "-"));
+    let suffix = |prefix: &str| name.strip_prefix(prefix).filter(|it| !it.is_empty());
+    let field = |prefix: &str| suffix(prefix).map(|it| it.replace('_', "-"));
     let value = if let Some(field) = field("http_") {
         format!("{{header.{field}}}")
     } else if let Some(field) = field("sent_http_") {
         format!("{{response.{field}}}")
     } else {
-        format!("{{cookie.{}}}", named("cookie_")?)
+        format!("{{cookie.{}}}", suffix("cookie_")?)
     };
     Some((value, MISSING))
 }

@@ -280,7 +280,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "Weir supports only servers with HTTP",
+        reason: "Weir supports only HTTP servers",
         visible: &[
             "fastcgi_pass",
             "fastcgi_param",
@@ -336,8 +336,8 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["rewrite_log"],
     },
     Unsupported {
-        reason: "a limit applies to one service or route, and rejected requests get status 429; several cannot share a \
-                 zone",
+        reason: "a limit applies to one service or route, and rejected requests get status 429; several services or \
+                 routes cannot share a zone",
         visible: &[
             "limit_req",
             "limit_req_zone",

@@ -1,5 +1,6 @@
-//! Converts settings of a location that routes support: timeouts, body size, retries, compression, basic
-//! authentication.
+//! Converts settings of a location that routes support, such as timeouts, body size, retries and compression.
+//!
+//! Basic authentication, mirrors and limits are converted too.
 
 use super::server::compression;
 use super::tree::Node;

@@ -113,7 +113,7 @@ fn no_effect_reason(line: &Node, server_lines: &[Node], outer: &[Node]) -> Optio
         ("real_ip_header" | "real_ip_recursive", _) if value("set_real_ip_from").is_none() => {
             Some("nginx trusts no proxy without `set_real_ip_from`")
         }
-        ("ssl_protocols", _) => Some("the first server block of the address sets it"),
+        ("ssl_protocols", _) => Some("the first server block for the address sets it"),
         (keyword, _)
             if keyword.starts_with("userid_") && value("userid").is_none_or(|it| it == "off") =>
         {

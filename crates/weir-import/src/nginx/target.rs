@@ -246,9 +246,11 @@ pub(super) fn parse_host(
     for part in parsed.parts() {
         match part {
             Part::Text(text) if text.bytes().all(Pool::may_be_in_host_text) => {}
-            Part::Text(_) => return Err("a pool's `host` cannot contain these characters"),
+            Part::Text(_) => {
+                return Err("the value contains characters that a pool's `host` does not support");
+            }
             Part::Variable(Variable::Server | Variable::Group(_) | Variable::Rest) => {
-                return Err("a pool's `host` cannot contain a part of the value");
+                return Err("a pool's `host` does not support a variable in the value");
             }
             Part::Variable(_) => {}
         }

@@ -118,8 +118,8 @@ pub(super) fn keys(
             }
             if let Some((key, position)) = key.filter(|(key, _)| !has_default_key(&file, key)) {
                 let reason = format!(
-                    "Weir reads the key from the file of the certificate: write the chain and {key} to {file}, or name \
-                     them NAME.crt and NAME.key"
+                    "Weir reads the key from the certificate file: write the chain and {key} to {file}, or name the \
+                     files NAME.crt and NAME.key"
                 );
                 notes.add(position, reason);
             }

@@ -1,5 +1,6 @@
-//! Parses nginx.conf into directives and blocks, as `src/core/ngx_conf_file.c` does: words, quotes, `;`, braces,
-//! comments and includes.
+//! Parses nginx.conf into directives and blocks, as `src/core/ngx_conf_file.c` does.
+//!
+//! Words, quotes, `;`, braces, comments and includes are handled.
 
 use std::rc::Rc;
 

@@ -159,7 +159,8 @@ fn note_backups_of_full_servers(servers: &[PoolServer], notes: &mut Notes) {
         for backup in backups {
             notes.add(
                 backup.position,
-                "nginx also uses a backup while the other servers are at max_conns; requests to Weir wait in the queue",
+                "nginx also uses a backup while the other servers are at max_conns; in Weir, requests wait in the \
+                 queue",
             );
         }
     }

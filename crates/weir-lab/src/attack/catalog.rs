@@ -1,6 +1,7 @@
-//! Lists the attacks. An attack is a number of connections, the data that opens a connection, and units of work that
-//! are sent at a fixed rate, so that every proxy is exposed to the same attack regardless of its speed. The attacker
-//! replaces a connection that the proxy closes, also at a limited rate.
+//! Lists the attacks, which are the same for every proxy regardless of its speed.
+//!
+//! An attack is a number of connections, the data that opens a connection, and units of work that are sent at a fixed
+//! rate. The attacker replaces a connection that the proxy closes, also at a limited rate.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! Builds the bytes that an attacker sends: HTTP/2 frames (RFC 9113 §4), header blocks (RFC 7541) and a TLS ClientHello
-//! (RFC 8446 §4.1.2). The module uses no library, because a library would reject most of them. It parses only the frame
-//! boundaries and the status of the proxy's responses.
+//! Builds the bytes that an attacker sends: HTTP/2 frames, header blocks and a TLS ClientHello.
+//!
+//! The formats are those of RFC 9113 §4, RFC 7541 and RFC 8446 §4.1.2. No library is used, because a library would
+//! reject most of the bytes. Only the frame boundaries and the status of the proxy's responses are parsed.
 
 /// Client connection preface (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,5 +1,6 @@
-//! Implements `weir-lab attack`, which runs floods and slow clients against Weir, HAProxy and nginx with the same
-//! settings.
+//! Implements `weir-lab attack`, which runs floods and slow clients against Weir, HAProxy and nginx.
+//!
+//! All proxies have the same settings.
 //!
 //! A trial is one attack on one newly started proxy in a separate network namespace. The proxies take turns in each
 //! round, so that other load on the machine affects all of them. The proxy has one CPU; the attackers, the origin and

@@ -1,7 +1,8 @@
-//! Runs the server behind the proxies: HTTP/1.1 on one thread, with three paths. The server responds to `/probe`
-//! immediately, and to `/slow` after a delay that is longer than a trial. The response to `/large` is 64 MiB long and
-//! is sent as fast as the proxy reads it. The server counts requests for `/slow` and `/large`: total, in flight, and
-//! maximum in flight.
+//! Runs the server behind the proxies: HTTP/1.1 on one thread, with three paths.
+//!
+//! The server responds to `/probe` immediately, and to `/slow` after a delay that is longer than a trial. The response
+//! to `/large` is 64 MiB long and is sent as fast as the proxy reads it. The server counts requests for `/slow` and
+//! `/large`: total, in flight, and maximum in flight.
 
 use std::collections::VecDeque;
 use std::io;

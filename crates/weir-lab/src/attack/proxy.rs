@@ -1,8 +1,9 @@
-//! Finds, configures and starts the proxies under comparison. All have the same settings: one worker on one CPU, the
-//! same timeouts, connection limits and certificate, 32 idle connections to the server, 128 streams per connection, and
-//! no logs. They abort a request when its client disconnects. All other settings are the defaults of the program. Root
-//! starts each program, which then drops root privileges: HAProxy and nginx use the unprivileged account (65534), Weir
-//! uses `weir`.
+//! Finds, configures and starts the proxies under comparison, all with the same settings.
+//!
+//! The settings are one worker on one CPU, the same timeouts, connection limits and certificate, 32 idle connections to
+//! the server, 128 streams per connection, and no logs. The proxies abort a request when its client disconnects. All
+//! other settings are the defaults of the program. Root starts each program, which then drops root privileges: HAProxy
+//! and nginx use the unprivileged account (65534), Weir uses `weir`.
 
 use std::ffi::OsString;
 use std::fs;

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 /// Maximum number of events per wait.
 const MAX_EVENTS: usize = 1024;
 
-/// An event of a socket.
+/// An event on a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     /// The token under which the socket was registered.
@@ -99,7 +99,7 @@ pub(crate) fn reset(socket: TcpStream) {
     drop(socket);
 }
 
-/// Reads until the socket has no more data. Returns `false` if the peer has closed the connection.
+/// Reads until the socket has no more data. Returns `false` if the peer has closed the connection or the read failed.
 pub(crate) fn drain(socket: &mut TcpStream, mut handle_data: impl FnMut(&[u8])) -> bool {
     let mut buffer = [0; 16 << 10];
     loop {

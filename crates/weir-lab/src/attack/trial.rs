@@ -221,7 +221,7 @@ impl Trial<'_> {
     fn wait(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            if interrupt::is_requested() {
+            if interrupt::is_interrupted() {
                 return Err(LabError::Interrupted);
             }
             std::thread::sleep(SAMPLING_INTERVAL);
@@ -254,7 +254,7 @@ impl Trial<'_> {
         let mut peak = baseline.usage;
         // After the configured duration, the attacker only closes its connections.
         while !is_over() {
-            if interrupt::is_requested() {
+            if interrupt::is_interrupted() {
                 return Err(LabError::Interrupted);
             }
             peak = max_usage(peak, baseline.processes.usage());
@@ -292,7 +292,7 @@ impl Trial<'_> {
                 daemon.check_running()?;
                 return Ok((observed, remaining));
             }
-            if interrupt::is_requested() {
+            if interrupt::is_interrupted() {
                 return Err(LabError::Interrupted);
             }
             std::thread::sleep(SAMPLING_INTERVAL);

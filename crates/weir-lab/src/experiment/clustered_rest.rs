@@ -1,5 +1,4 @@
-//! Experiment 4: compares a service on two servers that ldirectord manages with a single server, with and without
-//! keep-alive.
+//! Compares two servers managed by ldirectord with a single server, with and without keep-alive (experiment 4).
 //!
 //! ldirectord is the packaged version with the report's configuration file; its `ipvsadm` is Weir. On one machine, two
 //! servers have no more CPU time than one. The lab therefore limits the links, and sends responses of several

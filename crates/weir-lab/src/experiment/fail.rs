@@ -1,6 +1,7 @@
-//! Implements `--fail`: stops a server under load and restarts it, without an operator. Requests may fail from the stop
-//! until the check reports the server as down, but not afterwards. Unless the machine is overloaded, this takes at most
-//! `interval × fall + timeout`.
+//! Implements `--fail`: stops a server under load and restarts it, without an operator.
+//!
+//! Requests may fail from the stop until the check reports the server as down, but not afterwards. Unless the machine
+//! is overloaded, this takes at most `interval × fall + timeout`.
 //!
 //! The load consists of short consecutive runs of `ab`, so that the time of a failure is known. Between runs, the test
 //! reads the state of the server from Weir.

@@ -1,5 +1,6 @@
-//! Experiment 2: measures how clients are affected when a balancer is constantly reloaded (as with service discovery),
-//! upgraded or killed.
+//! Measures how clients are affected when a balancer is constantly reloaded, upgraded or killed (experiment 2).
+//!
+//! Service discovery causes such reloads.
 //!
 //! Each method runs four times: undisturbed and disturbed, each with a new connection per request (`ab`) and with
 //! persistent connections (`wrk`).

@@ -50,7 +50,7 @@ pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
                 })
                 .collect()
         });
-        if interrupt::is_requested() {
+        if interrupt::is_interrupted() {
             return Err(LabError::Interrupted);
         }
         results.extend(outcomes);

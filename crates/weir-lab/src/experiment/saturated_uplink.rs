@@ -1,5 +1,7 @@
-//! Experiment 1: transfers a file of 4 MB over links that are limited to 10 Mbit/s by default. If responses pass
-//! through the director, they share its link. With direct methods, the rates of the servers add up.
+//! Measures transfers of a large file over slow links, through the director or past it (experiment 1).
+//!
+//! The file has 4 MB, and the links are limited to 10 Mbit/s by default. If responses pass through the director, they
+//! share its link. With direct methods, the rates of the servers add up.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};

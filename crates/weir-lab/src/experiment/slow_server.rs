@@ -1,5 +1,7 @@
-//! Measures least time with direct routing, which the third report does not measure. One of four servers becomes
-//! slower, which the director must detect although it never receives the replies.
+//! Compares `least-time` with other schedulers and balancers while one of four servers is slower.
+//!
+//! With direct routing, the director must detect this although it never receives the replies. The third report does not
+//! measure it.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Experiment 5: measures NAT through a small director, with short requests from many concurrent clients. The peers are
-//! a single server, and the kernel's NAT with nftables and conntrack.
+//! Measures NAT through a small director, with short requests from many concurrent clients (experiment 5).
+//!
+//! The peers are a single server, and the kernel's NAT with nftables and conntrack.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};

@@ -1,5 +1,7 @@
-//! Experiment 3: compares direct routing, by rewriting the destination address, with nginx as a FastCGI balancer. The
-//! pages are short, slow, or of a given size. The report's author could not use least connections with direct routing.
+//! Compares direct routing, by rewriting the destination address, with nginx as a FastCGI balancer (experiment 3).
+//!
+//! The pages are short, slow, or of a given size. The report's author could not use least connections with direct
+//! routing.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};

@@ -1,6 +1,8 @@
-//! Implements `weir lab run director-failover`, which measures how long a VIP is unreachable, and how many flows break,
-//! when the active director of a pair fails in different ways. Both directors run VRRP with keepalived or with Weir, or
-//! the active director runs Weir and the standby keepalived. The data plane is always Weir's.
+//! Implements `weir lab run director-failover`, which measures failures of the active director of a pair.
+//!
+//! The results are how long a VIP is unreachable, and how many flows break, when the active director fails in different
+//! ways. Both directors run VRRP with keepalived or with Weir, or the active director runs Weir and the standby
+//! keepalived. The data plane is always Weir's.
 
 mod fault;
 mod phase;
@@ -277,7 +279,7 @@ fn description(rows: &[Row]) -> Description<'static> {
         second_bars: "",
         full_bar: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
         note: "VRRP version 3, advertisements every 100 ms or 10 ms, priorities 200 and 100. In each round, \
-               the fault\nhappens at the same time between two advertisements for all pairs. Outage: the longest time \
+               the fault\nhappens at the same point between two advertisements for all pairs. Outage: the longest time \
                without a response\nto a UDP client that sends once per millisecond. Flows: open TCP connections, \
                maglev, direct.",
     }

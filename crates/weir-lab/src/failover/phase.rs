@@ -2,7 +2,7 @@
 //!
 //! A standby's timeout begins with the last advertisement that it received, so the outage depends on this time: with an
 //! interval of 100 ms, by up to 100 ms. With random times, two programs that behave in the same way would have
-//! different medians. In each round, the fault therefore happens at the same time between two advertisements for all
+//! different medians. In each round, the fault therefore happens at the same point between two advertisements for all
 //! pairs.
 
 use std::net::Ipv4Addr;

@@ -186,8 +186,8 @@ impl Rig {
         let link = show(&director.namespace, &["link", "show", "eth0"])?;
         let mut words = link.split_whitespace();
         words.find(|word| *word == "link/ether");
-        let neighbours = show(&self.client, &["neigh", "show", VIP])?;
-        Ok(words.next().is_some_and(|mac| neighbours.contains(mac)))
+        let neighbors = show(&self.client, &["neigh", "show", VIP])?;
+        Ok(words.next().is_some_and(|mac| neighbors.contains(mac)))
     }
 
     /// Reverts a fault and waits until the first director is active again.

@@ -1,5 +1,6 @@
-//! Implements `weir lab run clustered-rest --pacemaker`, the fourth report's cluster with Corosync and Pacemaker. The
-//! VIP and Weir are on one node, the application is on the other nodes. The active node fails while clients send
+//! Implements `weir lab run clustered-rest --pacemaker`, the fourth report's cluster with Corosync and Pacemaker.
+//!
+//! The VIP and Weir are on one node, the application is on the other nodes. The active node fails while clients send
 //! requests.
 //!
 //! There are three nodes because the application must not run on the director, and because one node fails.

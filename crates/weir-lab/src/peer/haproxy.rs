@@ -1,5 +1,6 @@
-//! Starts HAProxy as in the first report: with the defaults of its packaged configuration, on port 5000, with `check`
-//! for each server.
+//! Starts HAProxy as in the first report.
+//!
+//! HAProxy has the defaults of its packaged configuration, port 5000, and `check` for each server.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;

@@ -1,5 +1,6 @@
-//! Loads nftables rules: for stateless balancing with direct server return (`stateless-direct`), and for DNAT with
-//! conntrack (the peer of `nat`).
+//! Loads nftables rules: stateless balancing, DNAT with conntrack, and a filter that drops new connections.
+//!
+//! Stateless balancing uses direct server return (`stateless-direct`). DNAT is the peer of `nat`.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;

@@ -1,5 +1,4 @@
-//! Starts nginx as the web server of the real servers, as an HTTP balancer, or as the FastCGI balancer of the third
-//! report.
+//! Starts nginx as the servers' web server, as an HTTP balancer, or as the third report's FastCGI balancer.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

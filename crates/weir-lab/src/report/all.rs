@@ -42,7 +42,7 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
 /// Returns the content of the file. `missing` lists the experiments without results.
 pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
     let mut content = String::from(
-        "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same work measured on this \
+        "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same workloads measured on this \
          machine with the same peers and with Weir. Absolute numbers depend on the machine: compare the columns \
          \u{201c}peer, here\u{201d} and \u{201c}Weir, here\u{201d}, and their ratios with those of the report.</p>\n",
     );

@@ -1,5 +1,6 @@
-//! Draws bar charts as HTML elements, so that their text has the page's font size even on small screens, unlike in a
-//! scaled image.
+//! Draws bar charts as HTML elements.
+//!
+//! Their text has the page's font size even on small screens, unlike in a scaled image.
 
 use std::fmt::Write as _;
 

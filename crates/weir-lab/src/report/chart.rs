@@ -1,5 +1,6 @@
-//! Draws SVG charts of host traffic over time. CSS classes define the colours, so that the file supports light and dark
-//! mode.
+//! Draws SVG charts of host traffic over time.
+//!
+//! CSS classes define the colors, so that the file supports light and dark mode.
 
 use std::fmt::Write as _;
 

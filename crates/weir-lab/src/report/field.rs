@@ -1,5 +1,6 @@
-//! Lists the field reports that the experiments reproduce: the authors' figures, the lab's rows that measure the same,
-//! and why they differ.
+//! Lists the field reports that the experiments reproduce: the authors' figures, and the lab's corresponding rows.
+//!
+//! Also explains why they differ.
 
 use super::Row;
 

@@ -1,11 +1,12 @@
-//! Writes the HTML report: a single file without scripts, fonts or external links, for light mode, dark mode and
-//! printing.
+//! Writes the HTML report: a single file without scripts, fonts or external links.
+//!
+//! The report supports light mode, dark mode and printing.
 
 use std::fmt::Write as _;
 
 use super::{BASE, DIRECTOR, Panel, Report, Row, bars, chart, headline, latency, share, table};
 
-/// The style sheet. Lines differ in colour and dash pattern. The colours are distinguishable with every type of colour
+/// The style sheet. Lines differ in color and dash pattern. The colors are distinguishable with every type of color
 /// blindness (tested below).
 const STYLE: &str = "
 :root { --ink: #1c1e21; --dim: #5f6670; --paper: #ffffff; --line: #dde1e6; --director: #d55e00; --receive: #0033cc;
@@ -381,7 +382,7 @@ mod tests {
     }
 
     /// Returns the values of the variables in `STYLE`, for light and dark mode.
-    fn colours() -> [Vec<(&'static str, [f64; 3])>; 2] {
+    fn colors() -> [Vec<(&'static str, [f64; 3])>; 2] {
         let variables = |text: &'static str| {
             let parts = text.split("--").skip(1);
             parts
@@ -416,7 +417,7 @@ mod tests {
         0.2126 * red + 0.7152 * green + 0.0722 * blue
     }
 
-    /// Converts a colour to CIELAB, where a distance of about 2 is just noticeable.
+    /// Converts a color to CIELAB, where a distance of about 2 is just noticeable.
     fn lab([red, green, blue]: [f64; 3]) -> [f64; 3] {
         let nonlinear = |t: f64| match t > 0.008856 {
             true => t.cbrt(),
@@ -430,7 +431,7 @@ mod tests {
 
     /// Matrices for normal vision, protanopia, deuteranopia and tritanopia (Machado, Oliveira, Fernandes 2009, severity
     /// 1).
-    const COLOUR_VISION: [[[f64; 3]; 3]; 4] = [
+    const COLOR_VISION: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [
             [0.152286, 1.052583, -0.204868],
@@ -450,32 +451,32 @@ mod tests {
     ];
 
     #[test]
-    fn line_colours_differ_for_colour_blind_readers_on_light_and_dark() {
+    fn line_colors_differ_for_color_blind_readers_on_light_and_dark() {
         const LINES: [&str; 5] = ["director", "receive", "s1", "s2", "client"];
-        for colours in colours() {
-            let colour = |name: &str| {
-                let found = colours.iter().find(|(other, _)| *other == name);
+        for colors in colors() {
+            let color = |name: &str| {
+                let found = colors.iter().find(|(other, _)| *other == name);
                 found.unwrap_or_else(|| panic!("no {name}")).1
             };
-            let paper = luminance(colour("paper"));
+            let paper = luminance(color("paper"));
             for name in LINES
                 .into_iter()
                 .chain(["bar", "base", "ink", "dim", "bad"])
             {
-                let line = luminance(colour(name));
+                let line = luminance(color(name));
                 let contrast = (line.max(paper) + 0.05) / (line.min(paper) + 0.05);
                 assert!(contrast >= 3.0, "{name}: contrast {contrast:.2}");
             }
             for (index, first) in LINES.iter().enumerate() {
                 for second in &LINES[index + 1..] {
-                    for matrix in COLOUR_VISION {
-                        let simulated = |colour: [f64; 3]| {
+                    for matrix in COLOR_VISION {
+                        let simulated = |color: [f64; 3]| {
                             lab(matrix.map(|row| {
-                                let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();
+                                let sum: f64 = row.iter().zip(color).map(|(a, b)| a * b).sum();
                                 sum.clamp(0.0, 1.0)
                             }))
                         };
-                        let (a, b) = (simulated(colour(first)), simulated(colour(second)));
+                        let (a, b) = (simulated(color(first)), simulated(color(second)));
                         let distance: f64 = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum();
                         assert!(
                             distance.sqrt() >= 25.0,

@@ -149,7 +149,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     svg
 }
 
-/// Returns the class of a line. Runs with persistent connections have a different colour.
+/// Returns the class of a line. Runs with persistent connections have a different color.
 pub(super) fn class(workload: &str) -> &'static str {
     match workload {
         "quiet" => "s1",

@@ -11,7 +11,7 @@ fn size(row: &Row) -> Option<f64> {
     row.workload()?.strip_prefix("size-")?.parse().ok()
 }
 
-/// Classes of lines, with the colours and dash patterns of other charts.
+/// Classes of lines, with the colors and dash patterns of other charts.
 const CLASSES: [&str; 6] = ["director", "s1", "s2", "receive", "client", "s3"];
 
 /// Returns the methods that were measured with body sizes, each with the class of its line.

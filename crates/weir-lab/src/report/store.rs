@@ -1,5 +1,6 @@
-//! Stores reports next to the HTML file, from which `weir lab report` reads them. A stored report contains all numbers,
-//! including those in the charts.
+//! Stores reports next to the HTML file, from which `weir lab report` reads them.
+//!
+//! A stored report contains all numbers, including those in the charts.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Implements `weir lab run scale-out`, which measures how many connections break, and how long a flow receives no
-//! response, when a group of directors behind a router with equal-cost paths changes. Directors are added, drained,
+//! Implements `weir lab run scale-out`, which measures changes to a group of directors behind an equal-cost router.
+//!
+//! The results are how many connections break, and how long a flow receives no response. Directors are added, drained,
 //! killed and cut off, servers change, etcd loses its majority, and directors have different builds or versions of the
 //! configuration, while connections are open and carry data. The peer is a set of stateless nftables rules. Also
 //! measures the CPU time of each director's BPF programs per packet.

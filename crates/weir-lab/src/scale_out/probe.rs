@@ -214,7 +214,7 @@ impl Client {
         namespace.enter(|| {
             let mut opened = Vec::with_capacity(connections);
             for _ in 0..connections {
-                if interrupt::is_requested() {
+                if interrupt::is_interrupted() {
                     return Err(LabError::Interrupted);
                 }
                 opened.push(Connection::open().map_err(socket_error)?);

@@ -63,6 +63,87 @@ const WORDS: &[&str] = &[
     "anybody", "stands", "told", "hears", "beside", "besides",
 ];
 
+/// Beginnings of words in British spelling.
+const BRITISH: &[&str] = &[
+    "analyse",
+    "artefact",
+    "authoris",
+    "behaviour",
+    "cancelled",
+    "cancelling",
+    "catalogue",
+    "centre",
+    "colour",
+    "defence",
+    "deserialis",
+    "favour",
+    "fulfils",
+    "grey",
+    "honour",
+    "initialis",
+    "labelled",
+    "labelling",
+    "licence",
+    "misspelt",
+    "modelled",
+    "modelling",
+    "neighbour",
+    "normalis",
+    "recognis",
+    "serialis",
+    "synchronis",
+    "towards",
+    "travelled",
+    "travelling",
+    "unmodelled",
+    "whilst",
+];
+
+/// Words and names that are accepted in a file, because they are parts of interfaces or of other programs.
+const ACCEPTED: &[(&str, &[&str])] = &[
+    // Label of `weir_drift_repaired_total`.
+    (
+        "crates/weir-control/src/metrics/mod.rs",
+        &["neighbour", "neighbours"],
+    ),
+    ("crates/weir/tests/drift.rs", &["neighbour"]),
+    ("docs/manual/operating.md", &["neighbour"]),
+    // Fields of the stored state and of the status.
+    ("crates/weir-engine/src/clean.rs", &["neighbours"]),
+    ("crates/weir-engine/src/engine/attach.rs", &["neighbours"]),
+    ("crates/weir-engine/src/engine/drift.rs", &["neighbours"]),
+    ("crates/weir-engine/src/snapshot.rs", &["neighbours"]),
+    ("crates/weir-engine/src/state/tests.rs", &["neighbours"]),
+    ("crates/weir-engine/src/stored_state.rs", &["neighbours"]),
+    ("docs/manual/status-json.md", &["neighbours"]),
+    // The kernel's files, and the crates for netlink.
+    (
+        "crates/weir-netlink/src/neighbor.rs",
+        &[
+            "neighbour",
+            "DelNeighbour",
+            "GetNeighbour",
+            "NeighbourAddress",
+            "NeighbourAttribute",
+            "NeighbourExtFlags",
+            "NeighbourFlags",
+            "NeighbourMessage",
+            "NeighbourState",
+            "NewNeighbour",
+        ],
+    ),
+    (
+        "crates/weir-netlink/src/watch.rs",
+        &["DelNeighbour", "NewNeighbour"],
+    ),
+    (
+        "crates/weir-netlink/tests/namespace/neighbor.rs",
+        &["neighbours"],
+    ),
+    // A line of another program's file.
+    ("docs/manual/import.md", &["colour"]),
+];
+
 /// Banned phrases.
 const PHRASES: &[&str] = &[
     "in force",
@@ -111,6 +192,12 @@ pub(crate) fn is_excepted(path: &str) -> bool {
     EXCEPTED.iter().any(|(prefix, _)| path.starts_with(prefix))
 }
 
+/// Returns whether a finding in a file is accepted.
+pub(crate) fn is_accepted(path: &str, word: &str) -> bool {
+    let mut accepted = ACCEPTED.iter().filter(|(file, _)| *file == path);
+    accepted.any(|(_, words)| words.contains(&word))
+}
+
 /// Returns the banned words in a piece of source text.
 pub(crate) fn banned_words(piece: &Piece<'_>) -> Vec<String> {
     if piece.region == Region::Name {
@@ -119,20 +206,22 @@ pub(crate) fn banned_words(piece: &Piece<'_>) -> Vec<String> {
     // `application/octet-stream` is the name of a media type.
     let lower = piece.text.to_lowercase().replace("octet-stream", "");
     let words = lower.split(|c: char| !c.is_alphanumeric() && c != '_');
-    let words = words.filter(|word| WORDS.contains(word)).map(str::to_owned);
+    let words = words.filter(|word| is_banned(word)).map(str::to_owned);
     let prose = lower.split_whitespace().collect::<Vec<_>>().join(" ");
     let phrases = PHRASES.iter().filter(|phrase| prose.contains(**phrase));
     words.chain(phrases.map(ToString::to_string)).collect()
+}
+
+/// Returns whether a word in lower case is banned.
+fn is_banned(word: &str) -> bool {
+    WORDS.contains(&word) || BRITISH.iter().any(|beginning| word.starts_with(beginning))
 }
 
 fn banned_in_name(name: &str) -> Vec<String> {
     if FOREIGN.contains(&name) {
         return Vec::new();
     }
-    let is_banned = TYPES.contains(&name)
-        || parts(name)
-            .iter()
-            .any(|part| WORDS.contains(&part.as_str()));
+    let is_banned = TYPES.contains(&name) || parts(name).iter().any(|part| is_banned(part));
     is_banned.then(|| name.to_owned()).into_iter().collect()
 }
 
@@ -163,6 +252,10 @@ fn names_are_split_into_words() {
     assert_eq!(banned_in_name("Mended"), ["Mended"]);
     assert!(banned_in_name("octets").is_empty() && banned_in_name("amendment").is_empty());
     assert_eq!(banned_in_name("Place"), ["Place"]);
+    assert_eq!(banned_in_name("DEFAULT_COLOUR"), ["DEFAULT_COLOUR"]);
+    assert_eq!(banned_in_name("NewNeighbours"), ["NewNeighbours"]);
+    let file = "crates/weir-netlink/src/watch.rs";
+    assert!(is_accepted(file, "NewNeighbour") && !is_accepted(file, "Neighbour"));
 }
 
 #[test]
@@ -177,5 +270,6 @@ fn words_and_phrases_are_found_in_prose() {
     assert_eq!(found("Nobody is told, anew"), ["nobody", "told", "anew"]);
     assert_eq!(found("the file in\n/// force"), Vec::<String>::new());
     assert_eq!(found("the file in  force"), ["in force"]);
+    assert_eq!(found("The BEHAVIOUR of `h3_cancelled`"), ["behaviour"]);
     assert!(found("amended, understands").is_empty());
 }

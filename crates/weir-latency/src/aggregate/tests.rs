@@ -62,3 +62,102 @@ fn old_samples_are_excluded_from_average_and_histogram() {
     assert!((summary.mean_ms - 1.0).abs() < 1e-9, "{summary:?}");
     assert_eq!(summary.samples, 2);
 }
+
+/// Asserts that a value in milliseconds or microseconds is the expected one, apart from rounding.
+fn assert_near(value: f64, expected: f64) {
+    assert!((value - expected).abs() < 1e-6, "{value}, not {expected}");
+}
+
+#[test]
+fn average_gives_the_first_samples_equal_weights_and_later_samples_a_fixed_weight() {
+    let mut statistics = Statistics::new(Method::Timestamps);
+    assert_eq!((statistics.total(), statistics.last_ns()), (0, 0));
+    assert_eq!(statistics.average_us(0), None);
+    statistics.add(&[MS, 3 * MS], 5);
+    assert_near(statistics.average_us(5).unwrap(), 2_000.0);
+    statistics.add(&[], 6);
+    assert_eq!((statistics.total(), statistics.last_ns()), (2, 5));
+    let mut statistics = Statistics::new(Method::Timestamps);
+    statistics.add(&[MS; 200], 1);
+    statistics.add(&[2 * MS], 1);
+    assert_near(statistics.average_us(1).unwrap(), 1_000.0 + 1_000.0 / 64.0);
+}
+
+/// The expected values were computed with another implementation.
+#[test]
+fn average_follows_recent_samples_only_if_they_differ_by_more_than_noise() {
+    let steady = |us: i64| vec![us * 1_000; 200];
+    let noisy: Vec<i64> = [0, 2 * MS].repeat(250);
+    for (earlier, last_us, expected) in [
+        // Half of the average.
+        (steady(1_000), 5_900, 1_076.562_5),
+        (steady(1_000), 6_000, 1_625.0),
+        // 500 us.
+        (steady(100), 4_600, 170.312_5),
+        (steady(100), 4_750, 681.25),
+        // 1.5 times the mean deviation, which is 1.1 ms.
+        (noisy.clone(), 14_000, 1_210.867_905),
+        (noisy, 18_000, 3_183.333_333),
+    ] {
+        let mut statistics = Statistics::new(Method::Timestamps);
+        statistics.add(&earlier, 1);
+        statistics.add(&[last_us * 1_000], 1);
+        let average_us = statistics.average_us(1).unwrap();
+        assert!(
+            (average_us - expected).abs() < 1e-5,
+            "{last_us}: {average_us}"
+        );
+    }
+}
+
+#[test]
+fn histogram_contains_one_to_two_windows() {
+    let mut statistics = Statistics::new(Method::Gaps);
+    let mean_after = |statistics: &mut Statistics, sample_ms: i64, now_ns: u64| {
+        statistics.add(&[sample_ms * MS], now_ns);
+        statistics.summary().unwrap().mean_ms
+    };
+    let start = 7;
+    assert_near(mean_after(&mut statistics, 1, start), 1.0);
+    // The window ends after 30 s.
+    assert_near(mean_after(&mut statistics, 3, start + WINDOW_NS - 1), 2.0);
+    assert_near(mean_after(&mut statistics, 8, start + WINDOW_NS), 4.0);
+    let summary = statistics.summary().unwrap();
+    assert!((2.8..3.2).contains(&summary.p50_ms), "{summary:?}");
+    assert!((7.6..8.4).contains(&summary.p99_ms), "{summary:?}");
+    assert_near(mean_after(&mut statistics, 10, start + 2 * WINDOW_NS), 9.0);
+    // The previous window is discarded after another 30 s.
+    assert_near(
+        mean_after(&mut statistics, 20, start + 4 * WINDOW_NS - 1),
+        15.0,
+    );
+    let last = start + 4 * WINDOW_NS - 1 + 2 * WINDOW_NS;
+    assert_near(mean_after(&mut statistics, 5, last), 5.0);
+    assert_eq!(statistics.summary().unwrap().samples, 6);
+}
+
+#[test]
+fn quantiles_include_samples_outside_the_range_of_the_histogram() {
+    let mut statistics = Statistics::new(Method::Connect);
+    statistics.add(&[-MS, 15_999], 1);
+    statistics.add(&[16_000, MS], 1 + WINDOW_NS);
+    // Half of the samples are below the range.
+    let quantile = |quantile| statistics.quantile_us(quantile);
+    assert_eq!((quantile(0.25), quantile(0.5)), (0.0, 0.0));
+    assert!((16.0..17.0).contains(&quantile(0.75)), "{}", quantile(0.75));
+    assert!(
+        (950.0..1_050.0).contains(&quantile(1.0)),
+        "{}",
+        quantile(1.0)
+    );
+    let mut slow = Statistics::new(Method::Connect);
+    slow.add(&[100_000 * MS; 2], 1);
+    let limit_us = 16.0 * 22_f64.exp2();
+    assert!((0.95 * limit_us..=limit_us).contains(&slow.quantile_us(0.99)));
+}
+
+#[test]
+fn methods_have_their_names() {
+    let names = [Method::Timestamps, Method::Gaps, Method::Connect].map(Method::as_str);
+    assert_eq!(names, ["timestamps", "gaps", "measured"]);
+}

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod limit;
+
 const CLIENT_ISN: u32 = 1_000;
 const SERVER_ISN: u32 = 9_000;
 const CLOCK: u32 = 70_000;
@@ -61,7 +63,7 @@ impl Connection {
         );
     }
 
-    /// Sends the SYN and the ACK that ends the handshake.
+    /// Sends the SYN and the ACK that completes the handshake.
     fn open(mut self) -> Self {
         self.syn(0);
         self.seq += 1;

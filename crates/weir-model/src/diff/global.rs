@@ -208,5 +208,11 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
         .compare("asn", old.speaker.asn(), new.speaker.asn(), |it| {
             or_none(it.as_ref())
         })
+        .compare(
+            "prefix_list",
+            old.speaker.prefix_list(),
+            new.speaker.prefix_list(),
+            |it| or_none(it.as_ref()),
+        )
         .finish()
 }

@@ -49,8 +49,8 @@ fn handed_over_address_stays_and_can_be_taken_over() {
                     .unwrap();
                 assert_eq!(find(net, address).await, []);
             }
-            let neighbour = if prefix == 24 { "10.0.0.2" } else { "fd00::2" };
-            let route = net.route_get(ip(neighbour), None, 0).await.unwrap();
+            let neighbor = if prefix == 24 { "10.0.0.2" } else { "fd00::2" };
+            let route = net.route_get(ip(neighbor), None, 0).await.unwrap();
             assert_eq!(route.next_hops[0].ifindex, device, "{route:?}");
         }
     });

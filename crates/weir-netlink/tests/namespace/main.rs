@@ -1,10 +1,11 @@
-//! Tests netlink requests against the running kernel. Each test has its own network namespaces. The tests require root
-//! and wait for conditions with a deadline.
+//! Tests netlink requests against the running kernel.
+//!
+//! Each test has its own network namespaces. The tests require root and wait for conditions with a deadline.
 
 mod device;
 mod event;
 mod handover;
-mod neighbour;
+mod neighbor;
 mod pair;
 mod route;
 mod rule;

@@ -152,9 +152,9 @@ fn lookup_returns_route_kind() {
         let prohibited = net.route_get(ip("10.0.0.64"), None, 0).await.unwrap();
         assert_eq!(prohibited.kind, RouteKind::Prohibit);
         // A few destinations are looked up individually; for many, only representatives are looked up.
-        let neighbours = (1..=255).map(|last| IpAddr::from([10, 0, 0, last]));
+        let neighbors = (1..=255).map(|last| IpAddr::from([10, 0, 0, last]));
         let many: Vec<IpAddr> = targets.iter().copied().cycle().take(203).collect();
-        for many in [many.clone(), many.into_iter().chain(neighbours).collect()] {
+        for many in [many.clone(), many.into_iter().chain(neighbors).collect()] {
             let batch = net.route_get_each(&many).await.unwrap();
             for (destination, found) in many.into_iter().zip(batch) {
                 assert_eq!(

@@ -6,7 +6,7 @@ use weir_netlink::{Change, Netlink, RouteKind, Rule};
 
 use crate::{Pair, in_namespace, ip};
 
-/// Returns the lines of `ip rule` in the thread's namespace.
+/// Returns the lines of `ip rule` in the thread's network namespace.
 fn ip_rules(ipv6: bool) -> Vec<String> {
     let family = if ipv6 { "-6" } else { "-4" };
     let output = Command::new("ip").args([family, "rule"]).output().unwrap();

@@ -285,3 +285,80 @@ impl ServiceSlot {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::dest_slot;
+
+    /// Returns the server with changes.
+    fn dest(change: impl FnOnce(&mut DestSlot)) -> DestSlot {
+        let mut dest = dest_slot();
+        change(&mut dest);
+        dest
+    }
+
+    #[test]
+    fn removed_failed_and_unused_sorry_servers_are_not_listed() {
+        let removed = |dest: &mut DestSlot| dest.removed = Some(Removal::Keep);
+        let failed = |dest: &mut DestSlot| dest.failed = Some(Removal::Keep);
+        let sorry = |effective| {
+            dest(|dest| {
+                dest.sorry = true;
+                dest.effective = effective;
+            })
+        };
+        for (dest, expected) in [
+            (dest_slot(), true),
+            (dest(|dest| dest.effective = 0), true),
+            (dest(removed), false),
+            (dest(failed), false),
+            (sorry(0), false),
+            (sorry(1), true),
+        ] {
+            assert_eq!(dest.is_listed(), expected, "{dest:?}");
+        }
+    }
+
+    #[test]
+    fn group_table_contains_configured_servers_with_a_weight_even_if_they_are_down() {
+        for (dest, expected) in [
+            (dest_slot(), true),
+            (dest(|dest| (dest.effective, dest.down) = (0, true)), true),
+            (dest(|dest| dest.failed = Some(Removal::Keep)), true),
+            (dest(|dest| dest.removed = Some(Removal::Keep)), false),
+            (dest(|dest| dest.sorry = true), false),
+            (dest(|dest| dest.base = 0), false),
+        ] {
+            assert_eq!(dest.is_in_group_table(), expected, "{dest:?}");
+        }
+    }
+
+    /// Empty versions are not stored, so a state file without groups has the format of earlier versions.
+    #[test]
+    fn versions_are_empty_without_servers() {
+        let servers = vec![GroupServer {
+            address: [10, 0, 0, 1].into(),
+            port: None,
+            weight: 1,
+        }];
+        let none = GroupServerVersions::default;
+        assert!(none().is_empty());
+        for versions in [
+            GroupServerVersions {
+                present: servers.clone(),
+                ..none()
+            },
+            GroupServerVersions {
+                former: servers.clone(),
+                ..none()
+            },
+            GroupServerVersions {
+                staged: servers,
+                ..none()
+            },
+        ] {
+            assert!(!versions.is_empty(), "{versions:?}");
+        }
+    }
+}

@@ -93,6 +93,49 @@ fn changed_weight_keeps_row_and_last_weight() {
     }
 }
 
+/// A removed server keeps its row while it has flows.
+#[test]
+fn server_that_is_added_again_has_its_new_settings() {
+    let wanted = |name: &str, weight| {
+        let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", weight)]);
+        wanted.pools[0].servers[0].name = name.to_owned();
+        wanted.pools[0].on_remove = OnRemove::Reset;
+        wanted
+    };
+    let mut allocation = Allocation::default();
+    let old = wanted("old", 4);
+    set_weights(&mut allocation, &old, &[weight(4)], 1).unwrap();
+    let mut without = old;
+    without.pools[0].servers.clear();
+    set_weights(&mut allocation, &without, &[], 2).unwrap();
+    let dest = &allocation.services["one"].dests[0];
+    assert_eq!((dest.removed, dest.effective), (Some(Removal::Reset), 0));
+    let new_weight = ServerWeight {
+        effective: 6,
+        base: 7,
+        removed: true,
+        quiesced: true,
+        down: true,
+    };
+    set_weights(&mut allocation, &wanted("new", 5), &[new_weight], 3).unwrap();
+    let expected = DestSlot {
+        // The service has generation 1. The row does not get a new owner.
+        generation: 2,
+        name: "new".to_owned(),
+        seq: 2,
+        weight: 5,
+        effective: 6,
+        base: 7,
+        quiesced: true,
+        down: true,
+        last_weight: 6,
+        failed: Some(Removal::Reset),
+        since_ms: 3,
+        ..dest_slot()
+    };
+    assert_eq!(allocation.services["one"].dests, [expected]);
+}
+
 #[test]
 fn server_row_shows_why_a_server_gets_no_new_flow() {
     let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
@@ -418,6 +461,81 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
     assert!(rows.filter.may_be_destination(vip.into()) && rows.vips.contains_key(&vip));
     assert!(rows.filter.may_be_source(ip("10.0.0.1").into()));
     assert_eq!(rows.listeners.keys().collect::<Vec<_>>(), [&(vip, 80, 6)]);
+}
+
+#[test]
+fn row_of_an_address_has_the_default_services_and_ranges_of_all_its_services() {
+    let mut wanted = two_services();
+    let udp = Listener {
+        protocol: Protocol::Udp,
+        ..listener(Ports::Any)
+    };
+    let range = listener(Ports::Range(8000, 9000));
+    let tcp = listener(Ports::Any);
+    // Either service can have the lower row.
+    for (first, second, defaults) in [
+        ([tcp, range], [udp, range], (1, 2)),
+        ([udp, range], [tcp, range], (2, 1)),
+    ] {
+        wanted.services[0].listen = first.into();
+        wanted.services[1].listen = second.into();
+        let (_, rows) = plan_all(&wanted);
+        let vip = &rows.vips[&ip("192.0.2.10")];
+        assert_eq!((vip.any_tcp, vip.any_udp), defaults);
+        assert_eq!((vip.flags, vip.ranges.len()), (VIP_ECHO | VIP_RANGES, 2));
+    }
+}
+
+#[test]
+fn port_of_the_only_listener_applies_to_servers_without_a_port() {
+    let mut wanted = desired(SchedulerKind::Mh, &[("10.0.0.1", 1)]);
+    let (one, other) = (Ports::One(80), Ports::One(81));
+    for (ports, expected) in [
+        (&[one][..], 80),
+        (&[one, other], 0),
+        (&[Ports::Range(80, 81)], 0),
+        (&[Ports::Any], 0),
+        (&[], 0),
+    ] {
+        wanted.services[0].listen = ports.iter().map(|ports| listener(*ports)).collect();
+        let indexed = Indexed::from(wanted.clone());
+        let rule = crate::rows::rule(&indexed, &indexed.services[0], DEST_ROWS);
+        assert_eq!(rule.port, expected, "{ports:?}");
+    }
+}
+
+#[test]
+fn snat_addresses_have_the_address_family_of_the_service() {
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let (v4, v6) = (ip("192.0.2.1"), ip("2001:db8::1"));
+    wanted.services[0].snat = Some(Snat {
+        addresses: vec![v4, v6],
+        ..Snat::default()
+    });
+    for (vip, expected) in [("192.0.2.10", v4), ("2001:db8::10", v6)] {
+        wanted.services[0].listen[0].address = ip(vip);
+        let (_, rows) = plan_all(&wanted);
+        assert_eq!(rows.services[&1].snat_addresses, [expected.into()]);
+    }
+}
+
+/// The replies of its remaining flows still have one of the director's addresses.
+#[test]
+fn removed_server_on_the_director_still_counts_as_local_until_its_row_is_freed() {
+    let network = NetworkState {
+        local_addresses: [ip("10.0.0.1")].into(),
+        ..NetworkState::default()
+    };
+    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = plan_all(&wanted);
+    wanted.pools[0].servers.remove(0);
+    set_weights(&mut allocation, &wanted, &[weight(1)], 2).unwrap();
+    let has_local_nat = |allocation: &Allocation| {
+        rows_of(&wanted, allocation, &network).settings.flags & SETTINGS_LOCAL_NAT != 0
+    };
+    assert!(has_local_nat(&allocation));
+    allocation.release(&|_| Some(Totals::default()));
+    assert!(!has_local_nat(&allocation));
 }
 
 #[test]

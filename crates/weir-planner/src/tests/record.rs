@@ -95,6 +95,39 @@ fn bounded_hash_scheduler_has_tree_of_active_flows() {
 }
 
 #[test]
+fn server_rows_have_positions_if_the_scheduler_needs_them() {
+    use SchedulerKind::{Lblc, Lblcr, Lc, Maglev, Rr, Sh};
+    for (kind, count, max_load, has_positions) in [
+        (Lc, 16, None, false),
+        // With a tree.
+        (Lc, 17, None, true),
+        (Rr, 17, None, true),
+        (Sh, 17, None, false),
+        (Maglev, 17, None, false),
+        // With a load bound.
+        (Sh, 2, Some(125), true),
+        (Lblc, 2, None, true),
+        (Lblcr, 2, None, true),
+    ] {
+        let mut wanted = desired_with(kind, count);
+        if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+            scheduler.max_load_percent = max_load;
+        }
+        let rows = plan(&wanted).unwrap();
+        let places: Vec<u32> = rows.dests.values().map(|dest| dest.place).collect();
+        // The newest server is first in the list.
+        let expected = (1..=count)
+            .rev()
+            .map(|place| if has_positions { place } else { 0 });
+        assert_eq!(
+            places,
+            expected.collect::<Vec<_>>(),
+            "{kind} {count} {max_load:?}"
+        );
+    }
+}
+
+#[test]
 fn data_plane_has_number_of_each_layer_4_scheduler() {
     for kind in SchedulerKind::ALL {
         assert_eq!(number(kind).is_some(), kind.works_at_layer4(), "{kind}");

@@ -1,5 +1,6 @@
-//! Drives a client's HTTP/2 connection for fuzzing, without a socket or sessions: bytes in, requests out. See
-//! [`fuzzing`](crate::fuzzing).
+//! Drives a client's HTTP/2 connection for fuzzing without sockets and sessions: bytes in, requests out.
+//!
+//! See [`fuzzing`](crate::fuzzing).
 
 use std::cell::RefCell;
 use std::pin::Pin;

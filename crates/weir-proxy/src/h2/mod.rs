@@ -1,8 +1,8 @@
-//! Implements HTTP/2 on both sides of the proxy. The workers poll the `h2` crate's connections themselves, and
-//! translate each stream to HTTP/1.1 for a session.
+//! Implements HTTP/2 with clients and servers: each stream is translated to HTTP/1.1 for a session.
 //!
-//! A session does not depend on HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
-//! therefore the same for both versions, and replacing the `h2` crate would change only these files.
+//! The workers poll the `h2` crate's connections themselves. A session does not depend on HTTP/2: its transport is a
+//! stream pipe. Routes, balancing, retries and limits are therefore the same for both versions, and replacing the `h2`
+//! crate would change only these files.
 
 mod client_conn;
 mod conn_io;

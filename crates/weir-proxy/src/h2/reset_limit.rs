@@ -76,7 +76,7 @@ impl ResetLimit {
     }
 
     /// Counts resets by a client. Returns whether its network is over its limit. `exempt` is true if the client is a
-    /// trusted proxy: its resets come from many clients, and count only towards the service's limit.
+    /// trusted proxy: its resets come from many clients, and count only toward the service's limit.
     pub(super) fn count(&self, client: IpAddr, exempt: bool, resets: u64, now_ms: u64) -> bool {
         self.count_service(resets, now_ms);
         if exempt {
@@ -278,7 +278,7 @@ mod tests {
             resets.verdict_for(v4(250), false, START_MS),
             Verdict::Served
         );
-        // Resets from trusted proxies count towards the service's limit too.
+        // Resets from trusted proxies count toward the service's limit too.
         assert!(!resets.count(v4(251), true, 900, START_MS));
         assert_eq!(
             resets.verdict_for(v4(251), false, START_MS),

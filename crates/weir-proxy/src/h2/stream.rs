@@ -1,5 +1,4 @@
-//! Serves one stream of a client's HTTP/2 connection: writes the request into a session's pipe as HTTP/1.1, and sends
-//! the session's response to the client.
+//! Serves one HTTP/2 stream of a client through a session's pipe: the request and the response as HTTP/1.1.
 
 use std::cell::RefCell;
 use std::rc::Rc;

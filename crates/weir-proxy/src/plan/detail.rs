@@ -138,10 +138,10 @@ impl Detail {
                 "internal_errors",
                 "Connections that ended with an internal error.",
             ),
-            Self::Mirrored => ("mirrored", "Copies of requests for the pools of `mirror`."),
+            Self::Mirrored => ("mirrored", "Copies of requests to the pools of `mirror`."),
             Self::MirrorFailed => (
                 "mirror_failed",
-                "Copies of requests without a complete response.",
+                "Copies of requests that received no complete response.",
             ),
             Self::MirrorSkipped => (
                 "mirror_skipped",

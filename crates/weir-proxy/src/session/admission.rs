@@ -1,5 +1,4 @@
-//! Decides whether a request is admitted: verifies the `basic_auth` user, and applies the limits of the service and the
-//! route.
+//! Decides whether a request is admitted, by its `basic_auth` user and the limits of service and route.
 
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;

@@ -1,5 +1,6 @@
-//! Decides which fields about the client (`X-Forwarded-…`, `X-Real-IP`, `Forwarded`) a client may set, and finds their
-//! rules.
+//! Determines a request's client, and which header fields about it (`X-Forwarded-…`) the client may set.
+//!
+//! The fields are `X-Forwarded-…`, `X-Real-IP` and `Forwarded`. The rules are those of the route or of the service.
 
 use std::net::SocketAddr;
 

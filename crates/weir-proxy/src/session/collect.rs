@@ -1,5 +1,4 @@
-//! Receives a request's body before a server is selected, so that a slow client does not occupy a connection to a
-//! server.
+//! Receives a request's body before a server is selected, so that slow clients occupy no server connection.
 //!
 //! Only bodies of known length are collected: other bodies may be part of an exchange in which each side waits for the
 //! other. Only the start of a long body is collected; the rest is forwarded as it arrives.

@@ -1,4 +1,4 @@
-//! Holds a file transfer's state.
+//! Defines the state of sending a static file: the awaited job, the progress and the added fields.
 
 use std::fs::File;
 use std::sync::Arc;

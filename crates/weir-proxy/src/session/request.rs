@@ -244,7 +244,7 @@ impl Session {
     fn log_underscores(&self, request: &Request) {
         let service = &self.local.service.name;
         let count = request.removed_underscores;
-        tracing::debug!(service, peer = %self.peer, count, "dropped fields with underscores in their names");
+        tracing::debug!(service, peer = %self.peer, count, "dropped header fields with underscores in their names");
     }
 
     /// Routes the request, and writes it for the server. Returns `Some` if the request needs no server. `path_buffer`

@@ -63,7 +63,9 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
             format!("{name} sent a TLS message that is not allowed at this point in the handshake")
         }
         Error::NoCertificatesPresented => format!("{name} presented no certificate"),
-        Error::UnsupportedNameType => "the server name is neither a host nor an address".to_owned(),
+        Error::UnsupportedNameType => {
+            "the server name is neither a host name nor an IP address".to_owned()
+        }
         Error::DecryptError => format!("{name} sent a record that cannot be decrypted"),
         Error::EncryptError => "a record cannot be encrypted".to_owned(),
         Error::PeerSentOversizedRecord => format!("{name} sent a record longer than TLS allows"),
@@ -128,7 +130,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::NotValidForName => "is for a different name".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "is not for this use: its extended key usage excludes it".to_owned()
+            "is not for this purpose: its extended key usage does not permit it".to_owned()
         }
         CertificateError::UnhandledCriticalExtension => {
             "has a critical extension that is not supported".to_owned()

@@ -1,5 +1,6 @@
-//! Finds problems with the certificates that a configuration names: certificates that are unusable, have expired,
-//! expire soon, or are for other names.
+//! Finds problems with a configuration's TLS files, such as certificates that expire or are for other names.
+//!
+//! Certificates can also be unusable, not valid yet or expired. Unusable CA files and OCSP responses are reported too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -179,7 +180,7 @@ fn check_ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
     })
 }
 
-/// Returns, as text, when a certificate with this number of full days left expires.
+/// Returns, as text, when a certificate expires that is valid for `days` more full days.
 fn within(days: i64) -> String {
     match days {
         0 => "within a day".to_owned(),

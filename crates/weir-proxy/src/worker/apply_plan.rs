@@ -1,5 +1,4 @@
-//! Applies a new plan to a worker: adds and removes listeners, and moves clients to the new configuration of their
-//! service.
+//! Applies a new plan to a worker: changes its listeners, and moves clients to their service's new settings.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;

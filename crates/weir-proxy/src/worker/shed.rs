@@ -1,5 +1,4 @@
-//! Closes idle connections when descriptors run out: first connections to servers, then the clients that have been idle
-//! longest.
+//! Closes idle connections when descriptors run out: server connections first, then longest-idle clients.
 
 use std::collections::VecDeque;
 

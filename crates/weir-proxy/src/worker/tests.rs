@@ -1,5 +1,6 @@
-//! Tests a worker without its thread: a panic in one connection, many simultaneous disconnects, and tunnels that
-//! another process hands over.
+//! Tests a worker without its thread.
+//!
+//! The cases are a panic in one connection, many simultaneous disconnects, and tunnels that another process hands over.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

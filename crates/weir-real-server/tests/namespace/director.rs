@@ -1,5 +1,6 @@
-//! Implements a director in user space, which receives packets for a VIP, rewrites them for a forwarding method, and
-//! sends them to the server.
+//! Implements a director in user space.
+//!
+//! It receives packets for a VIP, rewrites them for a forwarding method, and sends them to the server.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};

@@ -1,6 +1,7 @@
-//! Creates a client, a director and a server in separate namespaces: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 —
-//! 10.9.2.3 server, and the same in fd09::/16. The director is a router; each test defines how it forwards packets for
-//! a VIP.
+//! Creates a client, a director and a server in separate namespaces.
+//!
+//! The addresses are: client 10.9.1.1 — 10.9.1.2 director 10.9.2.2 — 10.9.2.3 server, and the same in fd09::/16. The
+//! director is a router; each test defines how it forwards packets for a VIP.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

@@ -158,3 +158,54 @@ fn two_best(row: usize, servers: &[(u32, bool)]) -> [u32; 2] {
     }
     [best[0].1, best[1].1]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_servers_with_the_greatest_hashes_are_selected_and_a_drained_one_is_second() {
+        for row in 0..200 {
+            let mut servers: Vec<(u32, bool)> = (1..=8).map(|id| (id, id % 3 != 0)).collect();
+            let [first, second] = two_best(row, &servers);
+            servers.sort_by_key(|(id, _)| mix_64(mix_64(row as u64) ^ u64::from(*id)));
+            let (best, next) = (servers[7], servers[6]);
+            let is_swapped = !best.1 && next.1;
+            let expected = if is_swapped {
+                [next.0, best.0]
+            } else {
+                [best.0, next.0]
+            };
+            assert_eq!([first, second], expected, "{row}");
+        }
+    }
+
+    #[test]
+    fn change_affects_one_server() {
+        let mut servers = Servers::new(4);
+        assert_eq!(servers.change(Step::ServerAdded), None);
+        assert_eq!(servers.change(Step::ServerAdded), None);
+        let numbers =
+            |servers: &Servers| -> Vec<u32> { servers.all.iter().map(|(id, _)| *id).collect() };
+        assert_eq!(numbers(&servers), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(servers.change(Step::ServerDrained), None);
+        assert_eq!(usable(&servers), [1, 2, 3, 5, 6]);
+        assert_eq!(servers.change(Step::ServerDied), Some(4));
+        assert_eq!(servers.change(Step::ServerDied), Some(3));
+        assert_eq!(servers.change(Step::DirectorAdded), None);
+        assert_eq!(servers.change(Step::DirectorRemoved), None);
+        assert_eq!(numbers(&servers), [1, 2, 5, 6]);
+        servers.change(Step::ServerDrained);
+        let states = [2, 3, 5, 6, 7].map(|id| servers.get(id));
+        assert_eq!(
+            states,
+            [
+                Some((2, true)),
+                None,
+                Some((5, false)),
+                Some((6, true)),
+                None
+            ]
+        );
+    }
+}

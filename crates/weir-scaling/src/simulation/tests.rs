@@ -30,6 +30,43 @@ fn director_changes_break_no_connection() {
     }
 }
 
+/// A new director has a new number. The removed one is in the middle of the router's order.
+#[test]
+fn moved_share_is_that_of_one_changed_director() {
+    for directors in [7, 9, 20] {
+        let group = Group {
+            directors,
+            sample: 5_000,
+            ..GROUP
+        };
+        let simulation = Simulation::new(group, Design::Maglev).unwrap();
+        let before = NextHops::new(Router::Threshold, directors);
+        let (mut added, mut removed) = (before.clone(), before.clone());
+        added.add(directors);
+        removed.remove(directors as usize / 3);
+        for (step, after) in [
+            (&[Step::DirectorAdded], added),
+            (&[Step::DirectorRemoved], removed),
+        ] {
+            let scenario = Scenario {
+                name: "",
+                steps: step,
+            };
+            let outcome = simulation.run(Router::Threshold, &scenario);
+            let hashes = simulation
+                .connections
+                .iter()
+                .map(|(hash, _)| router_hash(*hash));
+            let moved = hashes.filter(|hash| before.director(*hash) != after.director(*hash));
+            let expected = moved.count() as f64 / 5_000.0;
+            assert!(
+                (outcome.moved - expected).abs() < 1e-9,
+                "{directors} {step:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn added_server_breaks_connections_of_modulo_and_maglev_only() {
     let broken = |design| run(design, &[Step::ServerAdded]).broken;
@@ -83,6 +120,62 @@ fn connections_of_dead_server_are_lost_and_not_broken() {
     let outcome = run(Design::FlowTable, &[Step::ServerDied]);
     assert!((0.01..0.03).contains(&outcome.lost), "{}", outcome.lost);
     assert_eq!(outcome.broken, 0.0);
+}
+
+/// The results of a seed must not change. The values were computed with another implementation.
+#[test]
+fn hashes_of_a_connection_are_reproducible() {
+    for (hash, expected, numbers) in [
+        (
+            7,
+            0x09fc_9752,
+            [0.739_817_014_355_082_4, 0.386_768_045_983_934],
+        ),
+        (
+            0xfedc_ba98_7654_3210,
+            0xac01_66bc,
+            [0.887_758_805_527_627_8, 0.685_777_124_978_861_2],
+        ),
+    ] {
+        assert_eq!(router_hash(hash), expected);
+        for (step, number) in numbers.into_iter().enumerate() {
+            assert!(
+                (pseudorandom(hash, step) - number).abs() < 1e-12,
+                "{hash} {step}"
+            );
+        }
+    }
+}
+
+#[test]
+fn smallest_and_largest_values_are_accepted() {
+    for (directors, servers, sample) in [(1, 2, 1), (1_000, 30_000, 10_000_000)] {
+        let group = Group {
+            directors,
+            servers,
+            sample,
+            ..GROUP
+        };
+        assert_eq!(group.check(), Ok(()));
+    }
+}
+
+#[test]
+fn designs_and_routers_have_their_names() {
+    let designs = Design::ALL.map(Design::name);
+    let expected = [
+        "hash mod N",
+        "Maglev",
+        "flow table",
+        "GLB",
+        "[sync]",
+        "second hop",
+    ];
+    assert_eq!(designs, expected);
+    assert_eq!(
+        Router::ALL.map(Router::name),
+        ["plain ECMP", "resilient ECMP"]
+    );
 }
 
 #[test]

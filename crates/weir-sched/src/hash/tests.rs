@@ -1,5 +1,7 @@
-//! Tests the hashes with known values, from an implementation that was checked against the test vector of the SipHash
-//! paper and CPython's SipHash-1-3.
+//! Tests the hashes with known values from other implementations.
+//!
+//! These were checked against the test vector of the SipHash paper, CPython's SipHash-1-3, and the first number of
+//! SplitMix64.
 
 use super::*;
 
@@ -36,6 +38,20 @@ fn hsiphash_known_answers() {
     ];
     for (value, key, hash) in known {
         assert_eq!(hsiphash_1u32(value, key), hash, "{value:#x} under {key}");
+    }
+}
+
+#[test]
+fn seeded_draws_known_answers() {
+    let known = [
+        (1, 0, 0xc42c_5a1a),
+        (1, 1, 0x2043_91a6),
+        (7, 1, 0x1a3e_aa3c),
+        (0xffff_ffff, 0, 0x219f_c13d),
+        (0xffff_ffff, 0xffff_ffff, 0xe4d9_7177),
+    ];
+    for (seed, n, number) in known {
+        assert_eq!(seeded_draw(seed, n), number, "number {n} of seed {seed}");
     }
 }
 

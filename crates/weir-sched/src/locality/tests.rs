@@ -158,6 +158,7 @@ fn unchanged_set_drops_its_most_loaded_server() {
     service.servers = vec![(10, 3), (10, 2)];
     for now in [60, 110] {
         assert_eq!(service.serve(FIRST, now), 2);
+        assert_eq!(service.cache.entries[&FIRST].dests, [2, 1], "at {now}");
     }
     assert_eq!(
         service.serve(FIRST, 111),
@@ -166,6 +167,21 @@ fn unchanged_set_drops_its_most_loaded_server() {
     );
     service.servers = vec![(10, 0), (10, 9)];
     assert_eq!(service.serve(FIRST, 112), 2);
+}
+
+#[test]
+fn servers_of_an_inserted_entry_are_used() {
+    for kind in [Kind::Lblc, Kind::Lblcr] {
+        let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
+        let entry = Entry {
+            dests: vec![1],
+            last_use: 50,
+            last_change: 50,
+        };
+        service.cache.insert(FIRST, entry);
+        assert_eq!(service.serve(SECOND, 60), 2, "{kind}");
+        assert_eq!(service.serve(FIRST, 60), 1, "{kind}");
+    }
 }
 
 #[test]

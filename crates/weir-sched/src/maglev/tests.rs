@@ -90,6 +90,24 @@ fn servers_with_equal_names_share_a_permutation() {
     assert_eq!((share(&table, 1), share(&table, 2)), (126, 125));
 }
 
+/// Tests the turns with servers of the same name: the order of the entries in their permutation is the order of turns.
+#[test]
+fn servers_take_turns_by_weight() {
+    let turns = |weights: &[u32]| -> Vec<u32> {
+        let mut list = entries(weights);
+        list.iter_mut().for_each(|entry| entry.name = 5);
+        let filler = Filler::new(list[0], 251);
+        let table = table(&list, 251).unwrap();
+        (0..9)
+            .map(|turn| table[((filler.position + turn * filler.skip) % 251) as usize])
+            .collect()
+    };
+    assert_eq!(turns(&[1, 1, 1]), [1, 2, 3, 1, 2, 3, 1, 2, 3]);
+    assert_eq!(turns(&[1, 2]), [2, 1, 2, 2, 1, 2, 2, 1, 2]);
+    assert_eq!(turns(&[2, 3]), [2, 1, 2, 1, 2, 2, 1, 2, 1]);
+    assert_eq!(turns(&[3, 0, 2]), [1, 1, 3, 1, 3, 1, 1, 3, 1]);
+}
+
 #[test]
 fn largest_weights_do_not_overflow() {
     let table = table(&entries(&[u32::MAX, u32::MAX, 1]), 251).unwrap();

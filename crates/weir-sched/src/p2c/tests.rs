@@ -1,5 +1,6 @@
-//! Tests scripted draws, and the exact distribution: every choice that a few random numbers can produce, with its
-//! probability.
+//! Tests scripted draws, and the exact distribution of `p2c`.
+//!
+//! The distribution consists of every choice that a few random numbers can produce, with its probability.
 
 use super::*;
 

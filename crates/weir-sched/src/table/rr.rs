@@ -1,10 +1,11 @@
-//! Implements round robin: selects the next available server after the last chosen one, ignoring weights
-//! (net/netfilter/ipvs/ip_vs_rr.c).
+//! Implements round robin: selects the next available server after the last chosen one, ignoring weights.
+//!
+//! The kernel's implementation is net/netfilter/ipvs/ip_vs_rr.c.
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
 
-/// Returns the start of a new service.
+/// Returns the initial scheduler state of a new service.
 #[must_use]
 pub const fn start() -> Start {
     Start {
@@ -16,7 +17,7 @@ pub const fn start() -> Start {
     }
 }
 
-/// Returns the start for the list after one change to `before`.
+/// Returns the initial scheduler state for the list after one change to `before`.
 ///
 /// The result differs from `start` only if the last chosen server was removed while it was first in the list. The
 /// kernel's cursor is then at the head of the list, so the next server to be added is selected next; by `seq`, it would

@@ -4,34 +4,35 @@
 //! of each pass is lower than that of the previous one by `step`, and the highest pass follows the lowest. Because the
 //! weight of the highest pass is the highest weight minus `step - 1`, the weight of the lowest pass is always 1.
 //!
-//! The kernel counts down passes without a server one by one. For weights such as 1 and 65535, this loop would be too
-//! long for BPF. A pass has no server if and only if its weight exceeds those of all available servers, so the passes
-//! up to the next one with a server are skipped in one step: a choice iterates over the list at most three times.
+//! The kernel steps through passes without a server one at a time. For weights such as 1 and 65535, this loop would be
+//! too long for BPF. A pass has no server if and only if its weight exceeds those of all available servers, so such
+//! passes can be skipped all at once, and a choice iterates over the list at most three times.
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
 
-/// Returns the start of a new service with these members.
+/// Returns the initial scheduler state of a new service with these members.
 #[must_use]
 pub fn start(members: &[Member]) -> Start {
-    let (max_weight, step) = passes(members);
+    let (first_pass_weight, step) = passes(members);
     Start {
         generation: 1,
         last_seq: 0,
-        pass_weight: max_weight,
-        max_weight,
+        pass_weight: first_pass_weight,
+        max_weight: first_pass_weight,
         step,
     }
 }
 
-/// Returns the start for `after`, the list after one change. The walk restarts at the head. The current pass continues
-/// if possible; its weight is aligned to the new step, so that the lowest pass is 1 again.
+/// Returns the initial scheduler state for `after`, the list after one change. The next search begins at the head. The
+/// current pass continues if possible; its weight is aligned to the new step, so that the weight of the lowest pass is
+/// 1 again.
 #[must_use]
 pub fn next_start(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
-    let (max_weight, step) = passes(after);
+    let (first_pass_weight, step) = passes(after);
     let current = start.adopt(cursor).pass_weight;
-    let pass_weight = if current > max_weight || current == 0 {
-        max_weight
+    let pass_weight = if current > first_pass_weight || current == 0 {
+        first_pass_weight
     } else if step > 1 {
         current / step * step + 1
     } else {
@@ -41,7 +42,7 @@ pub fn next_start(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
         generation: start.next_generation(),
         last_seq: 0,
         pass_weight,
-        max_weight,
+        max_weight: first_pass_weight,
         step,
     }
 }
@@ -61,22 +62,23 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
 
     // A search that began at the head was a complete pass; any other search only completed the current pass.
     let began_mid_pass = cursor.last_seq != 0;
-    let is_lowest_pass = began_mid_pass && cursor.pass_weight <= start.step;
-    if is_lowest_pass {
+    let finished_lowest_pass = began_mid_pass && cursor.pass_weight <= start.step;
+    if finished_lowest_pass {
         cursor.pass_weight = start.max_weight;
     } else if began_mid_pass {
         cursor.pass_weight = cursor.pass_weight.saturating_sub(start.step);
     }
 
-    let Some(max_weight) = members
+    let Some(max_available_weight) = members
         .iter()
         .filter(|member| member.is_available())
         .map(|member| member.weight)
         .max()
     else {
-        // Set the position at which the kernel's loop ends without a server: a round that began in the middle of the
-        // lowest pass ends at the server at which it began; any other round ends at the head, before the highest pass.
-        if is_lowest_pass {
+        // Leave the cursor where the kernel leaves it when no server is available: a search that began in the middle
+        // of the lowest pass ends at the server where it began; any other search ends at the head, before the highest
+        // pass.
+        if finished_lowest_pass {
             cursor.pass_weight = 1;
         } else {
             cursor.pass_weight = start.max_weight;
@@ -84,7 +86,7 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
         }
         return None;
     };
-    let excess = cursor.pass_weight.saturating_sub(max_weight);
+    let excess = cursor.pass_weight.saturating_sub(max_available_weight);
     cursor.pass_weight = cursor.pass_weight.saturating_sub(
         excess
             .div_ceil(start.step.max(1))

@@ -1,5 +1,6 @@
-//! Tests the shares of four servers with each of the proxy's schedulers, when 0, 1 or 2 servers are excluded: without
-//! weight, full, or already tried.
+//! Tests the proxy's schedulers: the shares of four servers when 0, 1 or 2 of them are excluded.
+//!
+//! Excluded servers are without weight, full, or already tried.
 //!
 //! Each request ends before the next one begins. All random numbers are seeded, so the results are reproducible. With
 //! other seeds, a correct scheduler fails one case in a million.
@@ -506,6 +507,49 @@ fn bounded_hash_skips_overloaded_servers() {
     assert_eq!(pick(&targets), owner);
 }
 
+/// Tests that a server's share of the load is proportional to its weight.
+#[test]
+fn bound_of_hash_follows_the_weights() {
+    let mut targets = targets(SchedulerKind::Hash, &[1, 3], 0);
+    targets.scheduler.max_load_percent = Some(100);
+    let servers_of_100_requests = |active: [u32; 2]| {
+        for (target, active) in targets.list.iter().zip(active) {
+            target.load.active.store(active, Relaxed);
+        }
+        let mut balancer = Balancer::default();
+        let mut pick =
+            |number| balancer.pick(&targets.pool(), &criteria(number), &mut SplitMix64::new(1));
+        let picked: std::collections::BTreeSet<usize> = (0..100).filter_map(&mut pick).collect();
+        picked.into_iter().collect::<Vec<_>>()
+    };
+    // With the new request, 8 requests are in progress: at most 2 and 6.
+    assert_eq!(servers_of_100_requests([2, 5]), [1]);
+    assert_eq!(servers_of_100_requests([1, 6]), [0]);
+    // 9 requests: at most 3 and 7.
+    assert_eq!(servers_of_100_requests([2, 6]), [0, 1]);
+}
+
+#[test]
+fn server_without_a_measurement_is_assumed_to_have_half_the_mean_latency() {
+    let targets = targets(SchedulerKind::LeastTime, &[1; 3], 0);
+    targets.list[0].load.record_latency(1100, 0);
+    targets.list[1].load.record_latency(3100, 0);
+    // The mean is 2100 us, so server 2 is assumed to have 1050 us.
+    for (active, expected) in [
+        ([0, 0, 0], 2),
+        ([0, 0, 1], 0),
+        ([1, 0, 1], 2),
+        ([2, 0, 2], 1),
+    ] {
+        for (target, active) in targets.list.iter().zip(active) {
+            target.load.active.store(active, Relaxed);
+        }
+        let found =
+            Balancer::default().pick(&targets.pool(), &criteria(0), &mut SplitMix64::new(1));
+        assert_eq!(found, Some(expected), "{active:?}");
+    }
+}
+
 #[test]
 fn source_key_contains_the_parts_that_the_flags_select() {
     let key = |client: &str, networks, port| {
@@ -552,6 +596,64 @@ fn first_server_in_file_order_is_used_until_it_is_full() {
     targets.scheduler.flags.file_order = false;
     exclude(&targets, 3, Exclusion::Quiesced);
     assert_eq!(pick(&targets, none), None);
+}
+
+#[test]
+fn turns_continue_after_the_tables_are_invalidated() {
+    let targets = targets(SchedulerKind::Wlc, &EQUAL, 0);
+    let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        order.extend(balancer.pick(&targets.pool(), &criteria(0), &mut random));
+        balancer = balancer.invalidate_tables();
+    }
+    assert_eq!(order, [3, 2, 1, 0]);
+}
+
+/// Without `fallback`, source hashing rejects a request if its server is full. Only a retry uses another server.
+#[test]
+fn retry_uses_another_server_although_the_scheduler_rejects_the_request() {
+    for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
+        let targets = targets(kind, &EQUAL, 0);
+        let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
+        let mut pick = |criteria: &Criteria| balancer.pick(&targets.pool(), criteria, &mut random);
+        let fill = |index: usize| {
+            targets.list[index].load.limit.store(1, Relaxed);
+            targets.list[index].load.active.store(1, Relaxed);
+        };
+        let first_attempt = criteria(0);
+        let owner = pick(&first_attempt).unwrap();
+        let mut retry = criteria(0);
+        retry.tried.add(owner);
+        let next = pick(&retry).unwrap();
+        assert_ne!(next, owner, "{kind}");
+        fill(next);
+        let other = pick(&retry).expect("two other servers are usable");
+        assert!(other != owner && other != next, "{kind}");
+        fill(owner);
+        assert_eq!(pick(&first_attempt), None, "{kind}");
+    }
+}
+
+#[test]
+fn server_is_usable_again_for_the_next_request_or_without_a_limit() {
+    let targets = targets(SchedulerKind::Rr, &EQUAL, 0);
+    let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
+    let mut servers_of_four_requests = |criteria: &Criteria| {
+        let mut pick = || balancer.pick(&targets.pool(), criteria, &mut random);
+        let mut picked: Vec<usize> = (0..4).map(|_| pick().unwrap()).collect();
+        picked.sort_unstable();
+        picked
+    };
+    let first_attempt = criteria(0);
+    let mut retry = criteria(0);
+    retry.tried.add(2);
+    assert!(!servers_of_four_requests(&retry).contains(&2));
+    assert_eq!(servers_of_four_requests(&first_attempt), [0, 1, 2, 3]);
+    exclude(&targets, 1, Exclusion::Full);
+    assert!(!servers_of_four_requests(&first_attempt).contains(&0));
+    targets.list[0].load.limit.store(0, Relaxed);
+    assert_eq!(servers_of_four_requests(&first_attempt), [0, 1, 2, 3]);
 }
 
 #[test]

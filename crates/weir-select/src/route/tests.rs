@@ -1,7 +1,7 @@
 //! Tests limits and routes with parsed requests.
 
 use weir_http::head::{self, HeadLimits};
-use weir_model::{Template, Underscores};
+use weir_model::{MapEntries, MapKind, Template, Underscores, ValueMap};
 
 use super::*;
 
@@ -79,6 +79,24 @@ fn decide_on(
     decide(&routes(), limits, &properties, 1_000_000_000, random)
 }
 
+/// Returns the index of the route for a path.
+fn chosen_route(path: &str) -> Option<usize> {
+    let text = get(path);
+    let mut fields = Vec::new();
+    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+    let request = request.unwrap().expect("head is complete");
+    let target = RequestPath::as_received(request.path_in(text.as_bytes()));
+    routes().choose(&RouteInput {
+        client: [192, 0, 2, 1].into(),
+        target: &target,
+        head: text.as_bytes(),
+        request: &request,
+        fields: &fields,
+        tls: TlsProperties::default(),
+        secure: false,
+    })
+}
+
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
@@ -108,6 +126,9 @@ fn first_matching_route_applies() {
         let (decision, _) = decide_on(&get(path), 1, &limits(), allowed, &mut random);
         assert_eq!(decision, expected, "{path}");
     }
+    for (path, expected) in [("/", None), ("/b/x", Some(0)), ("/gone", Some(2))] {
+        assert_eq!(chosen_route(path), expected, "{path}");
+    }
 }
 
 #[test]
@@ -130,6 +151,76 @@ fn split_follows_weights() {
         count[0] == 0 && (1800..2200).contains(&count[2]),
         "{count:?}"
     );
+}
+
+/// The hashes of the texts, divided by 2^32, are 0.076 ("abc"), 0.15 ("abcd"), 0.25 (the path) and 0.57 ("a").
+#[test]
+fn split_by_a_text_divides_the_hash_range_by_weight() {
+    let path = "/variant/x/y.js";
+    let hash_of_a = 0x9268_5f5e;
+    for (weights, text, expected) in [
+        ([25, 25, 50], "abc", 1),
+        ([25, 25, 50], "abcd", 1),
+        ([25, 25, 50], path, 2),
+        ([25, 25, 50], "a", 3),
+        ([1, 1, 8], "abc", 1),
+        ([1, 1, 8], "abcd", 2),
+        ([1, 1, 8], path, 3),
+        ([0, 1, 1], "abc", 2),
+        ([1, 1, 0], "a", 2),
+        // The total is 2^32 - 1, so the first range ends at its weight.
+        ([hash_of_a, 1, u32::MAX - hash_of_a - 1], "a", 2),
+        ([hash_of_a + 1, 1, u32::MAX - hash_of_a - 2], "a", 1),
+        // The first range is empty, and the hash of the empty text is 0.
+        ([1, u32::MAX, 1], "", 2),
+    ] {
+        let names = ["b", "c", "d"].map(str::to_owned);
+        let parts: Vec<(String, u32)> = names.into_iter().zip(weights).collect();
+        let list = vec![route("/*", RouteAction::Split(parts.into()))];
+        let routes = Routes::new(list, &["a", "b", "c", "d"]);
+        let pool = routes.split_pool(0, text.as_bytes());
+        assert_eq!(pool, expected, "{weights:?} {text}");
+        assert_eq!(routes.split_pool(1, text.as_bytes()), 0, "no such route");
+    }
+}
+
+#[test]
+fn map_selects_the_pool_of_the_entry_or_its_default() {
+    let pool_for = |default: Option<&str>, text: &str| {
+        let entries = [("x", "c"), ("y", "b"), ("z", "c")];
+        let entries = entries.map(|(key, pool)| (key.to_owned(), pool.to_owned()));
+        let entries = MapEntries::new(MapKind::Exact, false, entries, |_| None);
+        let map = ValueMap {
+            default: default.map(str::to_owned),
+            entries: Arc::new(entries.unwrap()),
+            ..ValueMap::empty()
+        };
+        let list = vec![
+            route("/b*", RouteAction::Pool("b".to_owned())),
+            route("/*", RouteAction::Mapped(Arc::new(map))),
+        ];
+        let routes = Routes::new(list, &["a", "b", "c", "d"]);
+        assert_eq!(routes.mapped_pool(0, text.as_bytes()), 0, "no map");
+        routes.mapped_pool(1, text.as_bytes())
+    };
+    for (default, text, expected) in [
+        (Some("d"), "x", 2),
+        (Some("d"), "y", 1),
+        (Some("d"), "z", 2),
+        (Some("d"), "other", 3),
+        (None, "y", 1),
+        (None, "other", 0),
+    ] {
+        assert_eq!(pool_for(default, text), expected, "{default:?} {text}");
+    }
+}
+
+#[test]
+fn tls_properties_are_needed_only_for_conditions_on_the_tls_connection() {
+    assert!(!routes().needs_tls());
+    let mut by_sni = route("/*", RouteAction::Close);
+    by_sni.when.tls_snis = vec![weir_model::HostPattern::Exact("b.example".to_owned())];
+    assert!(Routes::new(vec![by_sni], &["a"]).needs_tls());
 }
 
 #[test]

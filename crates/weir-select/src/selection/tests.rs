@@ -502,6 +502,19 @@ fn new_requests_do_not_overtake_the_queue() {
 }
 
 #[test]
+fn new_request_uses_another_server_than_the_full_one_if_the_queue_is_empty() {
+    let mut fixture = Fixture::new(&[1, 2]);
+    fixture.queue_timeout_ms = 100;
+    assert!(fixture.load(0).try_acquire());
+    for _ in 0..2 {
+        let output = fixture.run(|context| Selection::default().select(context));
+        assert_eq!(connect(output), 1);
+    }
+    let output = fixture.run(|context| Selection::default().select(context));
+    assert_eq!(output, Output::Queue, "both servers are full");
+}
+
+#[test]
 fn retries_are_not_queued() {
     let mut fixture = Fixture::new(&[0, 1]);
     fixture.queue_timeout_ms = 100;

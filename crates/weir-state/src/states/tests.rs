@@ -163,6 +163,37 @@ fn checked_servers_start_without_weight_while_another_is_up() {
 }
 
 #[test]
+fn pool_settles_when_every_server_has_a_result_or_no_checks_to_wait_for() {
+    use State::{Down, Starting, Up};
+    let weight = Some(Override::Weight(3));
+    for (first, second, second_override, is_settling) in [
+        (None, None, None, true),
+        (Some(Up), None, None, true),
+        (Some(Up), Some(Starting), None, true),
+        (Some(Up), Some(Starting), weight, true),
+        (Some(Up), Some(Starting), Some(Override::Drain), false),
+        (Some(Up), None, Some(Override::Maint), false),
+        (None, Some(Up), Some(Override::Maint), true),
+        (Some(Up), Some(Down), None, false),
+        (Some(Up), Some(Up), Some(Override::Drain), false),
+        (Some(Down), Some(Down), None, false),
+    ] {
+        let mut states = ServerStates::default();
+        states.set_override("p", SECOND, second_override);
+        for (server, state) in [(FIRST, first), (SECOND, second)] {
+            if let Some(state) = state {
+                states.handle_health(vec![event(server, server_health(state))]);
+            }
+        }
+        let case = format!("{first:?} {second:?} {second_override:?}");
+        assert_eq!(states.is_settling(&pool()), is_settling, "{case}");
+    }
+    let mut unchecked = pool();
+    unchecked.checks.clear();
+    assert!(!ServerStates::default().is_settling(&unchecked));
+}
+
+#[test]
 fn sorry_server_has_weight_while_its_checks_pass() {
     let mut pool = pool();
     pool.sorry = Some(Server {
@@ -624,6 +655,19 @@ fn ejected_server_returns_on_trial() {
         (states.ejection("p", FIRST, None), states.ejected()),
         (None, BTreeSet::new())
     );
+}
+
+#[test]
+fn server_whose_ejection_was_ended_can_be_ejected_again() {
+    let pool = pool();
+    for service in [None, Some("web")] {
+        let mut states = ServerStates::default();
+        for round in 0..2 {
+            let events = eject(&mut states, &pool, service);
+            assert_eq!(events.len(), 1, "{service:?} round {round}");
+            states.end_ejections(&BTreeSet::new());
+        }
+    }
 }
 
 #[test]

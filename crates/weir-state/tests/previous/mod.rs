@@ -1,5 +1,6 @@
-//! Defines the types with which 0.1.0 reads and writes server state. They must not change while downgrades to 0.1.0 are
-//! supported.
+//! Defines the types with which 0.1.0 reads and writes server state.
+//!
+//! They must not change while downgrades to 0.1.0 are supported.
 
 #![allow(dead_code, unreachable_pub, reason = "each test reads a part of them")]
 

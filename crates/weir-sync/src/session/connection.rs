@@ -102,11 +102,12 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::net::SocketAddr;
 
     use super::*;
     use crate::record::Record;
-    use crate::seal::Key;
+    use crate::seal::{Key, MAX_DATAGRAM};
     use crate::session::PeerState;
 
     const STEP: Duration = Duration::from_millis(5);
@@ -174,6 +175,7 @@ mod tests {
             while self.now < end {
                 self.now += STEP;
                 while let Some(mut datagram) = self.active.poll(self.now, &mut self.list) {
+                    assert!(datagram.len() <= MAX_DATAGRAM, "{} bytes", datagram.len());
                     self.sent += 1;
                     if nth == 0 || !self.sent.is_multiple_of(nth) {
                         let _ = self
@@ -211,6 +213,72 @@ mod tests {
         let both = [vip(0), vip(1)].into();
         assert_eq!(pair.standby.take_peer_connections(&both).len(), 2000);
         assert_eq!(pair.standby.peer_connections(), 0);
+    }
+
+    #[test]
+    fn datagram_is_full_if_the_longest_record_may_not_fit() {
+        let longest = Connection {
+            client: SocketAddr::from(([0xfd; 16], 1)),
+            vip: SocketAddr::from(([0xfc; 16], 80)),
+        };
+        let list = List(vec![Some(longest); 2]);
+        for (free_bytes, slots) in [
+            (MAX_CONNECTION_BYTES - 1, &[][..]),
+            (MAX_CONNECTION_BYTES, &[0]),
+            (2 * MAX_CONNECTION_BYTES - 1, &[0]),
+            (2 * MAX_CONNECTION_BYTES, &[0, 1]),
+        ] {
+            let mut lists = ConnectionLists::default();
+            lists.send_all();
+            let mut body = vec![0; MAX_BODY_BYTES - free_bytes];
+            assert_eq!(lists.fill(&list, &mut body), slots, "{free_bytes}");
+            assert!(body.len() <= MAX_BODY_BYTES);
+        }
+    }
+
+    /// Changes the slots, and returns how often each slot is sent until the transfer that is in progress has ended.
+    fn times_sent(pair: &mut Pair, slots: &[u32]) -> BTreeMap<u32, usize> {
+        for slot in slots {
+            pair.active.queue_connection(*slot, pair.now);
+        }
+        let mut times = BTreeMap::new();
+        while pair.active.poll(pair.now, &mut pair.list).is_some() {}
+        let in_flight = pair.active.in_flight.values();
+        for slot in in_flight.flat_map(|datagram| &datagram.slots) {
+            *times.entry(*slot).or_default() += 1;
+        }
+        slots.iter().map(|slot| (*slot, times[slot])).collect()
+    }
+
+    #[test]
+    fn transfer_sends_a_changed_slot_again_only_if_it_was_queued_before() {
+        let mut pair = Pair::new(300);
+        // The peer's first hello starts the transfer. The first datagram of the transfer has fewer than 128 slots.
+        let mut hello = pair.active.poll(pair.now, &mut pair.list).unwrap();
+        let _ = pair.standby.handle(&mut hello, pair.now, &mut Vec::new());
+        let mut hello = pair.standby.poll(pair.now, &mut List(Vec::new())).unwrap();
+        let handled = pair.active.handle(&mut hello, pair.now, &mut Vec::new());
+        assert_eq!(handled, Ok(()));
+        assert!(pair.active.poll(pair.now, &mut pair.list).is_some());
+        assert_eq!(pair.active.connections.transfer_slot, Some(128));
+        let times = times_sent(&mut pair, &[0, 127, 128, 299]);
+        assert_eq!(times, [(0, 2), (127, 2), (128, 1), (299, 1)].into());
+        assert_eq!(pair.active.connections.transfer_slot, None);
+    }
+
+    #[test]
+    fn all_slots_are_sent_if_too_many_changes_are_queued() {
+        let mut pair = Pair::new(10);
+        pair.run(Duration::from_secs(2), 0);
+        let queue_len = |pair: &Pair| pair.active.connections.queue.len();
+        for _ in 0..MAX_QUEUED_SLOTS {
+            pair.active.queue_connection(3, pair.now);
+        }
+        assert_eq!(queue_len(&pair), MAX_QUEUED_SLOTS);
+        assert_eq!(pair.active.connections.transfer_slot, None);
+        pair.active.queue_connection(4, pair.now);
+        assert_eq!(queue_len(&pair), 0);
+        assert_eq!(pair.active.connections.transfer_slot, Some(0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Tries actions that hostile code in an unprivileged process would try. Tests use this module; release builds do not
-//! contain it.
+//! Tries actions that hostile code in an unprivileged process would try.
+//!
+//! Only tests use it; release builds do not contain it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -45,7 +45,7 @@ impl ActiveAddresses {
         self.pending_announcement.take_if(|_| self.has_reply)
     }
 
-    /// Replaces the missing addresses. Returns those that are no longer missing: neighbours might not have their
+    /// Replaces the missing addresses. Returns those that are no longer missing: neighbors might not have their
     /// current MAC address.
     fn set_missing(&mut self, missing: Vec<IpAddr>) -> Vec<IpAddr> {
         let mut restored = std::mem::replace(&mut self.missing, missing);

@@ -1,6 +1,8 @@
-//! Passes state from one agent to the next: when each virtual router was last advertised as active, when it entered its
-//! state, how often it became active, whether it is released, and when the first agent started. The keeper reads the
-//! shortest interval of an active router ([`active_interval`]).
+//! Passes the state of virtual routers from one agent to the next.
+//!
+//! The state is when each virtual router was last advertised as active, when it entered its state, how often it became
+//! active, whether it is released, and when the first agent started. The keeper reads the shortest interval of an
+//! active router ([`active_interval`]).
 //!
 //! The state is an in-memory file that the keeper keeps open and passes to each agent as standard output. It is a list
 //! of 16-byte slots: a hash of a key, and a value. An agent ignores keys that it does not know. A slot is written with

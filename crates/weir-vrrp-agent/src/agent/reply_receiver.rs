@@ -1,5 +1,7 @@
-//! Receives the helper's responses on the agent's real-time thread. A separate reader thread would run at normal
-//! priority, which would delay the announcement of addresses on a busy machine.
+//! Receives the helper's responses on the agent's real-time thread.
+//!
+//! A separate reader thread would run at normal priority, which would delay the announcement of addresses on a busy
+//! machine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

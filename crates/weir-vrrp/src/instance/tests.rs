@@ -523,6 +523,77 @@ fn addresses_are_announced_again_as_configured() {
 }
 
 #[test]
+fn changed_refresh_interval_starts_with_the_reload() {
+    let with_refresh = |seconds: u64| Config {
+        announcements: Announcements {
+            second_announcement_delay: Duration::ZERO,
+            refresh: Duration::from_secs(seconds),
+            ..Announcements::default()
+        },
+        ..config(255)
+    };
+    // The new interval, and the times of announcements after a reload at 5 s.
+    for (refresh, expected) in [(10, &[10][..]), (8, &[13]), (4, &[9, 13]), (0, &[])] {
+        let mut instance = started(with_refresh(10));
+        let mut announced = Vec::new();
+        for second in 1..=14 {
+            let now = second * SECOND;
+            if second == 5 {
+                instance.handle_config(with_refresh(refresh), now);
+            }
+            instance.handle_timeout(now);
+            if drain(&mut instance).contains(&Output::Announce { repeat: 1 }) {
+                announced.push(second);
+            }
+        }
+        assert_eq!(announced, expected, "{refresh}");
+    }
+}
+
+#[test]
+fn reason_of_a_takeover_is_what_the_backup_received() {
+    let reason = |packets: &[(u8, u32)], preempt_delay: u32| {
+        let mut instance = started(Config {
+            preempt_delay: preempt_delay * SECOND,
+            ..config(100)
+        });
+        for (priority, second) in packets {
+            let packet = received(*priority, SECOND);
+            let now = *second * SECOND;
+            instance.handle_packet(&packet, LOWER, now).unwrap();
+        }
+        instance.handle_timeout(instance.next_deadline().unwrap());
+        assert_eq!(instance.state(), State::Active);
+        instance.reason().to_owned()
+    };
+    assert_eq!(reason(&[], 0), "no other director is active");
+    assert_eq!(reason(&[(200, 1)], 0), "no advertisement from 10.0.0.1");
+    assert_eq!(reason(&[(50, 1)], 0), "10.0.0.1 has a lower priority");
+    assert_eq!(reason(&[(50, 1)], 9), "10.0.0.1 has a lower priority");
+    assert_eq!(
+        reason(&[(50, 1), (200, 2)], 9),
+        "no advertisement from 10.0.0.1"
+    );
+    assert_eq!(
+        reason(&[(200, 1), (0, 2)], 0),
+        "no other director is active"
+    );
+}
+
+#[test]
+fn router_in_the_fault_state_knows_the_active_router() {
+    let mut instance = started(config(100));
+    instance.handle_source(None, Duration::ZERO);
+    assert_eq!(instance.state(), State::Fault);
+    for (priority, expected) in [(200, Some(200)), (1, Some(1)), (0, None)] {
+        let packet = received(priority, SECOND);
+        instance.handle_packet(&packet, LOWER, SECOND).unwrap();
+        let peer = instance.active_peer();
+        assert_eq!(peer.map(|peer| peer.priority), expected);
+    }
+}
+
+#[test]
 fn down_adverts_sets_down_interval() {
     let instance = started(Config {
         down_adverts: 5,
@@ -616,6 +687,8 @@ fn changed_interval_neither_causes_nor_hides_a_stall() {
     let (mut instance, start) = active();
     let now = start + Duration::from_millis(700);
     instance.handle_config(with_interval(Duration::from_millis(100)), now);
+    let next = Some(start + Duration::from_millis(800));
+    assert_eq!(instance.next_deadline(), next);
     instance.handle_timeout(now);
     assert_eq!(
         (instance.state(), instance.next_deadline()),

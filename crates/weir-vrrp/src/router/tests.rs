@@ -160,6 +160,48 @@ fn router_with_same_identity_continues_after_reload() {
 }
 
 #[test]
+fn changed_identity_removes_a_router() {
+    let router = pair();
+    let (a, b) = (config("a", 1, 200), config("b", 2, 100));
+    let changed = |change: &dyn Fn(&mut Config)| {
+        let mut a = a.clone();
+        change(&mut a);
+        router.removed_by(&[a, b.clone()])
+    };
+    assert_eq!(router.removed_by(&[b.clone(), a.clone()]), [] as [usize; 0]);
+    assert_eq!(router.removed_by(std::slice::from_ref(&a)), [1]);
+    assert_eq!(router.removed_by(std::slice::from_ref(&b)), [0]);
+    assert_eq!(router.removed_by(&[]), [0, 1]);
+    assert_eq!(changed(&|a| a.priority = 1), [] as [usize; 0]);
+    assert_eq!(changed(&|a| a.group = None), [] as [usize; 0]);
+    assert_eq!(changed(&|a| a.name = "c".to_owned()), [0]);
+    assert_eq!(changed(&|a| a.version = Version::V2), [0]);
+    assert_eq!(changed(&|a| a.vrid = 3), [0]);
+    assert_eq!(changed(&|a| a.addresses.clear()), [0]);
+}
+
+#[test]
+fn sent_advertisements_are_counted() {
+    let mut router = pair();
+    let sent = |router: &Router| -> Vec<u64> {
+        let instances = router.instances();
+        instances.map(|(_, counters)| counters.sent).collect()
+    };
+    assert_eq!(sent(&router), [0, 0]);
+    for _ in 0..2 {
+        router.handle_timeout(router.next_deadline().unwrap());
+    }
+    assert_eq!(states(&router), [State::Active; 2]);
+    assert_eq!(sent(&router), [1, 1]);
+    let now = router.next_deadline().unwrap();
+    router.handle_timeout(now);
+    assert_eq!(sent(&router), [2, 2]);
+    // The final advertisement counts too.
+    router.stop(1, now);
+    assert_eq!(sent(&router), [2, 3]);
+}
+
+#[test]
 fn router_that_leaves_group_in_fault_starts() {
     let mut router = pair();
     router.handle_source(1, None, SECOND);

@@ -1,5 +1,6 @@
-//! Simulates two or three directors with a group of two virtual routers, each on a separate network segment. Packets
-//! are delayed and lost, and links between directors are cut in one direction or in both.
+//! Simulates two or three directors with a group of two virtual routers, each on a separate network segment.
+//!
+//! Packets are delayed and lost, and links between directors are cut in one direction or in both.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Provides the parts that both simulations share: random numbers, a queue of events, addresses, the time during which
-//! several routers are active, and the seeds of the schedules.
+//! Provides the simulations' random numbers, event queue, addresses and seeds.
+//!
+//! Also measures the time during which several routers are active.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

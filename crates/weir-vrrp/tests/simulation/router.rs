@@ -1,5 +1,6 @@
-//! Simulates two to four routers, which can be paused, on a network that loses and delays packets and may be
-//! partitioned.
+//! Simulates two to four routers, which can be paused, on an unreliable network.
+//!
+//! The network loses and delays packets and may be partitioned.
 
 use std::net::IpAddr;
 use std::time::Duration;

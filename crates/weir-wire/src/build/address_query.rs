@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{ArpOperation, ArpPacket, EtherType, MacAddr, NeighbourMessage, Packet};
+use crate::{ArpOperation, ArpPacket, EtherType, MacAddr, NeighborMessage, Packet};
 
 /// Offset of the ICMPv6 message in a frame without VLAN tags and extension headers.
 const ICMPV6_OFFSET: usize = 14 + 40;
@@ -11,7 +11,7 @@ const NEXT_HEADER_OFFSET: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
 /// Returns the frame that requests the link address of `target` from all machines on a segment: an ARP request, or a
-/// neighbour solicitation (RFC 4861 section 4.3). `mac` and `sender` are the addresses of the interface that sends it.
+/// neighbor solicitation (RFC 4861 section 4.3). `mac` and `sender` are the addresses of the interface that sends it.
 /// The sender of an ARP request can be 0.0.0.0 (RFC 5227 section 1.1, "ARP Probe"). Returns `None` if the addresses
 /// have different families.
 #[must_use]
@@ -24,11 +24,11 @@ pub fn address_query(mac: MacAddr, sender: IpAddr, target: IpAddr) -> Option<Vec
             let [high, low] = [u16::from(a) | 0xff00, u16::from_be_bytes([b, c])];
             let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, high, low);
             let frame = Packet::ethernet(mac, MacAddr::new([0x33, 0x33, 0xff, a, b, c]));
-            let message = NeighbourMessage::Solicitation {
+            let message = NeighborMessage::Solicitation {
                 target,
                 source_mac: Some(mac),
             };
-            Some(frame.ipv6(sender, group).neighbour(&message).build())
+            Some(frame.ipv6(sender, group).neighbor(&message).build())
         }
         _ => None,
     }
@@ -44,7 +44,7 @@ fn arp_request(mac: MacAddr, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     })
 }
 
-/// Returns the IP address in an ARP reply or neighbour advertisement and the link address of the machine that sent it;
+/// Returns the IP address in an ARP reply or neighbor advertisement and the link address of the machine that sent it;
 /// `None` for other frames, and for frames with VLAN tags. A received frame has no tag for its own interface.
 #[must_use]
 pub fn address_claim(frame: &[u8]) -> Option<(IpAddr, MacAddr)> {
@@ -58,8 +58,8 @@ pub fn address_claim(frame: &[u8]) -> Option<(IpAddr, MacAddr)> {
         return None;
     }
     let source: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
-    match NeighbourMessage::parse(frame.get(ICMPV6_OFFSET..)?) {
-        Ok(NeighbourMessage::Advertisement { target, .. }) => {
+    match NeighborMessage::parse(frame.get(ICMPV6_OFFSET..)?) {
+        Ok(NeighborMessage::Advertisement { target, .. }) => {
             Some((target.into(), MacAddr::new(source)))
         }
         _ => None,
@@ -115,11 +115,11 @@ mod tests {
         );
         assert_eq!(address_claim(&arp(ArpOperation::Request)), None);
         let target: Ipv6Addr = "2001:db8::10".parse().unwrap();
-        let neighbour = |message: &NeighbourMessage| {
+        let neighbor = |message: &NeighborMessage| {
             let frame = Packet::ethernet(OTHER, MAC).ipv6(target, "fe80::1".parse().unwrap());
-            frame.neighbour(message).build()
+            frame.neighbor(message).build()
         };
-        let advertisement = neighbour(&NeighbourMessage::Advertisement {
+        let advertisement = neighbor(&NeighborMessage::Advertisement {
             target,
             target_mac: Some(OTHER),
             router: false,
@@ -127,7 +127,7 @@ mod tests {
             overrides: true,
         });
         assert_eq!(address_claim(&advertisement), Some((target.into(), OTHER)));
-        let solicitation = neighbour(&NeighbourMessage::Solicitation {
+        let solicitation = neighbor(&NeighborMessage::Solicitation {
             target,
             source_mac: Some(OTHER),
         });

@@ -1,8 +1,8 @@
-//! Builds frames that announce an address to all neighbours.
+//! Builds frames that announce an address to all neighbors.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
+use crate::{ArpOperation, ArpPacket, MacAddr, NeighborMessage, Packet};
 
 /// The link's all-nodes multicast group, and the group's Ethernet address.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -11,8 +11,8 @@ const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
 /// Minimum length of an Ethernet frame, in bytes, without its frame check sequence.
 const FRAME_MIN_LEN: usize = 60;
 
-/// Returns a frame that announces `address` at `mac` to all neighbours: a gratuitous ARP request (RFC 5227 section 3,
-/// RFC 9568 section 6.4.2), or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6).
+/// Returns a frame that announces `address` at `mac` to all neighbors: a gratuitous ARP request (RFC 5227 section 3,
+/// RFC 9568 section 6.4.2), or an unsolicited neighbor advertisement (RFC 4861 section 7.2.6).
 #[must_use]
 pub fn announcement_frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
     let mut frame = match address {
@@ -25,7 +25,7 @@ pub fn announcement_frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
         }),
         IpAddr::V6(address) => Packet::ethernet(mac, ALL_NODES_MAC)
             .ipv6(address, ALL_NODES)
-            .neighbour(&NeighbourMessage::Advertisement {
+            .neighbor(&NeighborMessage::Advertisement {
                 target: address,
                 target_mac: Some(mac),
                 router: false,
@@ -65,16 +65,16 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_announcement_overrides_neighbour_entries() {
+    fn ipv6_announcement_overrides_neighbor_entries() {
         let frame = announcement_frame("2001:db8::10".parse().unwrap(), MAC);
         let view = EthernetView::new(&frame).unwrap();
         assert_eq!((view.dst(), view.src()), (ALL_NODES_MAC, MAC));
         // Receivers require a hop limit of 255.
         assert_eq!(view.payload()[7], 255);
-        let message = NeighbourMessage::parse(&view.payload()[40..]).unwrap();
+        let message = NeighborMessage::parse(&view.payload()[40..]).unwrap();
         assert_eq!(
             message,
-            NeighbourMessage::Advertisement {
+            NeighborMessage::Advertisement {
                 target: "2001:db8::10".parse().unwrap(),
                 target_mac: Some(MAC),
                 router: false,

@@ -9,7 +9,7 @@ use crate::bytes::{put, u8_at};
 use crate::icmp6::Icmpv6Message;
 use crate::ipv6::Ipv6Header;
 use crate::ipv6::extension::{Extension, FragmentHeader};
-use crate::ndp::NeighbourMessage;
+use crate::ndp::NeighborMessage;
 use crate::protocol::{EtherType, IpProtocol};
 
 /// An IPv6 packet under construction.
@@ -115,9 +115,9 @@ impl Ipv6Builder {
         IcmpBuilder::v6(self.into(), message)
     }
 
-    /// Adds a neighbour discovery message and sets the required hop limit of 255.
+    /// Adds a neighbor discovery message and sets the required hop limit of 255.
     #[must_use]
-    pub fn neighbour(self, message: &NeighbourMessage) -> IcmpBuilder {
+    pub fn neighbor(self, message: &NeighborMessage) -> IcmpBuilder {
         let (message, body) = message.to_icmp();
         self.hop_limit(255).icmp6(message).payload(&body)
     }

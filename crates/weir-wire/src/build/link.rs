@@ -45,7 +45,7 @@ impl EthernetBuilder {
         self.tag(VlanTag::service(vlan))
     }
 
-    /// Adds a tag with arbitrary bits after the existing tags.
+    /// Adds a C-tag or S-tag with any tag control information after the existing tags.
     #[must_use]
     pub fn tag(mut self, tag: VlanTag) -> Self {
         self.tags.push(tag);
@@ -59,7 +59,7 @@ impl EthernetBuilder {
         self
     }
 
-    /// Appends zero bytes to the frame, like the padding on links with a minimum frame length.
+    /// Pads the frame with this number of zeros, as on links with a minimum frame length.
     #[must_use]
     pub const fn padding(mut self, bytes: usize) -> Self {
         self.padding = bytes;
@@ -119,9 +119,10 @@ impl EthernetBuilder {
             .collect())
     }
 
-    /// Returns the frame with any payload.
+    /// Returns the frame with this payload. An EtherType set with [`Self::ethertype`] takes precedence over
+    /// `ethertype`.
     #[must_use]
-    pub fn frame(&self, ethertype: EtherType, content: &[u8]) -> Vec<u8> {
+    pub fn frame(&self, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
         let ethertype = self.ethertype.unwrap_or(ethertype);
         let header = EthernetHeader {
             src: self.src,
@@ -131,7 +132,7 @@ impl EthernetBuilder {
         };
         let mut frame = Vec::new();
         header.emit(&mut frame);
-        frame.extend(content);
+        frame.extend(payload);
         frame.resize(frame.len() + self.padding, 0);
         frame
     }

@@ -1,5 +1,6 @@
-//! Builds packets with a fluent interface, from the outermost to the innermost header. Each step has methods only for
-//! the headers that can follow.
+//! Builds packets with a fluent interface, from the outermost to the innermost header.
+//!
+//! Each step has methods only for the headers that can follow.
 //!
 //! Lengths and checksums are computed unless they are overridden (`bad_checksum`, `total_length`, …). An override
 //! changes only its field, and checksums that cover the field are computed afterwards, so that a packet has only the
@@ -82,5 +83,20 @@ const fn invalid_checksum(valid: u16) -> u16 {
     match valid ^ 0x0101 {
         0 => 0x0202,
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_checksum_is_neither_valid_nor_absent() {
+        for valid in 0..=u16::MAX {
+            let invalid = invalid_checksum(valid);
+            // 0 and 0xffff are equivalent.
+            let is_equivalent = invalid % u16::MAX == valid % u16::MAX;
+            assert!(invalid != 0 && !is_equivalent, "{valid:#x}: {invalid:#x}");
+        }
     }
 }

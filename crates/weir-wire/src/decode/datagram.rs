@@ -15,7 +15,7 @@ use crate::icmp6::Icmpv6View;
 use crate::ipv4::Ipv4View;
 use crate::ipv6::Ipv6View;
 use crate::ipv6::extension::{FragmentHeader, Ipv6Chain};
-use crate::ndp::NeighbourMessage;
+use crate::ndp::NeighborMessage;
 use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
@@ -212,10 +212,10 @@ impl Decoder<'_> {
                 let view = Icmpv6View::new(bytes)?;
                 let message = view.message();
                 let quoted = self.decode_quoted(segment, message.is_error(), Self::decode_ipv6_at);
-                let neighbour = NeighbourMessage::parse(bytes).ok();
+                let neighbor = NeighborMessage::parse(bytes).ok();
                 let transport = Transport::Icmp6 {
                     message,
-                    neighbour,
+                    neighbor,
                     quoted,
                 };
                 Ok((
@@ -266,7 +266,7 @@ impl Decoder<'_> {
                 (
                     Transport::Icmp6 {
                         message,
-                        neighbour: None,
+                        neighbor: None,
                         quoted: None,
                     },
                     Icmpv6View::HEADER_LEN,

@@ -12,7 +12,7 @@ use crate::decode::{
 use crate::ethernet::EthernetHeader;
 use crate::icmp4::Icmpv4Message;
 use crate::icmp6::Icmpv6Message;
-use crate::ndp::NeighbourMessage;
+use crate::ndp::NeighborMessage;
 use crate::protocol::IpProtocol;
 use crate::tcp::TcpHeader;
 
@@ -207,11 +207,11 @@ impl Datagram {
             }
             Transport::Icmp6 {
                 message,
-                neighbour,
+                neighbor,
                 quoted,
             } => {
-                match neighbour {
-                    Some(neighbour) => write!(f, "\n{neighbour}")?,
+                match neighbor {
+                    Some(neighbor) => write!(f, "\n{neighbor}")?,
                     None => write!(f, "\n{message}")?,
                 }
                 write_if_invalid(f, checksum)?;
@@ -349,7 +349,7 @@ impl fmt::Display for Icmpv6Message {
     }
 }
 
-impl fmt::Display for NeighbourMessage {
+impl fmt::Display for NeighborMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mac = |f: &mut fmt::Formatter<'_>, prefix: &str, mac: &Option<_>| match mac {
             Some(mac) => write!(f, "{prefix} {mac}"),

@@ -21,7 +21,7 @@ use crate::icmp6::Icmpv6Message;
 use crate::ipv4::Ipv4Header;
 use crate::ipv6::Ipv6Header;
 use crate::ipv6::extension::Ipv6Chain;
-use crate::ndp::NeighbourMessage;
+use crate::ndp::NeighborMessage;
 use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpHeader;
 use crate::tuple::FiveTuple;
@@ -196,8 +196,8 @@ pub enum Transport {
     Icmp6 {
         /// The message.
         message: Icmpv6Message,
-        /// The neighbour discovery message; `None` for other messages.
-        neighbour: Option<NeighbourMessage>,
+        /// The neighbor discovery message; `None` for other messages.
+        neighbor: Option<NeighborMessage>,
         /// The quoted packet of an error, if it could be decoded.
         quoted: Option<Box<Datagram>>,
     },

@@ -103,7 +103,7 @@ impl RevertedChanges {
         if self.cleaned.data_plane {
             let directory = global.pin_dir.display();
             text.push_str(&format!(
-                "programs and maps removed, pinned in {directory}\n"
+                "programs and maps pinned in {directory} removed\n"
             ));
         }
         for (interface, address) in &self.cleaned.addresses {
@@ -114,14 +114,14 @@ impl RevertedChanges {
         }
         let removed = [
             (
-                self.cleaned.neighbours,
-                "neighbour entry released",
-                "neighbour entries released",
+                self.cleaned.neighbors,
+                "neighbor entry released",
+                "neighbor entries released",
             ),
             (
                 self.cleaned.offloads,
-                "interface with offloads restored",
-                "interfaces with offloads restored",
+                "interface: offloads restored",
+                "interfaces: offloads restored",
             ),
             (
                 self.cleaned.marks,

@@ -1,5 +1,7 @@
-//! Implements `weir generate`, which generates man pages, shell completions and the manual's command reference from the
-//! command line definition and the key catalog. It is a command rather than a build script to keep builds fast.
+//! Implements `weir generate`, which generates man pages, shell completions and the manual's command reference.
+//!
+//! The sources are the command line definition and the key catalog. It is a command rather than a build script to keep
+//! builds fast.
 
 mod roff;
 

@@ -81,7 +81,7 @@ fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
     }
     if losses.len() > unguarded.len() {
         eprintln!(
-            "\nBEHAVIOUR CHANGES: these lines of {name} are not imported, or imported with changes:"
+            "\nBEHAVIOR CHANGES: these lines of {name} are not imported, or imported with changes:"
         );
     }
     for note in losses.iter().filter(|note| !unguarded.contains(note)) {
@@ -91,7 +91,7 @@ fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
         return;
     }
     eprintln!(
-        "\nBEHAVIOUR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or \
+        "\nBEHAVIOR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or \
          imported with changes; weir.toml may admit clients that {name} rejects:"
     );
     for note in unguarded {

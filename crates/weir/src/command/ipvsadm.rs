@@ -1,4 +1,4 @@
-//! Implements `weir ipvsadm`, and runs the program when it is started as `ipvsadm`.
+//! Implements `weir ipvsadm`, which also runs when the binary is invoked as `ipvsadm`.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Write};
@@ -10,8 +10,8 @@ use weir_engine::Paths;
 use super::{Outcome, block_on};
 use crate::arguments::GlobalOptions;
 
-/// Returns the options from the environment, because the program does not accept Weir's own options when it is started
-/// as `ipvsadm`.
+/// Reads Weir's global options from the environment. When the program is invoked as `ipvsadm`, it does not accept them
+/// as arguments.
 pub(super) fn from_environment() -> GlobalOptions {
     GlobalOptions::from_environment()
 }

@@ -22,8 +22,8 @@ pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), F
         return Err(Failure::Failed {
             message: format!(
                 "the director with these directories ran in another network namespace, {other}, and its data plane or \
-                 its addresses are still there: start it there, {advice}, or use other directories with --runtime-dir \
-                 and --pin-dir"
+                 its addresses are still there: start it there; or, to remove them, {advice}; or use other directories \
+                 with --runtime-dir and --pin-dir"
             ),
         });
     }
@@ -53,7 +53,7 @@ pub(super) fn clean_advice(global: &GlobalOptions, other: &OtherNamespace) -> St
     let advice = advice(global, other, "clean");
     match other.path() {
         Some(_) => advice,
-        None => format!("{advice}, or with --force if that namespace no longer exists"),
+        None => format!("{advice}, or here with --force if that namespace no longer exists"),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use weir_model::Forward;
 use weir_real_server::{DownRequest, Options, Step, UpRequest};
 
 use super::{Outcome, block_on};
-use crate::arguments::{GlobalOptions, RealServer, ServerForward, Up};
+use crate::arguments::{GlobalOptions, RealServer, Up};
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -32,11 +31,7 @@ pub(super) fn real_server(global: &GlobalOptions, command: &RealServer) -> Outco
 
 fn up_request(arguments: &Up) -> UpRequest {
     UpRequest {
-        forward: match arguments.forward {
-            ServerForward::Direct => Forward::Direct,
-            ServerForward::Tunnel => Forward::Tunnel,
-            ServerForward::L3dsr => Forward::L3dsr,
-        },
+        forward: arguments.forward,
         vips: arguments.vips.clone(),
         tunnel: arguments.tunnel,
         dscp: arguments.dscp,

@@ -1,4 +1,4 @@
-//! Implements `weir token`, which manages tokens of the TCP API.
+//! Implements `weir token`, which manages tokens for the HTTP API over TCP.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
-//! Compares `docs/manual/openapi.json` with the daemon's responses to valid, invalid and forbidden requests for each
-//! operation.
+//! Compares `docs/manual/openapi.json` with the daemon's responses.
+//!
+//! The requests are valid, invalid and forbidden, for each operation.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,7 @@
-//! Tests the dashboard of a director with traffic, services of both planes, checks and a route. Compares every part of
-//! the page with the status document, tests the keyboard, links and accessibility, and takes the manual's screenshots.
+//! Tests the dashboard of a director with traffic, services of both planes, checks and a route.
+//!
+//! Compares every part of the page with the status document, tests the keyboard, links and accessibility, and takes the
+//! manual's screenshots.
 
 use std::collections::BTreeMap;
 use std::io;

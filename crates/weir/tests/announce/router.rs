@@ -1,5 +1,6 @@
-//! Tests `weir doctor --router` on a router with BIRD or FRR, to which two directors announce VIPs. Each test causes
-//! one fault after another, and removes it as the finding describes.
+//! Tests `weir doctor --router` on a router with BIRD or FRR, to which two directors announce VIPs.
+//!
+//! Each test causes one fault after another, and removes it as the finding describes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -287,7 +288,7 @@ fn doctor_finds_faults_of_router_with_bird() {
     // BGP has no path to another VIP.
     network.only_fix(
         &["192.0.2.99"],
-        &["no usable path to the VIP 192.0.2.99", "192.0.2.0/24"],
+        &["no usable host route to the VIP 192.0.2.99", "192.0.2.0/24"],
     );
     network.configure_bird("client", &healthy);
     network.wait_for_next_hops(2);
@@ -407,7 +408,7 @@ fn doctor_finds_faults_of_router_with_frr() {
     network.wait_for_no_findings();
     network.only_fix(
         &["198.51.100.1"],
-        &["no usable path to the VIP 198.51.100.1 alone"],
+        &["no usable host route to the VIP 198.51.100.1"],
     );
 }
 

@@ -1,8 +1,10 @@
-//! Tests Weir with each BGP speaker: BIRD, ExaBGP, GoBGP and FRR announce an IPv4 VIP and an IPv6 VIP to a router,
-//! which also receives routes to the VIPs from another director.
+//! Tests Weir with each BGP speaker: BIRD, ExaBGP, GoBGP and FRR.
+//!
+//! The speaker announces an IPv4 VIP and an IPv6 VIP to a router, which also receives routes to the VIPs from another
+//! director.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::world::{Family, World, full_prefix, privileged, sh, wait_for};
@@ -15,13 +17,19 @@ const FAMILIES: [(Family, &str, &str); 2] = [
 /// Number of the other director.
 const OTHER: u16 = 4;
 const FRR_DIRECTORY: &str = "/usr/lib/frr";
+const PREFIX_LIST: &str = "OUT";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Speaker {
     Bird,
     ExaBgp,
     GoBgp,
+    /// FRR, controlled through the sockets of its daemons.
     Frr,
+    /// FRR whose sockets Weir does not use, as in a container.
+    FrrByVtysh,
+    /// FRR with the prefix list [`PREFIX_LIST`].
+    FrrWithPrefixList,
 }
 
 /// The routes at the router.
@@ -58,7 +66,9 @@ impl Site {
             Speaker::Bird => self.start_bird(),
             Speaker::ExaBgp => self.start_exabgp(),
             Speaker::GoBgp => self.start_gobgp(),
-            Speaker::Frr => self.start_frr(),
+            Speaker::Frr | Speaker::FrrByVtysh | Speaker::FrrWithPrefixList => {
+                self.start_frr(speaker)
+            }
         }
     }
 
@@ -144,7 +154,7 @@ impl Site {
         "speaker = \"gobgp\"\n".to_owned()
     }
 
-    fn start_frr(&mut self) -> String {
+    fn start_frr(&mut self, speaker: Speaker) -> String {
         let directory = self.fabric.world.path("frr");
         fs::create_dir_all(&directory).expect("create a directory");
         let directory = directory.to_str().expect("path is valid UTF-8").to_owned();
@@ -159,10 +169,21 @@ impl Site {
                 .to_owned();
         for (family, channel, _) in FAMILIES {
             let router = family.client();
+            let filter = match speaker {
+                Speaker::FrrWithPrefixList => {
+                    format!("  neighbor {router} prefix-list {PREFIX_LIST} out\n")
+                }
+                _ => String::new(),
+            };
             bgpd += &format!(
                 " neighbor {router} remote-as 65000\n neighbor {router} timers connect 1\n \
-                 address-family {channel} unicast\n  neighbor {router} activate\n exit-address-family\n"
+                 address-family {channel} unicast\n  neighbor {router} activate\n{filter} exit-address-family\n"
             );
+        }
+        if speaker == Speaker::FrrWithPrefixList {
+            for keyword in ["ip", "ipv6"] {
+                bgpd += &format!("{keyword} prefix-list {PREFIX_LIST} seq 5 permit any\n");
+            }
         }
         for (program, config) in [("zebra", ""), ("staticd", ""), ("bgpd", &bgpd)] {
             let file = |kind: &str| format!("{directory}/{program}.{kind}");
@@ -187,9 +208,30 @@ impl Site {
             self.fabric.world.kill_on_drop(child);
             wait_for(program, TIMEOUT, || fs::metadata(file("vty")).is_ok());
         }
+        let (program, key) = match speaker {
+            Speaker::FrrByVtysh => ("\"env\", \"vtysh\"", String::new()),
+            Speaker::FrrWithPrefixList => {
+                ("\"vtysh\"", format!("prefix_list = \"{PREFIX_LIST}\"\n"))
+            }
+            _ => ("\"vtysh\"", String::new()),
+        };
         format!(
-            "speaker = \"frr\"\nasn = 65001\ncommand = [\"vtysh\", \"--vty_socket\", \"{directory}\"]\n"
+            "speaker = \"frr\"\nasn = 65001\ncommand = [{program}, \"--vty_socket\", \"{directory}\"]\n{key}"
         )
+    }
+
+    /// Executes commands in FRR's bgpd. Returns the output.
+    fn vtysh(&self, lines: &[&str]) -> String {
+        let mut command = Command::new("vtysh");
+        command
+            .arg("--vty_socket")
+            .arg(self.fabric.world.path("frr"))
+            .args(["-d", "bgpd"]);
+        for line in lines {
+            command.args(["-c", line]);
+        }
+        let output = command.output().expect("run vtysh");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn wait_for(&self, expected: &Routes) {
@@ -356,6 +398,66 @@ fn gobgp_follows_weir() {
 #[test]
 fn frr_follows_weir() {
     assert_routes_follow_weir(Speaker::Frr);
+}
+
+#[test]
+fn frr_controlled_by_vtysh_follows_weir() {
+    assert_routes_follow_weir(Speaker::FrrByVtysh);
+}
+
+#[test]
+fn frr_with_prefix_list_follows_weir() {
+    assert_routes_follow_weir(Speaker::FrrWithPrefixList);
+}
+
+/// Entry 1 of the prefix list is that of a Weir that was killed, and then one of the operator. Weir removes only its
+/// own. The routes do not depend on the list.
+#[test]
+fn frr_prefix_list_keeps_entries_of_operator() {
+    if !privileged() {
+        return;
+    }
+    let mut site = Site::new();
+    let announce = site.start(Speaker::FrrWithPrefixList);
+    let show = "show ip prefix-list OUT";
+    let own = "seq 1 deny 255.255.255.255/32";
+    let change = |site: &Site, line: &str| site.vtysh(&["configure terminal", line]);
+    change(&site, &format!("ip prefix-list OUT {own}"));
+    assert!(site.vtysh(&[show]).contains(own));
+    site.fabric.world.start_daemon(&config(&announce));
+    site.wait_for(&Routes::Both);
+    site.wait_for_success();
+    wait_for("the removal of the entry", TIMEOUT, || {
+        !site.vtysh(&[show]).contains(own)
+    });
+
+    let entry = "seq 1 deny 198.51.100.0/24";
+    change(&site, &format!("ip prefix-list OUT {entry}"));
+    site.fabric.world.kill_nginx(0);
+    site.wait_for(&Routes::Other);
+    wait_for_error(&site, "sequence number 1");
+    assert!(site.vtysh(&[show]).contains(entry));
+    change(&site, &format!("no ip prefix-list OUT {entry}"));
+    site.fabric.world.start_nginx_on("server0", 0, "");
+    site.wait_for(&Routes::Both);
+    site.wait_for_success();
+
+    // A list that FRR does not have is not created.
+    site.fabric
+        .world
+        .reload(&config(&announce.replace("\"OUT\"", "\"NONE\"")));
+    wait_for_error(&site, "does not have the `ip prefix-list NONE`");
+    site.fabric.world.kill_nginx(0);
+    site.wait_for(&Routes::Other);
+    assert!(!site.vtysh(&["show running-config"]).contains("NONE"));
+}
+
+fn wait_for_error(site: &Site, text: &str) {
+    wait_for(text, TIMEOUT, || {
+        let status = site.fabric.world.status();
+        let error = status["announce_error"].as_str().unwrap_or_default();
+        error.contains(text)
+    });
 }
 
 /// vtysh reaches FRR's other daemons, so its reply differs from that of an FRR that is not running.

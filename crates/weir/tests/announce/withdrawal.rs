@@ -1,5 +1,7 @@
-//! Measures how long each speaker takes to withdraw a route: from the request that makes a VIP's only server unusable
-//! until the router's kernel has removed the route.
+//! Measures how long each speaker takes to withdraw a route.
+//!
+//! The time begins with the request that makes a VIP's only server unusable, and ends when the router's kernel has
+//! removed the route.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -144,4 +146,14 @@ fn gobgp_withdraws_routes_soak() {
 #[test]
 fn frr_withdraws_routes_soak() {
     measure_withdrawals(Speaker::Frr);
+}
+
+#[test]
+fn frr_with_prefix_list_withdraws_routes_soak() {
+    measure_withdrawals(Speaker::FrrWithPrefixList);
+}
+
+#[test]
+fn frr_controlled_by_vtysh_withdraws_routes_soak() {
+    measure_withdrawals(Speaker::FrrByVtysh);
 }

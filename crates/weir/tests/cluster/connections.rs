@@ -1,5 +1,6 @@
-//! Tests that connections through all directors of a cluster survive etcd failures: each member is killed once, then a
-//! majority is down, and then all data is lost.
+//! Tests that connections through all directors of a cluster survive etcd failures.
+//!
+//! Each member is killed once, then a majority is down, and then all data is lost.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -16,9 +17,9 @@ const PORT: u16 = 7000;
 const DATAGRAM_FLOWS: usize = 64;
 /// Duration of a round. One UDP flow sends a datagram per round.
 const ROUND: Duration = Duration::from_millis(5);
-/// Each connection sends one byte per this number of rounds, that is, every 10 s.
+/// Number of rounds in which each connection sends one byte: 10 s.
 const ROUNDS_PER_BYTE: usize = 2000;
-/// One new connection is opened, used and closed per this number of rounds.
+/// Number of rounds in which one new connection is opened, used and closed.
 const ROUNDS_PER_CONNECTION: usize = 40;
 /// Time limit for the last echoes.
 const LAST_ECHOES_TIMEOUT: Duration = Duration::from_secs(20);

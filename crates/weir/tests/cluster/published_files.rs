@@ -1,5 +1,6 @@
-//! Tests that directors without certificate files serve TLS with the files that the group has published, and what
-//! happens if these files cannot be used.
+//! Tests that directors without certificate files serve TLS with the files that the group has published.
+//!
+//! Also tests what happens if these files cannot be used.
 
 use std::fs;
 use std::path::PathBuf;

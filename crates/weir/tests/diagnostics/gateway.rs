@@ -1,5 +1,6 @@
-//! Tests servers of a `nat` service without `snat`: a server whose gateway is not the director causes a warning, and no
-//! other finding.
+//! Tests the diagnosis of servers of a `nat` service without `snat` whose gateway is not the director.
+//!
+//! Such a server causes a warning, and no other finding.
 
 use serde_json::Value;
 

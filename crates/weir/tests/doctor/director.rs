@@ -268,7 +268,7 @@ fn duplicate_ipv6_vip_is_reported() {
     wait_for("the duplicate", TIMEOUT, || {
         fix_command(&world, "director", &doctor, dad_failed).is_some()
     });
-    let finding = "replies to neighbour solicitations for the VIP";
+    let finding = "replies to neighbor solicitations for the VIP";
     assert_finds(
         &world,
         "director",
@@ -462,7 +462,7 @@ fn server_answering_arp_for_vip_is_reported() {
             finding,
             "replies to ARP requests for the VIP 10.71.0.10",
             "on server 10.71.0.21: ip -br addr show to 10.71.0.10 prints the interface that has it, and PREFIX",
-            "unless it is lo: ip addr del 10.71.0.10/PREFIX dev INTERFACE",
+            "unless the interface is lo: ip addr del 10.71.0.10/PREFIX dev INTERFACE",
             "weir real-server up --forward direct --vip 10.71.0.10",
         ],
     );
@@ -582,9 +582,9 @@ fn missing_vip_on_keepalived_standby_is_not_reported() {
     assert_finds(&world, "director", &doctor, &["two directors are active"]);
 }
 
-/// The kernel removes neighbour entries that have not been used for a while. This is not a fault.
+/// The kernel removes neighbor entries that have not been used for a while. This is not a fault.
 #[test]
-fn neighbours_are_resolved_before_they_are_reported() {
+fn neighbors_are_resolved_before_they_are_reported() {
     if !privileged() {
         return;
     }

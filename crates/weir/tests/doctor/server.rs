@@ -1,5 +1,6 @@
-//! Tests that the doctor reports faults that prevent a server from serving its VIP, and settings that the next boot
-//! would discard.
+//! Tests that the doctor reports faults that prevent a server from serving its VIP.
+//!
+//! It must also report settings that the next boot would discard.
 
 use super::*;
 
@@ -223,8 +224,8 @@ fn director_as_default_gateway_is_reported() {
     );
     let resolves = || {
         world.output("client", "ping -c 1 -W 1 10.71.0.10");
-        let neighbour = world.output("client", "ip neigh show to 10.71.0.10");
-        String::from_utf8_lossy(&neighbour.stdout).contains("lladdr")
+        let neighbor = world.output("client", "ip neigh show to 10.71.0.10");
+        String::from_utf8_lossy(&neighbor.stdout).contains("lladdr")
     };
     world.ip("client", "neigh flush dev eth0");
     wait_for("a reply of the router", TIMEOUT, resolves);

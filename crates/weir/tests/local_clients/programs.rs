@@ -1,4 +1,6 @@
-//! Tests unmodified real programs as local clients. Each program runs in the cgroup and connects to the VIP.
+//! Tests unmodified real programs as local clients.
+//!
+//! Each program runs in the service's cgroup and connects to the VIP.
 
 use std::fs;
 use std::path::PathBuf;
@@ -115,7 +117,7 @@ fn sorted(lines: &str) -> Vec<&str> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one step for each program")]
-fn curl_redis_dig_go_and_nginx_are_balanced() {
+fn connections_of_curl_redis_dig_go_and_nginx_are_balanced() {
     if !privileged() {
         return;
     }
@@ -191,17 +193,17 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
     let names = fixture.output_of(&format!("{} {VIP}:53", program.display()));
     assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
 
-    assert_nginx_is_balanced(&mut fixture);
-    wait_for("all socket counts to be zero", TIMEOUT, || {
+    assert_nginx_connections_are_balanced(&mut fixture);
+    wait_for("closed connections of six, redis and dns", TIMEOUT, || {
         ["six", "redis", "dns"]
             .iter()
             .all(|service| fixture.total_connections(service) == 0)
     });
 }
 
-/// Requires a JDK (default-jdk-headless), which is too large for the short form of the tests.
+/// Runs only with WEIR_SOAK: it requires a JDK (default-jdk-headless), which is too large for the regular test run.
 #[test]
-fn java_is_balanced_soak() {
+fn java_connections_are_balanced_soak() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
@@ -227,7 +229,7 @@ fn java_is_balanced_soak() {
 }
 
 /// Asserts that Weir balances the connections of an nginx that runs in the cgroup as a proxy to the VIP.
-fn assert_nginx_is_balanced(fixture: &mut Fixture) {
+fn assert_nginx_connections_are_balanced(fixture: &mut Fixture) {
     let directory = fixture.world.path("nginx-client");
     fs::create_dir(&directory).expect("create a directory");
     let file = directory.join("nginx.conf");
@@ -253,7 +255,7 @@ fn assert_nginx_is_balanced(fixture: &mut Fixture) {
     );
     fixture.spawn("director", &line);
     let fetch = "curl -sS -m 5 http://127.0.0.1:9000/";
-    wait_for("nginx", TIMEOUT, || {
+    wait_for("nginx to respond", TIMEOUT, || {
         fixture.run_in_cgroup(fetch).status.success()
     });
     let names = [(); 4].map(|()| fixture.output_of(fetch));
@@ -264,29 +266,29 @@ fn assert_nginx_is_balanced(fixture: &mut Fixture) {
 }
 
 #[test]
-fn psql_is_balanced() {
+fn psql_connections_are_balanced() {
     if !privileged() {
         return;
     }
     let mut fixture = Fixture::new(2);
     let entries = fs::read_dir("/usr/lib/postgresql")
-        .expect("read the installed versions (tools/install-deps.sh installs them)");
+        .expect("find PostgreSQL (run tools/install-deps.sh to install it)");
     let mut versions: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     versions.sort();
-    let programs = versions
+    let bin_dir = versions
         .last()
-        .expect("an installed version should exist")
+        .expect("at least one version of PostgreSQL should be installed")
         .join("bin");
-    let programs = programs.display();
+    let bin_dir = bin_dir.display();
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
-    // Both hosts use a copy of the same data directory.
+    // server1 uses a copy of server0's data directory.
     let first = fixture.world.path("data-0");
     let (first, second) = (
         first.display().to_string(),
         fixture.world.path("data-1").display().to_string(),
     );
     sh(&format!(
-        "chmod 711 {0}; install -d -o postgres -m 700 {first}; {as_postgres} {programs}/initdb -D {first} -A trust \
+        "chmod 711 {0}; install -d -o postgres -m 700 {first}; {as_postgres} {bin_dir}/initdb -D {first} -A trust \
          --no-sync --locale=C >/dev/null; echo 'host all all 10.71.0.0/24 trust' >>{first}/pg_hba.conf; \
          cp -a {first} {second}",
         fixture.world.path(".").display()
@@ -295,13 +297,13 @@ fn psql_is_balanced() {
         let options = format!("-h 0.0.0.0 -k {data} -c fsync=off -c cluster_name={host}");
         fixture.spawn(
             host,
-            &format!("{as_postgres} {programs}/postgres -D {data} {options}"),
+            &format!("{as_postgres} {bin_dir}/postgres -D {data} {options}"),
         );
     }
     let text = fixture.service("db", &format!("\"{VIP}:5432\""), 5432, Family::V4);
     fixture.world.start_daemon(&text);
     let psql = format!("psql -h {VIP} -U postgres -Atc 'show cluster_name'");
-    wait_for("both servers", TIMEOUT * 3, || {
+    wait_for("connections to both servers", TIMEOUT * 3, || {
         let names = [(); 2].map(|()| fixture.run_in_cgroup(&psql).stdout);
         let names = names.map(|name| String::from_utf8_lossy(&name).trim().to_owned());
         sorted(&names.join("\n")) == ["server0", "server1"]

@@ -1,5 +1,6 @@
-//! Tests clients in a container behind a host that routes their packets and optionally translates their addresses. The
-//! host forwards unsegmented packets with partial checksums.
+//! Tests clients in a container behind a host that routes their packets and optionally translates their addresses.
+//!
+//! The host forwards unsegmented packets with partial checksums.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -38,11 +39,11 @@ fn add_container(world: &mut World, mtu: usize, masquerade: bool) {
         ));
         return;
     }
-    for neighbour in ["director", "server0"] {
-        let neighbour = world.namespace(neighbour);
+    for neighbor in ["director", "server0"] {
+        let neighbor = world.namespace(neighbor);
         let (v4, v6) = (Family::V4.client(), Family::V6.client());
         sh(&format!(
-            "ip -n {neighbour} route add 172.30.0.0/24 via {v4}; ip -n {neighbour} -6 route add fd72::/64 via {v6}"
+            "ip -n {neighbor} route add 172.30.0.0/24 via {v4}; ip -n {neighbor} -6 route add fd72::/64 via {v6}"
         ));
     }
 }

@@ -1,6 +1,7 @@
-//! Captures the director's frames on an adjacent host and verifies every checksum in them, including those inside a
-//! tunnel. This detects partial checksums that the director leaves to nonexistent hardware and that a receiver's stack
-//! would accept.
+//! Captures the director's frames on an adjacent host, and verifies every checksum in them.
+//!
+//! Checksums inside a tunnel are included. This detects partial checksums that the director leaves to nonexistent
+//! hardware and that a receiver's stack would accept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,6 @@
-//! Tests that clients whose packets have partial checksums are rejected at tc without delay, that dropped packets do
-//! not reach the director's stack, and that packets which Weir cannot forward are reported.
+//! Tests that tc rejects clients whose packets have partial checksums without delay.
+//!
+//! Dropped packets do not reach the director's stack, and packets that Weir cannot forward are reported.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};

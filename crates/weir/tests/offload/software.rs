@@ -1,5 +1,6 @@
-//! Tests a director whose address is on a device without native XDP, on top of a device with default offloads. The
-//! default mode there is tc.
+//! Tests a director whose address is on a device without native XDP, on top of a device with default offloads.
+//!
+//! The default mode there is tc.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

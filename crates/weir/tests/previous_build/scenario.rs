@@ -1,5 +1,6 @@
-//! Runs a director under load and checks the state that must survive every replacement of its program: flows, a
-//! persistent client's server, an override, ipvsadm services and totals.
+//! Runs a director under load, and checks the state that must survive every replacement of its program.
+//!
+//! The state consists of flows, a persistent client's server, an override, ipvsadm services and totals.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Tests `basic_auth`: passwords from htpasswd files and from the configuration, which are verified outside the worker
-//! threads.
+//! Tests `basic_auth` with passwords from htpasswd files and from the configuration.
+//!
+//! The passwords are verified outside the worker threads.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! Tests the basic behaviour of proxy services: balancing, framing, header fields, tunnels, errors, routes and
-//! restarts.
+//! Tests the basic behavior of proxy services, such as balancing, framing and header fields.
+//!
+//! Tunnels, errors, routes and restarts are tested too.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -446,7 +447,7 @@ fn routes_select_pools_redirects_or_responses() {
     };
     let output = explain(&format!("a.static.example:{port}/img/x"));
     let selection = format!(
-        "service s forwards it to {}, the only usable server of pool images\n",
+        "service s forwards the request to {}, the only usable server of pool images\n",
         images.address()
     );
     assert!(

@@ -1,5 +1,6 @@
-//! Tests clients that disconnect before the response: Weir removes their requests from servers and queues, and keeps no
-//! state for them.
+//! Tests clients that disconnect before the response.
+//!
+//! Weir removes their requests from servers and queues, and keeps no state for them.
 
 use std::net::Shutdown;
 use std::sync::Mutex;

@@ -1,5 +1,6 @@
-//! Tests `forward_auth`: another server authorizes requests from HTTP/1 and HTTP/2 clients. Without its verdict, Weir
-//! forwards no request.
+//! Tests `forward_auth`: another server authorizes requests from HTTP/1 and HTTP/2 clients.
+//!
+//! Without its verdict, Weir forwards no request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,6 @@
-//! Tests malformed HTTP/2 requests (RFC 9113 section 8.1.1), each of which must end only its own stream: behind a CDN,
-//! other streams of the connection belong to other users.
+//! Tests that a malformed HTTP/2 request (RFC 9113 section 8.1.1) ends only its own stream.
+//!
+//! Behind a CDN, other streams of the connection belong to other users.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, OK, connect_http2, fetch_quick, frame,

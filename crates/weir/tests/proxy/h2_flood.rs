@@ -1,5 +1,6 @@
-//! Tests HTTP/2 clients that flood the daemon with frames other than requests: the daemon reads them slowly and still
-//! serves their requests.
+//! Tests HTTP/2 clients that flood the daemon with frames other than requests.
+//!
+//! The daemon reads them slowly and still serves their requests.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, HoldingServer, OK, SETTINGS, connect_http2,

@@ -1,5 +1,6 @@
-//! Tests HTTP/2 clients that reset their streams or cause Weir to reset them (rapid reset, MadeYouReset): Weir aborts
-//! the requests of reset streams at the server, and other clients are not affected.
+//! Tests HTTP/2 clients that reset their streams or cause Weir to reset them (rapid reset, MadeYouReset).
+//!
+//! Weir aborts the requests of reset streams at the server, and other clients are not affected.
 
 use super::keeper::wait_until;
 use super::*;

@@ -1,5 +1,6 @@
-//! Tests HTTP/2 servers that limit concurrent streams: the limit applies to each connection, and requests fail only if
-//! no server allows another stream.
+//! Tests HTTP/2 servers that limit concurrent streams.
+//!
+//! The limit applies to each connection, and requests fail only if no server allows another stream.
 
 use super::*;
 
@@ -11,7 +12,7 @@ struct Server {
 }
 
 #[derive(Clone, Copy)]
-struct Behaviour {
+struct Behavior {
     /// Stream limit of a connection, by the connection's number.
     stream_limit: fn(u64) -> u32,
     /// Stream limit after the first response; `None` = unchanged.
@@ -20,7 +21,7 @@ struct Behaviour {
     requests_before_response: u64,
 }
 
-const DEFAULT_BEHAVIOUR: Behaviour = Behaviour {
+const DEFAULT_BEHAVIOR: Behavior = Behavior {
     stream_limit: |_| 100,
     limit_after_response: None,
     requests_before_response: 1,
@@ -54,7 +55,7 @@ fn max_streams_frame(limit: u32) -> Vec<u8> {
 }
 
 impl Server {
-    fn start(behaviour: Behaviour) -> Self {
+    fn start(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
         let connections = Arc::new(AtomicU64::new(0));
@@ -65,7 +66,7 @@ impl Server {
                 let requests_in_progress = Arc::clone(&requests_in_progress);
                 // The test closes connections intentionally.
                 std::thread::spawn(move || {
-                    serve(stream, number, behaviour, &requests_in_progress).unwrap_or(())
+                    serve(stream, number, behavior, &requests_in_progress).unwrap_or(())
                 });
             }
         });
@@ -84,11 +85,11 @@ impl Server {
 fn serve(
     mut stream: TcpStream,
     number: u64,
-    behaviour: Behaviour,
+    behavior: Behavior,
     requests_in_progress: &AtomicU64,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.write_all(&max_streams_frame((behaviour.stream_limit)(number)))?;
+    stream.write_all(&max_streams_frame((behavior.stream_limit)(number)))?;
     let mut reader = stream.try_clone()?;
     let (sender, frames) = std::sync::mpsc::channel();
     std::thread::spawn(move || read_frames(&mut reader, &sender));
@@ -109,10 +110,10 @@ fn serve(
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(_) => return Ok(()),
         }
-        if requests_in_progress.load(Ordering::SeqCst) >= behaviour.requests_before_response {
+        if requests_in_progress.load(Ordering::SeqCst) >= behavior.requests_before_response {
             for id in waiting_streams.drain(..) {
                 stream.write_all(&frame(HEADERS, 5, id, &[0x88]))?;
-                if let Some(limit_after_response) = behaviour.limit_after_response
+                if let Some(limit_after_response) = behavior.limit_after_response
                     && std::mem::take(&mut is_first)
                 {
                     stream.write_all(&max_streams_frame(limit_after_response))?;
@@ -163,10 +164,10 @@ fn send_at_once(proxy: &Proxy, count: usize, request: &str) -> Vec<String> {
 
 #[test]
 fn server_that_allows_few_streams_gets_more_connections() {
-    let server = Server::start(Behaviour {
+    let server = Server::start(Behavior {
         stream_limit: |_| 2,
         requests_before_response: 20,
-        ..DEFAULT_BEHAVIOUR
+        ..DEFAULT_BEHAVIOR
     });
     let proxy = start_proxy(&[server.address]);
     // The server does not respond to any of the requests until all have arrived.
@@ -182,9 +183,9 @@ fn server_that_allows_few_streams_gets_more_connections() {
 
 #[test]
 fn server_connection_without_streams_is_replaced() {
-    let server = Server::start(Behaviour {
+    let server = Server::start(Behavior {
         stream_limit: |number| if number < 2 { 0 } else { 100 },
-        ..DEFAULT_BEHAVIOUR
+        ..DEFAULT_BEHAVIOR
     });
     let proxy = start_proxy(&[server.address]);
     let status_lines = send_at_once(&proxy, 1, POST);
@@ -197,9 +198,9 @@ fn server_connection_without_streams_is_replaced() {
 
 #[test]
 fn server_without_streams_counts_as_down() {
-    let without_streams = Server::start(Behaviour {
+    let without_streams = Server::start(Behavior {
         stream_limit: |_| 0,
-        ..DEFAULT_BEHAVIOUR
+        ..DEFAULT_BEHAVIOR
     });
     let proxy = start_proxy(&[without_streams.address]);
     let status_lines = send_at_once(&proxy, 10, POST);
@@ -207,7 +208,7 @@ fn server_without_streams_counts_as_down() {
         status_lines.iter().all(|line| line.contains(" 503 ")),
         "{status_lines:?}"
     );
-    let other = Server::start(DEFAULT_BEHAVIOUR);
+    let other = Server::start(DEFAULT_BEHAVIOR);
     let proxy_with_both = start_proxy(&[without_streams.address, other.address]);
     for _ in 0..4 {
         let status_lines = send_at_once(&proxy_with_both, 5, POST);
@@ -220,9 +221,9 @@ fn server_without_streams_counts_as_down() {
 
 #[test]
 fn requests_succeed_after_the_stream_limit_drops_to_zero() {
-    let server = Server::start(Behaviour {
+    let server = Server::start(Behavior {
         limit_after_response: Some(0),
-        ..DEFAULT_BEHAVIOUR
+        ..DEFAULT_BEHAVIOR
     });
     let proxy = start_proxy(&[server.address]);
     for _ in 0..6 {

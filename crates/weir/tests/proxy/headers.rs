@@ -1,5 +1,7 @@
-//! Tests heads that servers could interpret differently from Weir: repeated fields, underscores, invalid hosts, hosts
-//! of another service with client authentication, and interim responses without a final response.
+//! Tests request and response heads that servers could interpret differently from Weir.
+//!
+//! The cases are repeated fields, underscores, invalid hosts, hosts of another service with client authentication, and
+//! interim responses without a final response.
 
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::{Authority, connect, fetch};

@@ -1,5 +1,6 @@
-//! Tests HTTP/2 to clients and servers: curl and h2spec as clients, streams and trailers as in gRPC, and malicious
-//! clients.
+//! Tests HTTP/2 to clients and servers.
+//!
+//! curl and h2spec are clients. Other tests use streams and trailers as in gRPC, and malicious clients.
 
 use std::convert::Infallible;
 

@@ -1,5 +1,6 @@
-//! Tests crashes of the daemon and of the keeper: no connection is refused while the keeper restarts the daemon, and
-//! the active configuration stays active.
+//! Tests crashes of the daemon and of the keeper.
+//!
+//! No connection is refused while the keeper restarts the daemon, and the active configuration stays active.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -186,7 +187,7 @@ fn no_connection_is_refused_while_killed_daemon_restarts_soak() {
     let (_, output) = proxy.weir(&["status"]);
     assert!(
         output.contains(&format!(
-            "the daemon died {kills} times, most recently by signal 9"
+            "the daemon died {kills} times, most recently with signal 9"
         )),
         "{output}"
     );

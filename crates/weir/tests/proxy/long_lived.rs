@@ -1,5 +1,7 @@
-//! Tests long-lived connections during reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams,
-//! and idle clients. No connection may break, and no byte may be lost or corrupted.
+//! Tests that reloads and upgrades break no long-lived connection.
+//!
+//! The connections are WebSockets, slow downloads and uploads, HTTP/2 streams, and idle clients. No byte may be lost or
+//! corrupted.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;

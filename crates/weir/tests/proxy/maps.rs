@@ -135,7 +135,7 @@ fn hosts_file_selects_route() {
     fs::write(&file, "a.example\nnot a host\n").expect("write file");
     let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(
-        !succeeded && output.contains("hosts.txt:2: not a host"),
+        !succeeded && output.contains("hosts.txt:2: not a valid host"),
         "{output}"
     );
 }

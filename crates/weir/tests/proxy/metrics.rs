@@ -1,5 +1,6 @@
-//! Tests the outcomes and durations of exchanges in the status and the metrics, and validates the metrics with
-//! promtool.
+//! Tests the outcomes and durations of exchanges in the status and the metrics.
+//!
+//! promtool validates the metrics.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

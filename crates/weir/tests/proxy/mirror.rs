@@ -1,5 +1,6 @@
-//! Tests the `mirror` key of routes: the copies of requests, and the responses to clients if the mirror is slow or
-//! dead.
+//! Tests the `mirror` key of routes.
+//!
+//! The tests check the copies of requests, and the responses to clients if the mirror is slow or dead.
 
 use std::net::TcpListener;
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! Sends requests of every kind while servers fail, are drained and return. At the end, compares the clients' records
-//! of (request, response, server) with the servers' records.
+//! Sends requests of every kind while servers fail, are drained and return, and compares the records of both sides.
+//!
+//! The clients' records of (request, response, server) must match the servers' records.
 //!
 //! `WEIR_SOAK` raises the number of requests to a million.
 

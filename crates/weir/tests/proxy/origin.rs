@@ -1,5 +1,6 @@
-//! Provides a test server with a thread per connection. It implements HTTP/1.1 without a library and behaves specially
-//! on some paths.
+//! Provides a test server with a thread per connection.
+//!
+//! It implements HTTP/1.1 without a library and behaves specially on some paths.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

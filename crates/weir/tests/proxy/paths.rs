@@ -1,5 +1,6 @@
-//! Tests alternative spellings of paths: routes match the normalized path, and servers receive the path that the client
-//! sent.
+//! Tests alternative spellings of paths.
+//!
+//! Routes match the normalized path, and servers receive the path that the client sent.
 
 use std::collections::BTreeSet;
 use std::fs;

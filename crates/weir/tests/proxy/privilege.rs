@@ -1,5 +1,6 @@
-//! Tests what users other than root can do: server lists, the API and uploaded configurations must not run programs or
-//! read files as root.
+//! Tests that users other than root cannot make Weir run programs or read files as root.
+//!
+//! They can change server lists, use the API, and upload configurations.
 
 use std::fs;
 use std::io::{Read, Write};

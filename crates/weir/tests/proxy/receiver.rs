@@ -1,5 +1,6 @@
-//! Provides a web server that records the requests it receives, with one request per connection and one connection at a
-//! time.
+//! Provides a web server that records the requests it receives.
+//!
+//! It serves one request per connection and one connection at a time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

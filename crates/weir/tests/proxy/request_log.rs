@@ -357,7 +357,7 @@ fn log_levels_change_at_run_time() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     assert_eq!(proxy.weir(&["log"]), (true, "info\n".to_owned()));
     let underscore = "GET / HTTP/1.1\r\nHost: h\r\na_b: 1\r\n\r\n";
-    let line = "dropped fields with underscores";
+    let line = "dropped header fields with underscores";
     let mut client = Client::connect(proxy.listen);
     client.fetch(underscore);
     assert!(!proxy.log().contains(line));

@@ -1,5 +1,6 @@
-//! Tests how responses are handled (compression, custom error pages, tunnels, early hints), and the header fields that
-//! describe the client to servers.
+//! Tests how responses are handled: compression, error pages, tunnels, early hints and the total timeout.
+//!
+//! Also tests the header fields that describe the client to servers, and the retry budget.
 
 use std::io::{Read, Write};
 use std::time::Duration;

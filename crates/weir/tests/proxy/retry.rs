@@ -1,5 +1,6 @@
-//! Tests failures that make Weir send a request to another server (`retry_on`), and the maximum number of requests per
-//! server connection.
+//! Tests failures that make Weir send a request to another server (`retry_on`).
+//!
+//! Also tests the maximum number of requests per server connection.
 
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::*;

@@ -129,7 +129,7 @@ fn address_file_is_reloaded_and_errors_keep_the_active_list() {
     };
     assert_rejected(
         Some("10.0.0.0/8\nsecret words\n"),
-        "allowed.txt:2: not a network",
+        "allowed.txt:2: not a valid network or address",
     );
     assert_rejected(None, "cannot read the addresses");
 }

@@ -215,7 +215,7 @@ fn secrets_appear_in_no_output_or_log() {
     for (valid, invalid) in [
         ("cookie = \"SRV\"", "cookie = \"S R V\""),
         ("secret =", "secert ="),
-        ("secret =", "colour = 1, secret ="),
+        ("secret =", "color = 1, secret ="),
         (&format!("\"{VALUE}\""), &format!("\"{VALUE}")),
         (&format!("\"{VALUE}\""), VALUE),
         (&format!("\"{VALUE}\""), &format!("[\"{VALUE}\"]")),

@@ -1,6 +1,7 @@
-//! Sends requests that could be interpreted in two ways through Weir to common servers. Weir and the server must count
-//! the same number of requests: if Weir treats bytes as a body and the server treats them as a request, the server
-//! counts one more.
+//! Sends requests that could be interpreted in two ways through Weir to common servers.
+//!
+//! Weir and the server must count the same number of requests: if Weir treats bytes as a body and the server treats
+//! them as a request, the server counts one more.
 
 #[path = "smuggling/lenient.rs"]
 mod lenient;

@@ -1,5 +1,4 @@
-//! Tests TLS: certificates by server name, reloads, session tickets, client certificates, TLS to servers, and the
-//! results of `weir check` for certificate files.
+//! Tests TLS with clients and servers: server names, reloads, tickets, client certificates, and `weir check`.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Tests upgrades of a running daemon: connections are handed over or finish in the old process. If the new program
-//! fails to start, nothing changes.
+//! Tests upgrades of a running daemon.
+//!
+//! Connections are handed over or finish in the old process. If the new program fails to start, nothing changes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

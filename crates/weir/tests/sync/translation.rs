@@ -1,5 +1,7 @@
-//! Tests translated connections: source ports of `snat` that two directors assign at the same time, and replies if the
-//! director's kernel does not forward.
+//! Tests the synchronization of connections whose addresses are translated.
+//!
+//! The cases are source ports of `snat` that two directors assign at the same time, and replies if the director's
+//! kernel does not forward.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -60,7 +62,7 @@ fn directors_assign_different_source_ports_concurrently() {
     );
     pair.world
         .ip("second", &format!("addr add {SECOND_VIP}/32 dev eth0"));
-    pair.update_neighbour("client", SECOND_VIP, "second");
+    pair.update_neighbor("client", SECOND_VIP, "second");
     route_replies(&pair, (20_000, 20_099), 101, "10.0.0.3");
     route_replies(&pair, (20_100, 20_199), 102, "10.0.0.4");
     let open = |vip: &'static str| {

@@ -1,5 +1,6 @@
-//! Tests that the flows of a director reach its peer while the director is upgraded. Each next program is a script that
-//! does not start until the test permits it.
+//! Tests that the flows of a director reach its peer while the director is upgraded.
+//!
+//! Each next program is a script that does not start until the test permits it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,6 @@
-//! Tests `accept = false` (keepalived's `no_accept`): the active director drops packets to its VIPs that are not for a
-//! service.
+//! Tests `accept = false` (keepalived's `no_accept`).
+//!
+//! The active director drops packets to its VIPs that are not for a service.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,10 +37,10 @@ fn responds_to_ping(pair: &Pair, address: &str) -> bool {
 
 /// Returns whether the client has resolved an address.
 fn is_resolved(pair: &Pair, address: &str) -> bool {
-    let neighbour = pair
+    let neighbor = pair
         .world
         .output("client", &format!("ip neigh show {address}"));
-    String::from_utf8_lossy(&neighbour.stdout).contains("lladdr")
+    String::from_utf8_lossy(&neighbor.stdout).contains("lladdr")
 }
 
 fn has_filter(pair: &Pair) -> bool {

@@ -20,7 +20,7 @@ fn start(extra: &str) -> Pair {
     pair
 }
 
-fn set_wrong_neighbour(pair: &Pair, address: &str) {
+fn set_wrong_neighbor(pair: &Pair, address: &str) {
     let entry = format!("neigh replace {address} lladdr 02:00:00:00:00:99 nud stale dev eth0");
     pair.ip("client", &entry);
 }
@@ -31,7 +31,7 @@ fn address_that_a_reload_adds_is_announced() {
         return;
     }
     let pair = start("");
-    set_wrong_neighbour(&pair, ADDRESS);
+    set_wrong_neighbor(&pair, ADDRESS);
     let extra = format!("{ONE_ANNOUNCEMENT}\nexcluded_addresses = [\"{ADDRESS}/32\"]");
     pair.reload("director", &config(150, &extra));
     pair.wait_for("the announcement", || {
@@ -48,7 +48,7 @@ fn addresses_are_announced_after_link_up_and_with_new_mac_address() {
     let pair = start("track_interface = false");
     let wire = pair.world.namespace("wire");
     sh(&format!("ip -n {wire} link set director down"));
-    set_wrong_neighbour(&pair, VIP);
+    set_wrong_neighbor(&pair, VIP);
     sh(&format!("ip -n {wire} link set director up"));
     pair.wait_for("the announcement after link-up", || {
         pair.resolves_vip_to("client", "director")

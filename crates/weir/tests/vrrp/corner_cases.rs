@@ -1,5 +1,6 @@
-//! Tests corner cases that keepalived users have reported: networks shared by virtual routers, routed unicast, and
-//! address resolution after a link failure.
+//! Tests corner cases of VRRP that keepalived users have reported.
+//!
+//! The cases are networks shared by virtual routers, routed unicast, and address resolution after a link failure.
 
 use super::config;
 use super::interop::start_keepalived;
@@ -142,8 +143,8 @@ fn source_is_announced_to_unicast_peers_after_link_failure() {
         let output = pair
             .world
             .output("client", "ip neigh show 10.0.0.3 dev eth0");
-        let neighbour = String::from_utf8_lossy(&output.stdout).into_owned();
-        neighbour.contains("lladdr") && !neighbour.contains("02:00:00:00:00:99")
+        let neighbor = String::from_utf8_lossy(&output.stdout).into_owned();
+        neighbor.contains("lladdr") && !neighbor.contains("02:00:00:00:00:99")
     });
     pair.wait_for_state("director", "backup");
 }

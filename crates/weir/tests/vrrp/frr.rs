@@ -1,5 +1,7 @@
-//! Tests Weir and FRR's vrrpd as peers, in both roles. FRR needs an existing macvlan device with the virtual MAC
-//! address and the VIP, and sets the device up and down (`protodown`).
+//! Tests Weir and FRR's vrrpd as peers, in both roles.
+//!
+//! FRR needs an existing macvlan device with the virtual MAC address and the VIP, and sets the device up and down
+//! (`protodown`).
 
 use std::fs;
 use std::process::Stdio;

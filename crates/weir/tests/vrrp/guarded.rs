@@ -48,7 +48,10 @@ fn new_router_waits_visibly_for_the_guard() {
     let text = doctor(&pair, "director");
     let note = format!("note: the virtual router outside {STARTS}");
     assert!(text.contains(&note), "{text}");
-    assert!(text.contains("wait for the guard"), "{text}");
+    assert!(
+        text.contains("wait until this director's guarded reload ends"),
+        "{text}"
+    );
     for misleading in ["is in state init", "virtual_router_id", "ip addr"] {
         assert!(!text.contains(misleading), "{misleading:?} is in {text}");
     }

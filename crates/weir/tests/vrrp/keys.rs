@@ -1,5 +1,6 @@
-//! Tests the keys of `[vrrp.NAME]` other than addresses: routes, rules, virtual MAC address, authentication, tracked
-//! pools and FIFO.
+//! Tests the keys of `[vrrp.NAME]` other than addresses.
+//!
+//! The keys are for routes, rules, the virtual MAC address, authentication, tracked pools and the FIFO.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -83,8 +84,8 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         let ping = pair
             .world
             .output("client", &format!("ping -c 1 -W 1 {VIP}"));
-        let neighbour = command_output(&pair, "client", &format!("ip neigh show {VIP}"));
-        ping.status.success() && neighbour.contains("00:00:5e:00:01:33")
+        let neighbor = command_output(&pair, "client", &format!("ip neigh show {VIP}"));
+        ping.status.success() && neighbor.contains("00:00:5e:00:01:33")
     });
     // The other director takes over the same MAC address and hands it back.
     pair.start("second", &config(100, extra));

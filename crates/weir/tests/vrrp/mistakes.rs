@@ -58,7 +58,8 @@ fn different_router_ids_are_reported_with_both_values() {
         );
         assert!(text.contains(&fix), "{text}");
         let status = pair.weir(host, &["vrrp"]);
-        let line = format!("{peer} advertises an address of this router with router ID {other}");
+        let line =
+            format!("{peer} advertises an address of this router with virtual router ID {other}");
         assert!(status.contains(&line), "{status}");
     };
     finding("director", "10.0.0.4", 51, 52);
@@ -111,7 +112,7 @@ fn address_missing_on_the_standby_is_reported_once() {
     );
     pair.wait_for("the finding", || doctor(&pair, "second").contains(&finding));
     let text = doctor(&pair, "second");
-    let fix = format!("fix:  add {other} to `addresses` in [vrrp.outside], then reload");
+    let fix = format!("fix:  add {other} to `addresses` in [vrrp.outside]; then: weir reload");
     assert!(text.contains(&fix), "{text}");
     for harmful in [
         "ip addr add",

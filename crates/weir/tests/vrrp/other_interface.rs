@@ -1,5 +1,6 @@
-//! Tests addresses on an interface other than the one that carries the advertisements (keepalived's
-//! `virtual_ipaddress { IP dev IF }`).
+//! Tests addresses on an interface other than the one that carries the advertisements.
+//!
+//! keepalived's equivalent is `virtual_ipaddress { IP dev IF }`.
 
 use super::config;
 use super::pair::Pair;

@@ -162,16 +162,16 @@ impl Pair {
         String::from_utf8_lossy(&output.stdout).contains(&format!(" {address}/"))
     }
 
-    /// Returns whether a host's neighbour entry for the VIP has this director's MAC address.
+    /// Returns whether a host's neighbor entry for the VIP has this director's MAC address.
     pub(crate) fn resolves_vip_to(&self, host: &str, director: &str) -> bool {
         self.resolves_to(host, VIP, director)
     }
 
-    /// Returns whether a host's neighbour entry for an address has this director's MAC address.
+    /// Returns whether a host's neighbor entry for an address has this director's MAC address.
     pub(crate) fn resolves_to(&self, host: &str, address: &str, director: &str) -> bool {
         let output = self.world.output(host, &format!("ip neigh show {address}"));
-        let neighbour = String::from_utf8_lossy(&output.stdout);
-        neighbour.contains(&self.world.mac(director))
+        let neighbor = String::from_utf8_lossy(&output.stdout);
+        neighbor.contains(&self.world.mac(director))
     }
 
     /// Returns a director's log.

@@ -1,5 +1,7 @@
-//! Tests random faults of two directors while a recorder receives their advertisements: after each schedule, exactly
-//! one director must be active, and both must never have been active at the same time for longer than the RFC allows.
+//! Tests with random faults of two directors that exactly one director is active after each schedule.
+//!
+//! A recorder receives the directors' advertisements. Both directors must never have been active at the same time for
+//! longer than the RFC allows.
 //!
 //! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, and `WEIR_VRRP_SEED` sets the first seed. A failure prints
 //! its seed.

@@ -1,5 +1,6 @@
-//! Tests that `weir upgrade` replaces the agent and the helper without a missing advertisement and without a second
-//! active director, and that the previous agent advertises until the next one has taken over.
+//! Tests that `weir upgrade` replaces the agent and the helper without a missing advertisement.
+//!
+//! There is never a second active director, and the previous agent advertises until the next one has taken over.
 
 use std::time::{Duration, Instant};
 

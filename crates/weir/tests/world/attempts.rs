@@ -1,5 +1,6 @@
-//! Checks the output of the scripts for `separation` and `units`, and checks a test daemon's log for its attempts to
-//! escape its confinement (`WEIR_TEST_ATTEMPTS`).
+//! Checks the output of the scripts for `separation` and `units`.
+//!
+//! Also checks a test daemon's log for its attempts to escape its confinement (`WEIR_TEST_ATTEMPTS`).
 
 /// Asserts that a script printed the lines. The message starts with the first difference, because CI truncates logs.
 pub(crate) fn assert_lines(text: &str, expected: &[&str], log: &str) {

@@ -1,5 +1,6 @@
-//! Runs clients that send requests continuously, and checks after they stop that there are no errors, no lost packets
-//! and exact counts.
+//! Runs clients that send requests continuously, and checks their results after they stop.
+//!
+//! There must be no errors, no lost packets, and exact counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,6 @@
-//! Builds a network of namespaces for the integration tests: a client, a director and servers on one bridge, with IPv4
-//! and IPv6.
+//! Builds a network of namespaces for the integration tests.
+//!
+//! A client, a director and servers are on one bridge, with IPv4 and IPv6.
 //!
 //! `ip` creates everything in namespaces whose names contain this process's ID; dropping [`World`] removes them.
 //! Programs run with `nsenter --net`, which keeps the mounts, including bpffs.

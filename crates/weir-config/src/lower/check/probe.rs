@@ -334,7 +334,7 @@ fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
     let bytes = digits.unwrap_or_default();
     let bytes: Vec<u8> = bytes
         .chunks(2)
-        .map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit))
+        .map(|pair| pair.iter().fold(0, |sum, digit| sum * 16 + digit))
         .collect();
     let digest = match text.len() {
         32 => bytes.try_into().ok().map(Digest::Md5),
@@ -439,7 +439,10 @@ fn single_line<'a>(
         return Some((text, span));
     }
     let message = format!("`{name}` contains a control character");
-    sink.push(Diagnostic::new(Code::BadText, span, message).fix("write it on one line"));
+    sink.push(
+        Diagnostic::new(Code::BadText, span, message)
+            .fix("remove line breaks and other control characters"),
+    );
     None
 }
 

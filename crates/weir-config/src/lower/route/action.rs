@@ -171,7 +171,7 @@ impl ActionKeys<'_, '_, '_> {
             && let Ok(parsed) = Template::parse(text)
             && parsed.variables().any(is_unknown_at_restart)
         {
-            let message = "a variable has no value in a `rewrite` with `restart`";
+            let message = "a `rewrite` with `restart` contains a variable that has no value yet";
             sink.push(
                 Diagnostic::new(Code::UnknownValue, &entry.item.span, message)
                     .fix("use `{path}`, `{rest}`, `{1}` to `{9}`, or parts of the request head"),

@@ -235,7 +235,8 @@ fn pair(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Opti
     {
         sink.push(
             Diagnostic::new(Code::BadName, span, format!("invalid {key} condition"))
-                .cause("values are compared without decoding")
+                .cause("names and values consist of printable ASCII characters without spaces, because they are \
+                        compared without decoding")
                 .fix("write \"name\" or \"name=value\""),
         );
         return None;
@@ -313,7 +314,7 @@ fn host_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec
             Some(found) => hosts.push(found),
             None => {
                 sink.push(
-                    Diagnostic::new(Code::BadListFile, span, format!("{path}:{number}: not a host"))
+                    Diagnostic::new(Code::BadListFile, span, format!("{path}:{number}: not a valid host"))
                         .fix("write one host per line, as in `host`; lines that begin with `#` are comments"),
                 );
                 return None;
@@ -359,7 +360,7 @@ fn network_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<
             Err(_) => {
                 // The line is not shown, because the user may not be allowed to read the file.
                 sink.push(
-                    Diagnostic::new(Code::BadListFile, span, format!("{path}:{number}: not a network"))
+                    Diagnostic::new(Code::BadListFile, span, format!("{path}:{number}: not a valid network or address"))
                         .fix("write one network or address per line, such as 10.0.0.0/8; `#` begins a comment"),
                 );
                 return None;

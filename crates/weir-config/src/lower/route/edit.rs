@@ -232,7 +232,7 @@ fn replacement(
             Diagnostic::new(
                 Code::UnknownValue,
                 span,
-                "`to` may use only groups of `regex`",
+                "`to` may only use the capture groups of `regex`",
             )
             .cause("the request may no longer be available when the response arrives")
             .fix("use `{1}` to `{9}`"),

@@ -80,13 +80,13 @@ fn lower_table(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> 
         files.strip = strip.trim_end_matches('/').to_owned();
     }
     if let Some(names) = texts(sink, view, "index") {
-        files.index = checked_texts(sink, &names, "a file name without `/`", |name| {
+        let what = "a file name that contains no `/` and does not begin with `.`";
+        files.index = checked_texts(sink, &names, what, |name| {
             !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.')
         })?;
     }
     if let Some(paths) = texts(sink, view, "try") {
-        let what =
-            "a path such as \"{path}.html\" or \"/index.html\"; `{path}` is the only variable";
+        let what = "a path such as \"{path}.html\" or \"/index.html\", without `..`; `{path}` is the only variable";
         files.attempts = checked_texts(sink, &paths, what, is_attempt)?;
     }
     files.pool = view.text(sink, "pool").map(|(pool, _)| pool.to_owned());
@@ -124,7 +124,7 @@ fn checked_texts(
     let mut all = Vec::new();
     for (text, span) in texts {
         if !is_valid(text) {
-            let message = format!("`{}` is not valid here", text.escape_debug());
+            let message = format!("invalid entry `{}`", text.escape_debug());
             sink.push(Diagnostic::new(Code::BadText, span, message).fix(format!("write {what}")));
             return None;
         }

@@ -132,7 +132,7 @@ fn reject_limit(
     if has_limit && is_agreed {
         return Err(ApiError::new(format!(
             "`max_connections` needs [sync] in a group of directors, because layer 4 services use the pool {pool} and \
-             each director counts only its own connections; omit it, or add [sync]"
+             each director counts only its own connections; omit `max_connections`, or add [sync]"
         )));
     }
     Ok(())

@@ -1,5 +1,6 @@
-//! Stages another version of the group's configuration: its servers become the second hop, and the data plane can
-//! insert flows to them that other directors send.
+//! Stages another version of the group's configuration in the engine, so that its servers become the second hop.
+//!
+//! The data plane can then insert flows to these servers that other directors send.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,6 @@
-//! Delays replies until the group has settled the requested change, and tracks the changes that this director must
-//! settle.
+//! Delays replies until the group has settled the requested change.
+//!
+//! Also tracks the changes that this director must settle.
 //!
 //! With `[sync]`, a server change moves connections, and the peers do not have the new flow table entries yet. Adding
 //! or stopping a director at that moment would break these connections. A change is settled when every director has

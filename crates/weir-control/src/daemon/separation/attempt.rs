@@ -1,5 +1,6 @@
-//! Simulates a compromised daemon: attempts operations that must be rejected, and logs the results. Used by tests with
-//! a debug build; not compiled into release builds.
+//! Simulates a compromised daemon: attempts operations that must be rejected, and logs the results.
+//!
+//! Tests with a debug build use this; release builds do not contain it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};

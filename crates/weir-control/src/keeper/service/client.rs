@@ -1,5 +1,6 @@
-//! Implements the keeper's side of the helper service: sends requests to the service, and reconnects when the service
-//! is restarted.
+//! Implements the keeper's side of the helper service.
+//!
+//! Requests are sent to the service, and the keeper reconnects when the service is restarted.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};

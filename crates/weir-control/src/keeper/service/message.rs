@@ -1,5 +1,7 @@
-//! Defines the messages between an unprivileged keeper and the helper service: JSON with file descriptors. Either side
-//! can be one version older than the other, so fields and messages may be added, but must never change their meaning.
+//! Defines the messages between an unprivileged keeper and the helper service: JSON with file descriptors.
+//!
+//! Either side can be one version older than the other, so fields and messages may be added, but must never change
+//! their meaning.
 
 use std::path::PathBuf;
 

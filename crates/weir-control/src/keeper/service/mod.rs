@@ -1,10 +1,9 @@
-//! Implements `weir helper --service`, which starts the privileged processes for a keeper that a service manager runs
-//! unprivileged.
+//! Implements `weir helper --service`, which starts the privileged processes for an unprivileged keeper.
 //!
-//! The keeper holds descriptors and restarts the daemon. Neither task requires privileges. This service starts the
-//! processes that need privileges: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads
-//! no data from clients and executes no requests from the daemon. The helpers execute those requests. Each helper
-//! enforces a policy that it reads from root's files.
+//! A service manager runs the keeper unprivileged. The keeper holds descriptors and restarts the daemon. Neither task
+//! requires privileges. This service starts the processes that need privileges: the helpers of daemons, the VRRP agent
+//! with its helper, and the announcer. It reads no data from clients and executes no requests from the daemon. The
+//! helpers execute those requests. Each helper enforces a policy that it reads from root's files.
 //!
 //! The keeper connects to a socket that only root can create, and each side obtains the identity of the other from the
 //! kernel. The service serves one keeper at a time; other keepers wait. A keeper specifies the programs to start as
@@ -96,7 +95,9 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         return Err(to_error("the helper service must run as root"));
     }
     let Some((user, group)) = weir_sys::account(ACCOUNT) else {
-        return Err(to_error("the account weir for the keeper does not exist"));
+        return Err(to_error(
+            "the account weir, which the keeper uses, does not exist",
+        ));
     };
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "failed to raise the open-file limit: the number of helpers is limited");

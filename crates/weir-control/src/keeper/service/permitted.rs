@@ -1,6 +1,7 @@
-//! Manages the programs that may be started as root: this process's own file, and files that root has permitted with
-//! `weir upgrade`. An unprivileged daemon or its keeper requests the start, so the kernel must confirm that the process
-//! that permits a program is root.
+//! Manages the programs that may be started as root.
+//!
+//! These are the helper service's own file, and files that root has permitted with `weir upgrade`. An unprivileged
+//! daemon or its keeper requests the start, so the kernel must confirm that the process that permits a program is root.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -111,7 +111,7 @@ fn state_finding(router: &RouterStatus) -> Option<Diagnosis> {
     Some(match is_released(router) {
         true => finding.fix(format!("weir vrrp {name} resume")),
         false => finding.fix(format!(
-            "remove the cause, which `weir vrrp` shows with the tracked items of {name}"
+            "remove the cause, which `weir vrrp` shows with the tracked objects of {name}"
         )),
     })
 }
@@ -125,8 +125,7 @@ fn id_conflict(router: &RouterStatus) -> Option<Diagnosis> {
         "{peer} advertises an address of the virtual router {name} with the virtual router ID {other}; this director \
          uses {own}"
     );
-    let effect =
-        "VRRP treats them as two virtual routers: both directors are active and have the address";
+    let effect = "VRRP treats the two IDs as two virtual routers: both directors are active and have the address";
     let fix = format!(
         "use the same `virtual_router_id` in {} on all directors: {own}, as here, or {other}, as on {peer}; then \
          reload",
@@ -189,8 +188,7 @@ fn address_difference(router: &RouterStatus) -> Option<Diagnosis> {
     let problem = format!(
         "the active director {peer} has different addresses for the virtual router {name} than this director"
     );
-    let effect =
-        "addresses that only one of them has are on no machine while the other one is active";
+    let effect = "addresses that only one of the two directors has are on no machine while the other one is active";
     let fix = format!("use the same `addresses` in [vrrp.{name}] on all directors");
     Some(Diagnosis::new(problem, effect).fix(fix))
 }

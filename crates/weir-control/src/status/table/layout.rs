@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Pads every column except the last to its widest cell. `draw` can add characters without a width, such as colour
+/// Pads every column except the last to its widest cell. `draw` can add characters without a width, such as color
 /// sequences.
 pub(super) fn columns<const N: usize>(
     out: &mut String,

@@ -191,7 +191,7 @@ pub(super) mod narrow {
         ]
     }
 
-    /// Adds colours: Select Graphic Rendition of ECMA-48.
+    /// Adds colors: Select Graphic Rendition of ECMA-48.
     fn add_color(cell: String) -> String {
         let text = cell.trim_end();
         let color = match text {

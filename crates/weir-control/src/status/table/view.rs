@@ -18,7 +18,7 @@ pub struct Previous<'a> {
 pub struct View<'a> {
     /// Number of columns of the terminal, at least 80; `None` = the output is not a terminal.
     pub width: Option<usize>,
-    /// Whether states are coloured.
+    /// Whether states are colored.
     pub color: bool,
     /// Whether all servers are listed, even in a large pool.
     pub all: bool,

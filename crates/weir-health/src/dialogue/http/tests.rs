@@ -69,6 +69,34 @@ fn request_is_complete_and_closes_the_connection() {
 }
 
 #[test]
+fn host_is_the_address_and_a_port_other_than_the_default() {
+    let host = |server: &Server, port, is_secure: bool| {
+        let check = Check::new(Probe::Http(Box::default()));
+        let mut target = Target::new(&check, server, port);
+        target.tls = is_secure.then(weir_model::CheckTls::default);
+        let request = build_request(&Http::default(), &target);
+        let text = String::from_utf8(request).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Host: "));
+        line.map(str::to_owned)
+    };
+    let server = |address: &str| Server::new(address, address.parse().unwrap(), None);
+    for (address, port, is_secure, expected) in [
+        ("10.0.0.5", Some(80), false, "10.0.0.5"),
+        ("10.0.0.5", Some(443), false, "10.0.0.5:443"),
+        ("10.0.0.5", Some(80), true, "10.0.0.5:80"),
+        ("10.0.0.5", Some(443), true, "10.0.0.5"),
+        ("10.0.0.5", None, false, "10.0.0.5"),
+        ("fd00::5", Some(80), false, "[fd00::5]"),
+        ("fd00::5", Some(8080), false, "[fd00::5]:8080"),
+    ] {
+        let found = host(&server(address), port, is_secure);
+        assert_eq!(found.as_deref(), Some(expected), "{port:?} {is_secure}");
+    }
+    let unix = Server::on_unix_socket("/run/app.sock");
+    assert_eq!(host(&unix, None, false).as_deref(), Some("localhost"));
+}
+
+#[test]
 fn only_status_is_checked_without_body_conditions() {
     let any = Http::default();
     let ok = b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nendless";
@@ -141,6 +169,20 @@ fn end_of_body_depends_on_length_chunks_or_close() {
         outcome_of(&up, broken, false),
         "Failed: invalid chunk in the body"
     );
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (chunks, expected) in [
+        ("2\r\nUp--0\r\n\r\n", "invalid chunk in the body"),
+        ("2000000\r\n", "body too long"),
+        ("0\r\n", "http 200, body does not contain \"Up\""),
+    ] {
+        let outcome = outcome_of(&up, format!("{head}{chunks}").as_bytes(), false);
+        assert_eq!(outcome, format!("Failed: {expected}"), "{chunks:?}");
+    }
+    let mut long = exchange(up.clone());
+    long.receive(head.as_bytes());
+    assert_eq!(long.receive(&[b'0'; 4096]), Reply::More, "a size line");
+    let invalid = Outcome::failed("invalid chunk in the body");
+    assert_eq!(long.receive(b"0"), Reply::Finished(invalid));
     let open = b"HTTP/1.0 200 OK\r\n\r\nSite Down";
     assert_eq!(
         outcome_of(&up, open, true),

@@ -327,3 +327,64 @@ fn keys_exclude_fields_that_the_client_may_not_set() {
         }
     });
 }
+
+#[test]
+fn keys_of_maps_are_texts_with_hosts_in_lower_case() {
+    let map = |key: &str, entries: &[(&str, &str)]| {
+        let entries = entries
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let kind = weir_model::MapKind::Exact;
+        let entries = weir_model::MapEntries::new(kind, false, entries, |_| None).unwrap();
+        ValueMap {
+            name: "m".to_owned(),
+            key: parse_template(key),
+            default: Some("none".to_owned()),
+            entries: entries.into(),
+        }
+    };
+    let key = |text: &str, host: &str| {
+        with_template_context(&get(host, "/P?q"), None, |template_context| {
+            let map = map(text, &[]);
+            String::from_utf8(map_key(&map, template_context).into_owned()).unwrap()
+        })
+    };
+    for (text, host, expected) in [
+        ("{host}", "H.Example:81", "h.example"),
+        ("{host}", "h.example", "h.example"),
+        ("{path}", "h", "/P"),
+        ("{header.x-a}", "h", "b/c d"),
+        ("{client_port}", "h", "4000"),
+        ("{host}:{path}", "H", "h:/P"),
+        ("fixed", "h", "fixed"),
+    ] {
+        assert_eq!(key(text, host), expected, "{text} {host}");
+    }
+
+    // A map's value in a text, in a field and in a log.
+    let found = map("{host}", &[("h", "1")]);
+    let text = parse_template("{map.m}-{host}").with_maps(|_| Some(found.clone().into()));
+    let text = text.unwrap();
+    for (host, expected) in [("H", "1-H"), ("other", "none-other")] {
+        with_template_context(&get(host, "/"), None, |template_context| {
+            let mut out = Vec::new();
+            expand(&text, ValueEncoding::Field, template_context, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+            let values: Vec<Vec<u8>> = text
+                .variables()
+                .map(|variable| template_context.text(variable))
+                .collect();
+            let (value, host) = expected.split_once('-').unwrap();
+            assert_eq!(values, [value.as_bytes(), host.as_bytes()]);
+        });
+    }
+}
+
+#[test]
+fn request_ids_are_shown_as_text() {
+    let sent = RequestId::from_client(b"r-1").unwrap();
+    assert_eq!(format!("{sent:?}"), "r-1");
+    let generated = format!("{:?}", RequestId::Generated(7));
+    assert_eq!(generated, format!("{:032x}", hidden(7)));
+    assert_eq!(generated.len(), 32);
+}

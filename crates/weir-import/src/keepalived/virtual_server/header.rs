@@ -1,5 +1,6 @@
-//! Parses the identity of a virtual server, which is an address, a firewall mark or a group of both, and returns its
-//! listeners.
+//! Parses the identity of a virtual server, and returns its listeners.
+//!
+//! The identity is an address, a firewall mark or a group of both.
 
 use std::net::IpAddr;
 

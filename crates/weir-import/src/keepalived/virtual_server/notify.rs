@@ -1,6 +1,7 @@
-//! Converts `notify_up`, `notify_down`, `quorum_up` and `quorum_down`. keepalived has a program for each change of each
-//! server; Weir has one program for all changes of a pool. A shell command selects keepalived's program by the
-//! variables that Weir sets.
+//! Converts `notify_up`, `notify_down`, `quorum_up` and `quorum_down`.
+//!
+//! keepalived has a program for each change of each server; Weir has one program for all changes of a pool. A shell
+//! command selects keepalived's program by the variables that Weir sets.
 
 use crate::document::{Entry, Item, Table, Value};
 use crate::keepalived::tree::{Node, parse_command};

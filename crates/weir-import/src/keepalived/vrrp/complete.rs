@@ -1,5 +1,6 @@
-//! Applies the corrections that keepalived makes after it has read an instance (`vrrp_complete_instance` in vrrp.c):
-//! mutually exclusive lines, defaults for the initial state, and ignored weights.
+//! Applies the corrections that keepalived makes after it has read an instance (`vrrp_complete_instance` in vrrp.c).
+//!
+//! These are mutually exclusive lines, defaults for the initial state, and ignored weights.
 
 use super::super::tree::Node;
 use crate::document::{Entry, Item, Table, Value};
@@ -80,8 +81,10 @@ fn remark_at(notes: &mut Notes, position: Option<Position>, reason: &str) {
 /// drops all weighted objects.
 fn remove_weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
     let reason = match is_owner {
-        true => "not imported: keepalived ignores weights of the address owner",
-        false => "not imported: keepalived ignores weights of an instance in a vrrp_sync_group",
+        true => "not imported: keepalived ignores weights in the instance of the address owner",
+        false => {
+            "not imported: keepalived ignores weights in an instance that is in a vrrp_sync_group"
+        }
     };
     let is_weight = |entry: &Entry| matches!(entry.key, "penalty" | "bonus");
     track.retain_mut(|item| {

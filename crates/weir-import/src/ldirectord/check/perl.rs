@@ -1,5 +1,7 @@
-//! Converts negotiate checks with protocols that Weir does not support: SQL with a password and a query, LDAP, and
-//! files over FTP. The checks become perl scripts with the same steps and modules that ldirectord uses.
+//! Converts negotiate checks with protocols that Weir does not support to perl scripts.
+//!
+//! The protocols are SQL with a password and a query, LDAP, and files over FTP. A script has the same steps and modules
+//! that ldirectord uses.
 //!
 //! The scripts set `$0` to hide the command line of the process, which contains the password. They do so before perl
 //! loads the modules, which takes most of a probe's time.

@@ -1,5 +1,6 @@
-//! Tests two channels over Unix sockets: segmented records, records larger than the socket's buffer, ends of
-//! connections, and alerts.
+//! Tests two channels over Unix sockets.
+//!
+//! The tests cover segmented records, records larger than the socket's buffer, ends of connections, and alerts.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;

@@ -1,5 +1,7 @@
-//! Translates the manual's cards into the man page weir.toml(5): sections, keys, lists, examples and emphasis. Omits
-//! tables, because the only table is the list of sections.
+//! Translates the manual's cards into the man page weir.toml(5).
+//!
+//! Sections, keys, lists, examples and emphasis are translated. Tables are omitted, because the only table is the list
+//! of sections.
 
 /// File name of the page.
 pub(super) const FILE: &str = "weir.toml.5";

@@ -124,7 +124,7 @@ fn table_row(row: &Row, color: bool) -> TableRow<'static> {
     }
 }
 
-/// Returns the colour for the state of a row; `None` = the default colour.
+/// Returns the color for the state of a row; `None` = the default color.
 fn state_color(row: &Row) -> Option<Color> {
     match (row.level, row.state.as_str()) {
         (Level::Server, "up") => Some(Color::Green),

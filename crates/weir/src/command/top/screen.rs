@@ -126,7 +126,7 @@ impl Screen {
             Mode::Filter { before } => self.edit_filter(key.code, before),
             Mode::Confirm(change) if key.code == KeyCode::Char('y') => Action::Execute(change),
             Mode::Confirm(change) => {
-                self.message = Some(format!("{} cancelled", change.verb()));
+                self.message = Some(format!("{} canceled", change.verb()));
                 Action::Draw
             }
         }
@@ -231,7 +231,7 @@ mod tests {
             request: Some(Override::Drain),
         };
         assert_eq!(press(&mut screen, "jjdn"), Action::Draw);
-        assert_eq!(screen.message.as_deref(), Some("drain cancelled"));
+        assert_eq!(screen.message.as_deref(), Some("drain canceled"));
         assert_eq!(press(&mut screen, "dy"), Action::Execute(drain.clone()));
         let ready = ServerChange {
             request: None,

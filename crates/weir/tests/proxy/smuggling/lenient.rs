@@ -1,5 +1,7 @@
-//! Provides a deliberately lenient server: it treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts
-//! any coding that contains `chunked`, and reads the leading digits of a number. It responds with the requested path.
+//! Provides a deliberately lenient server for the smuggling tests.
+//!
+//! It treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any coding that contains `chunked`, and
+//! reads the leading digits of a number. It responds with the requested path.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,6 @@
-//! Provides responses that two parsers could interpret differently, by kind of ambiguity, for HTTP/1.0 and HTTP/1.1
-//! clients, and a server that sends them.
+//! Provides responses that two parsers could interpret differently, and a server that sends them.
+//!
+//! The responses are listed by kind of ambiguity, for HTTP/1.0 and HTTP/1.1 clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

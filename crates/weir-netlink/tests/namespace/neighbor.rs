@@ -1,11 +1,11 @@
-//! Tests managed neighbour entries.
+//! Tests managed neighbor entries.
 
-use weir_netlink::{Change, Event, ManageOutcome, NeighbourState, resolve};
+use weir_netlink::{Change, Event, ManageOutcome, NeighborState, resolve};
 
 use crate::{Pair, handle_in, in_namespace, ip, wait_for};
 
 #[test]
-fn managed_neighbours_are_resolved_without_traffic() {
+fn managed_neighbors_are_resolved_without_traffic() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -13,7 +13,7 @@ fn managed_neighbours_are_resolved_without_traffic() {
         net.add_address(pair.a, ip("10.0.0.1"), 24).await.unwrap();
         pair.peer.add_address(pair.b, server, 24).await.unwrap();
         let mut watch = net.watch().unwrap();
-        assert_eq!(net.neighbour(pair.a, server).await.unwrap(), None);
+        assert_eq!(net.neighbor(pair.a, server).await.unwrap(), None);
         assert_eq!(
             net.ensure_managed(pair.a, server).await.unwrap(),
             ManageOutcome::Added
@@ -24,8 +24,8 @@ fn managed_neighbours_are_resolved_without_traffic() {
         );
         let peer_mac = pair.peer.link("b").await.unwrap().unwrap().mac;
         let is_resolved = |event: &Event| {
-            matches!(event, Event::Neighbour { neighbour, removed: false }
-                if neighbour.ip == server && neighbour.usable_mac() == peer_mac)
+            matches!(event, Event::Neighbor { neighbor, removed: false }
+                if neighbor.ip == server && neighbor.usable_mac() == peer_mac)
         };
         wait_for(&mut watch, is_resolved).await;
         let state = net.state([server]).await.unwrap();
@@ -37,7 +37,7 @@ fn managed_neighbours_are_resolved_without_traffic() {
             Change::Made
         );
         let is_removed = |event: &Event| match event {
-            Event::Neighbour { neighbour, removed } => *removed && neighbour.ip == server,
+            Event::Neighbor { neighbor, removed } => *removed && neighbor.ip == server,
             _ => false,
         };
         wait_for(&mut watch, is_removed).await;
@@ -68,12 +68,12 @@ fn entry_of_another_program_is_kept() {
             net.remove_managed(pair.a, server).await.unwrap(),
             Change::None
         );
-        let entry = net.neighbour(pair.a, server).await.unwrap().unwrap();
+        let entry = net.neighbor(pair.a, server).await.unwrap().unwrap();
         assert_eq!(
             (entry.state, entry.managed),
-            (NeighbourState::Permanent, false)
+            (NeighborState::Permanent, false)
         );
-        assert!(net.neighbours().await.unwrap().contains(&entry));
+        assert!(net.neighbors().await.unwrap().contains(&entry));
         assert!(net.ensure_managed(999, server).await.is_err());
     });
 }

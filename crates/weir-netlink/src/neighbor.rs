@@ -1,7 +1,7 @@
-//! Reads, adds and removes neighbours: link-layer addresses of machines on a segment.
+//! Reads, adds and removes neighbors: link-layer addresses of machines on a segment.
 //!
 //! The data plane cannot resolve addresses and depends on entries that remain resolved. The kernel resolves and
-//! refreshes a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, even while no daemon is running.
+//! refreshes a *managed* neighbor (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, even while no daemon is running.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::{Change, MacAddr, Netlink, Result};
 
 /// State of an entry (`NUD_*` in linux/neighbour.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NeighbourState {
+pub enum NeighborState {
     /// The first resolution is in progress.
     Incomplete,
     /// Confirmed recently.
@@ -39,7 +39,7 @@ pub enum NeighbourState {
     Other(u16),
 }
 
-impl NeighbourState {
+impl NeighborState {
     fn from_kernel(state: KernelState) -> Self {
         match state {
             KernelState::Incomplete => Self::Incomplete,
@@ -69,9 +69,9 @@ impl NeighbourState {
     }
 }
 
-/// An entry of the neighbour table.
+/// An entry of the neighbor table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct Neighbor {
     /// The device.
     pub ifindex: u32,
     /// The IP address.
@@ -79,12 +79,12 @@ pub struct Neighbour {
     /// The Ethernet address, if known. It can be outdated if the state is not valid.
     pub mac: Option<MacAddr>,
     /// The state of the entry.
-    pub state: NeighbourState,
+    pub state: NeighborState,
     /// Whether the kernel keeps the entry resolved.
     pub managed: bool,
 }
 
-impl Neighbour {
+impl Neighbor {
     /// Returns the Ethernet address, if the entry is valid.
     pub fn usable_mac(&self) -> Option<MacAddr> {
         self.mac.filter(|_| self.state.is_valid())
@@ -117,7 +117,7 @@ impl Neighbour {
             ifindex: message.header.ifindex,
             ip: ip?,
             mac,
-            state: NeighbourState::from_kernel(message.header.state),
+            state: NeighborState::from_kernel(message.header.state),
             managed,
         })
     }
@@ -149,17 +149,17 @@ fn entry_message(ifindex: u32, ip: IpAddr) -> NeighbourMessage {
 }
 
 impl Netlink {
-    /// Returns the neighbours of both address families.
+    /// Returns the neighbors of both address families.
     ///
     /// # Errors
     /// Fails if the kernel rejects the dump.
-    pub async fn neighbours(&self) -> Result<Vec<Neighbour>> {
+    pub async fn neighbors(&self) -> Result<Vec<Neighbor>> {
         let message = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-        let replies = self.dump("list neighbours", message).await?;
+        let replies = self.dump("list neighbors", message).await?;
         Ok(replies
             .iter()
             .filter_map(|reply| match reply {
-                RouteNetlinkMessage::NewNeighbour(message) => Neighbour::from_message(message),
+                RouteNetlinkMessage::NewNeighbour(message) => Neighbor::from_message(message),
                 _ => None,
             })
             .collect())
@@ -169,12 +169,12 @@ impl Netlink {
     ///
     /// # Errors
     /// Fails if the device does not exist.
-    pub async fn neighbour(&self, ifindex: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
-        let request = format!("look up neighbour {ip} on device {ifindex}");
+    pub async fn neighbor(&self, ifindex: u32, ip: IpAddr) -> Result<Option<Neighbor>> {
+        let request = format!("look up neighbor {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::GetNeighbour(entry_message(ifindex, ip));
         match self.transact(&request, message, 0).await {
             Ok(replies) => Ok(replies.iter().find_map(|reply| match reply {
-                RouteNetlinkMessage::NewNeighbour(message) => Neighbour::from_message(message),
+                RouteNetlinkMessage::NewNeighbour(message) => Neighbor::from_message(message),
                 _ => None,
             })),
             Err(error) if error.has_errno(rustix::io::Errno::NOENT) => Ok(None),
@@ -189,8 +189,8 @@ impl Netlink {
     pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<ManageOutcome> {
         // Marking a permanent entry as managed would make it no longer permanent (`__neigh_update` in
         // net/core/neighbour.c).
-        match self.neighbour(ifindex, ip).await? {
-            Some(entry) if entry.state == NeighbourState::Permanent => {
+        match self.neighbor(ifindex, ip).await? {
+            Some(entry) if entry.state == NeighborState::Permanent => {
                 return Ok(ManageOutcome::Permanent);
             }
             Some(entry) if entry.managed => return Ok(ManageOutcome::Present),
@@ -199,7 +199,7 @@ impl Netlink {
         let mut message = entry_message(ifindex, ip);
         let flags = NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed);
         message.attributes.push(flags);
-        let request = format!("manage neighbour {ip} on device {ifindex}");
+        let request = format!("manage neighbor {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::NewNeighbour(message);
         self.transact(&request, message, NLM_F_CREATE | NLM_F_REPLACE)
             .await?;
@@ -212,14 +212,14 @@ impl Netlink {
     /// # Errors
     /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Change> {
-        let entry = match self.neighbour(ifindex, ip).await {
+        let entry = match self.neighbor(ifindex, ip).await {
             Err(error) if error.has_errno(rustix::io::Errno::NODEV) => None,
             found => found?,
         };
         if !entry.is_some_and(|entry| entry.managed) {
             return Ok(Change::None);
         }
-        let request = format!("remove neighbour {ip} from device {ifindex}");
+        let request = format!("remove neighbor {ip} from device {ifindex}");
         let message = RouteNetlinkMessage::DelNeighbour(entry_message(ifindex, ip));
         self.remove(&request, message).await
     }
@@ -237,22 +237,22 @@ mod tests {
         message
             .attributes
             .push(NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 7]));
-        let failed = Neighbour::from_message(&message).unwrap();
+        let failed = Neighbor::from_message(&message).unwrap();
         assert!(failed.mac.is_some() && failed.usable_mac().is_none() && !failed.managed);
 
         message.header.state = KernelState::Stale;
         let flags = NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed);
         message.attributes.push(flags);
-        let stale = Neighbour::from_message(&message).unwrap();
+        let stale = Neighbor::from_message(&message).unwrap();
         assert_eq!(stale.usable_mac(), Some(MacAddr([2, 0, 0, 0, 0, 7])));
         assert!(stale.managed);
     }
 
     #[test]
-    fn proxies_and_bridge_entries_are_not_neighbours() {
+    fn proxies_and_bridge_entries_are_not_neighbors() {
         let mut proxy = entry_message(3, "10.0.0.7".parse().unwrap());
         proxy.header.flags = NeighbourFlags::Proxy;
-        assert_eq!(Neighbour::from_message(&proxy), None);
-        assert_eq!(Neighbour::from_message(&NeighbourMessage::default()), None);
+        assert_eq!(Neighbor::from_message(&proxy), None);
+        assert_eq!(Neighbor::from_message(&NeighbourMessage::default()), None);
     }
 }

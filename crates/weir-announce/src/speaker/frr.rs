@@ -1,0 +1,367 @@
+//! Drives FRR: configures `network` statements, route maps and blackhole routes over the sockets of its daemons. Where
+//! a socket is not accessible, it runs vtysh, which takes about 50 ms.
+//!
+//! bgpd waits 50 ms before it selects paths again, and then sends a withdrawal. A removed network is no longer valid in
+//! the meantime, and bgpd sends the withdrawal immediately if it filters its routes again, which it does when the
+//! prefix list of a neighbor changes. After a withdrawal, Weir therefore adds an entry to `prefix_list` that matches no
+//! route, and removes it again.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use tokio::time::timeout;
+use weir_model::Family;
+
+use super::command::run_command;
+use super::vty::Connection;
+use super::{COMMAND_TIMEOUT, Change, Outcome, prefix};
+use crate::error::Result;
+use crate::{Error, Quality};
+
+/// FRR's replies to the removal of a `network` statement and of a static route that it does not have, for example
+/// because it was restarted.
+const MISSING_REPLIES: [&str; 2] = [
+    "% Can't find static route specified",
+    "% Refusing to remove a non-existent route",
+];
+/// Directory of the sockets, unless an option of vtysh specifies another one.
+const SOCKET_DIRECTORY: &str = "/var/run/frr";
+const BGPD_SOCKET: &str = "bgpd.vty";
+/// Manages static routes up to FRR 8. Later versions reject these commands here, so vtysh is used.
+const STATICD_SOCKET: &str = "staticd.vty";
+/// Sequence number of the entry that Weir adds to the prefix list. FRR assigns 5, 10 and so on to entries without one.
+const ENTRY_SEQUENCE: u8 = 1;
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// An FRR, and how it is controlled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frr<'a> {
+    /// vtysh and its options.
+    pub(super) command: &'a [String],
+    /// AS number in `router bgp`.
+    pub(super) asn: u32,
+    pub(super) prefix_list: Option<&'a str>,
+}
+
+impl Frr<'_> {
+    /// Executes the configuration commands for a change.
+    pub(super) async fn apply(&self, change: &Change<'_>) -> Outcome {
+        let mut outcome = Outcome::default();
+        if !change.removed.is_empty() {
+            self.withdraw(&change.removed, &mut outcome).await;
+        }
+        // Without any route, the commands check that FRR accepts the settings.
+        if !change.added.is_empty() || change.removed.is_empty() {
+            match self.configure(&announcements(self.asn, change)).await {
+                Ok(()) => outcome
+                    .announced
+                    .extend(change.added.iter().map(|(vip, _)| *vip)),
+                Err(error) => outcome.add_error(error),
+            }
+            let (_, warning) = self.prepare_prefix_lists(change.routes.keys()).await;
+            outcome.warning = warning;
+        }
+        outcome
+    }
+
+    /// Withdraws the routes to `vips` with one sequence of commands, or with a sequence for each statement if FRR does
+    /// not have some of them.
+    async fn withdraw(&self, vips: &[IpAddr], outcome: &mut Outcome) {
+        let (updates, warning) = self.prepare_prefix_lists(vips.iter()).await;
+        outcome.warning = warning;
+        match self.configure(&withdrawals(self.asn, vips, &updates)).await {
+            Ok(()) => outcome.withdrawn.extend(vips),
+            Err(error) if is_missing(&error) => {
+                self.withdraw_separately(vips, &updates, outcome).await;
+            }
+            Err(error) => outcome.add_error(error),
+        }
+    }
+
+    async fn withdraw_separately(
+        &self,
+        vips: &[IpAddr],
+        updates: &[String],
+        outcome: &mut Outcome,
+    ) {
+        for vip in vips {
+            let mut is_withdrawn = true;
+            let networks = remove_networks(self.asn, &[*vip]);
+            let sequences = [networks, updates.to_vec(), remove_routes(&[*vip])];
+            for lines in sequences.into_iter().filter(|it| !it.is_empty()) {
+                match self.configure(&lines).await {
+                    Err(error) if !is_missing(&error) => {
+                        is_withdrawn = false;
+                        let is_rejection = matches!(error, Error::Rejected { .. });
+                        outcome.add_error(error);
+                        // Each further sequence would wait for the time limit too.
+                        if !is_rejection {
+                            return;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if is_withdrawn {
+                outcome.withdrawn.push(*vip);
+            }
+        }
+    }
+
+    /// Checks the prefix lists for these VIPs. Returns the commands that change the lists and restore them, and the
+    /// reason if a list cannot be used. It is not an error, because the routes are correct without the lists.
+    async fn prepare_prefix_lists(
+        &self,
+        vips: impl Iterator<Item = &IpAddr> + Clone,
+    ) -> (Vec<String>, Option<Error>) {
+        let mut lines = Vec::new();
+        let mut warning = None;
+        for family in FAMILIES {
+            if vips.clone().any(|vip| Family::of(*vip) == family) {
+                match self.prepare_prefix_list(family).await {
+                    Ok(changes) => lines.extend(changes),
+                    Err(error) => warning = warning.or(Some(error)),
+                }
+            }
+        }
+        (lines, warning)
+    }
+
+    /// Checks the prefix list, and removes the entry of a Weir that was killed. Returns the commands that change the
+    /// list and restore it, or none if no list is configured.
+    async fn prepare_prefix_list(&self, family: Family) -> Result<Vec<String>> {
+        let Some(name) = self.prefix_list else {
+            return Ok(Vec::new());
+        };
+        let Some(directory) = socket_directory(self.command) else {
+            return Err(list_error(
+                "`prefix_list` requires access to bgpd's socket, but `command` is not a local vtysh; remove one of them"
+                    .to_owned(),
+            ));
+        };
+        let path = directory.join(BGPD_SOCKET);
+        let list = format!("{} prefix-list {name}", keyword(family));
+        let remove = format!("no {list} seq {ENTRY_SEQUENCE}");
+        let preparation = async {
+            let mut connection = Connection::open(&path).await.map_err(|error| {
+                let path = path.display();
+                list_error(format!("`prefix_list` requires access to {path}: {error}"))
+            })?;
+            let query = format!("do show {list} seq {ENTRY_SEQUENCE}");
+            let reply = match connection.execute(&query).await {
+                Err(Error::Rejected { .. }) => {
+                    return Err(list_error(format!(
+                        "bgpd does not have the `{list}` that `prefix_list` names; add it, or remove `prefix_list`"
+                    )));
+                }
+                reply => reply?,
+            };
+            if reply.contains(unused_entry(family)) {
+                connection.execute(&remove).await?;
+            } else if reply.contains(&format!(" seq {ENTRY_SEQUENCE} ")) {
+                let text = "has an entry with sequence number 1, which Weir needs; renumber it";
+                return Err(list_error(format!("`{list}` {text}")));
+            }
+            Ok(())
+        };
+        run_in_time(preparation).await?;
+        let add = format!("{list} seq {ENTRY_SEQUENCE} {}", unused_entry(family));
+        Ok(vec![add, remove])
+    }
+
+    /// Executes configuration commands in the daemons that they belong to.
+    async fn configure(&self, lines: &[String]) -> Result<()> {
+        let Some(directory) = socket_directory(self.command) else {
+            return self.run_vtysh(lines).await;
+        };
+        let Some(mut bgpd) = open(&directory.join(BGPD_SOCKET)).await? else {
+            return self.run_vtysh(lines).await;
+        };
+        for lines in lines.chunk_by(|a, b| is_static_route(a) == is_static_route(b)) {
+            if is_static_route(&lines[0]) {
+                let socket = directory.join(STATICD_SOCKET);
+                self.configure_static_routes(&socket, lines).await?;
+            } else {
+                run_in_time(bgpd.execute_all(lines)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn configure_static_routes(&self, socket: &Path, lines: &[String]) -> Result<()> {
+        if let Some(mut staticd) = open(socket).await? {
+            match run_in_time(staticd.execute_all(lines)).await {
+                Err(error) if is_unknown(&error) => {}
+                result => return result,
+            }
+        }
+        self.run_vtysh(lines).await
+    }
+
+    async fn run_vtysh(&self, lines: &[String]) -> Result<()> {
+        run_command("frr", self.command, &vtysh_arguments(lines))
+            .await
+            .map(drop)
+    }
+}
+
+/// Connects to a daemon; `None` = this is not possible, so vtysh must be used.
+async fn open(socket: &Path) -> Result<Option<Connection>> {
+    run_in_time(async { Ok(Connection::open(socket).await.ok()) }).await
+}
+
+async fn run_in_time<T>(commands: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(COMMAND_TIMEOUT, commands)
+        .await
+        .map_err(|_| Error::Timeout { speaker: "frr" })?
+}
+
+fn list_error(reply: String) -> Error {
+    Error::Rejected {
+        speaker: "frr",
+        reply,
+    }
+}
+
+/// Returns whether FRR does not have the statement that was to be removed.
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Rejected { reply, .. } if MISSING_REPLIES.contains(&reply.as_str()))
+}
+
+/// Returns whether a daemon does not know a command.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Rejected { reply, .. } if reply.contains("Unknown command"))
+}
+
+/// Returns the directory of the sockets to which this vtysh connects; `None` = `command` runs another program, for
+/// example one that runs vtysh in a container, or has other options.
+fn socket_directory(command: &[String]) -> Option<PathBuf> {
+    let (program, options) = command.split_first()?;
+    if Path::new(program).file_name()? != "vtysh" {
+        return None;
+    }
+    let mut directory = PathBuf::from(SOCKET_DIRECTORY);
+    let mut namespace = None;
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.as_str() {
+            "--vty_socket" => directory = options.next()?.into(),
+            "-N" | "--pathspace" => namespace = Some(options.next()?),
+            _ => return None,
+        }
+    }
+    Some(namespace.map_or(directory.clone(), |it| directory.join(it)))
+}
+
+/// Returns the commands that withdraw routes. `updates` make bgpd send the withdrawals.
+pub(super) fn withdrawals(asn: u32, vips: &[IpAddr], updates: &[String]) -> Vec<String> {
+    let networks = remove_networks(asn, vips).into_iter();
+    let lines = networks.chain(updates.iter().cloned());
+    lines.chain(remove_routes(vips)).collect()
+}
+
+fn remove_networks(asn: u32, vips: &[IpAddr]) -> Vec<String> {
+    let statement = |vip: &IpAddr| (*vip, format!("no network {}", prefix(*vip)));
+    router_bgp(asn, vips.iter().map(statement).collect())
+}
+
+fn remove_routes(vips: &[IpAddr]) -> Vec<String> {
+    let routes = vips.iter().map(|vip| blackhole_route(*vip));
+    routes.map(|route| format!("no {route}")).collect()
+}
+
+/// Returns the commands that announce routes: route maps that set communities, and `network` statements. Each VIP also
+/// gets a blackhole route, because FRR announces only networks with a route.
+pub(super) fn announcements(asn: u32, change: &Change<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, quality) in [
+        ("WEIR", Quality::Normal),
+        ("WEIR-DRAIN", Quality::LastResort),
+    ] {
+        lines.push(format!("route-map {name} permit 10"));
+        lines.push("set origin igp".to_owned());
+        let communities: Vec<String> = change
+            .communities(quality)
+            .map(|it| it.to_string())
+            .collect();
+        lines.push(match communities.as_slice() {
+            // The route map may have communities of earlier settings.
+            [] => "no set community".to_owned(),
+            communities => format!("set community {}", communities.join(" ")),
+        });
+        lines.push("exit".to_owned());
+    }
+    lines.extend(change.added.iter().map(|(vip, _)| blackhole_route(*vip)));
+    let network = |(vip, quality): &(IpAddr, Quality)| {
+        let route_map = match quality {
+            Quality::Normal => "WEIR",
+            Quality::LastResort => "WEIR-DRAIN",
+        };
+        let statement = format!("network {} route-map {route_map}", prefix(*vip));
+        (*vip, statement)
+    };
+    lines.extend(router_bgp(asn, change.added.iter().map(network).collect()));
+    lines
+}
+
+fn blackhole_route(vip: IpAddr) -> String {
+    let keyword = keyword(Family::of(vip));
+    format!("{keyword} route {} blackhole", prefix(vip))
+}
+
+/// Returns the first word of commands for static routes and prefix lists.
+const fn keyword(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ipv6",
+    }
+}
+
+/// Returns an entry of a prefix list that matches no route.
+const fn unused_entry(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "deny 255.255.255.255/32",
+        Family::V6 => "deny ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128",
+    }
+}
+
+/// Returns whether a command configures a static route, for which bgpd is not responsible.
+fn is_static_route(line: &str) -> bool {
+    let line = line.strip_prefix("no ").unwrap_or(line);
+    line.starts_with("ip route ") || line.starts_with("ipv6 route ")
+}
+
+/// Returns the configuration of BGP with a statement for each VIP, in the VIP's address family.
+fn router_bgp(asn: u32, statements: Vec<(IpAddr, String)>) -> Vec<String> {
+    let mut lines = vec![format!("router bgp {asn}")];
+    for family in FAMILIES {
+        let mut statements = statements
+            .iter()
+            .filter(|(vip, _)| Family::of(*vip) == family)
+            .peekable();
+        if statements.peek().is_some() {
+            let name = match family {
+                Family::V4 => "ipv4",
+                Family::V6 => "ipv6",
+            };
+            lines.push(format!("address-family {name} unicast"));
+            lines.extend(statements.map(|(_, statement)| statement.clone()));
+            lines.push("exit-address-family".to_owned());
+        }
+    }
+    lines.push("exit".to_owned());
+    lines
+}
+
+/// Returns the arguments of vtysh for configuration commands.
+fn vtysh_arguments(lines: &[String]) -> Vec<String> {
+    let lines = lines.iter().map(String::as_str);
+    ["configure terminal"]
+        .into_iter()
+        .chain(lines)
+        .flat_map(|line| ["-c".to_owned(), line.to_owned()])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

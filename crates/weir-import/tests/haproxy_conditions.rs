@@ -1,0 +1,210 @@
+//! Tests that each HAProxy criterion becomes a route's condition, or is reported.
+
+use weir_import::{EmptyEnvironment, Imported, haproxy};
+
+/// Imports a frontend that rejects requests if a condition is met.
+fn import(condition: &str) -> Imported {
+    let text = format!(
+        "defaults\n mode http\nfrontend web\n bind :80\n http-request deny if {condition}\n \
+         default_backend app\nbackend app\n server a 10.0.0.5:80\n"
+    );
+    haproxy("haproxy.cfg", &text, &EmptyEnvironment)
+}
+
+/// Returns the conditions of each route. A route without a condition applies to all requests.
+fn conditions(imported: &Imported) -> Vec<String> {
+    let routes = imported.toml.split("[[route]]").skip(1);
+    let keys = routes.map(|route| {
+        let lines = route.lines().filter(|line| {
+            let is_other = ["#", "service", "status"].map(|start| line.starts_with(start));
+            !line.is_empty() && !is_other.contains(&true)
+        });
+        lines.collect::<Vec<_>>().join("; ")
+    });
+    keys.collect()
+}
+
+#[track_caller]
+fn assert_conditions(criterion: &str, expected: &[&str]) {
+    let imported = import(criterion);
+    let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
+    let reads_file = criterion.contains(" -f ");
+    assert!(parsed.is_ok() || reads_file, "{criterion}: {parsed:?}");
+    assert_eq!(conditions(&imported), expected, "{criterion}");
+    let losses: Vec<_> = imported.losses.iter().collect();
+    assert!(losses.is_empty(), "{criterion}: {losses:?}");
+}
+
+#[test]
+fn fields_cookies_and_parameters_are_compared() {
+    for (criterion, expected) in [
+        ("hdr(X-A) abc", "header = [\"X-A: abc\"]"),
+        ("hdr(X-A) -i a.c", "header = [\"X-A: ~(?i)^a\\\\.c$\"]"),
+        ("hdr(X-A),lower abc", "header = [\"X-A: ~(?i)^abc$\"]"),
+        ("hdr_beg(X-A) ab", "header = [\"X-A: ab*\"]"),
+        ("hdr_end(X-A) bc", "header = [\"X-A: *bc\"]"),
+        ("hdr_sub(X-A) b", "header = [\"X-A: *b*\"]"),
+        ("hdr_reg(X-A) ^a[0-9]", "header = [\"X-A: ~^a[0-9]\"]"),
+        ("hdr_beg(X-A) -i ab", "header = [\"X-A: ~(?i)^ab\"]"),
+        ("hdr_end(X-A) -i bc", "header = [\"X-A: ~(?i)bc$\"]"),
+        ("hdr_sub(X-A) -i b", "header = [\"X-A: ~(?i)b\"]"),
+        ("hdr_reg(X-A) -i ^a", "header = [\"X-A: ~(?i)^a\"]"),
+        ("hdr(X-A) a b", "header = [\"X-A: a\", \"X-A: b\"]"),
+        ("hdr(X-A) -m found", "header = [\"X-A\"]"),
+        ("hdr_cnt(X-A) gt 0", "header = [\"X-A\"]"),
+        ("hdr_cnt(X-A) ge 1", "header = [\"X-A\"]"),
+        ("hdr_cnt(X-A) eq 0", "not = { header = [\"X-A\"] }"),
+        ("hdr_cnt(X-A) 0", "not = { header = [\"X-A\"] }"),
+        ("hdr_cnt(X-A) lt 1", "not = { header = [\"X-A\"] }"),
+        ("hdr_cnt(X-A) le 0", "not = { header = [\"X-A\"] }"),
+        ("cook(c) ab", "cookie = [\"c=ab\"]"),
+        ("cook(c) -m beg ab", "cookie = [\"c=ab*\"]"),
+        ("cook(c) -m found", "cookie = [\"c\"]"),
+        ("url_param(p) ab", "query = [\"p=ab\"]"),
+        ("url_param(p) -m sub b", "query = [\"p=*b*\"]"),
+    ] {
+        assert_conditions(&format!("{{ {criterion} }}"), &[expected]);
+    }
+}
+
+#[test]
+fn addresses_in_fields_become_expressions() {
+    for (criterion, expected) in [
+        (
+            "hdr_ip(X-A) 10.0.0.0/8",
+            r#"~(^|,)\\s*10\\.[0-9]+\\.[0-9]+\\.[0-9]+\\s*(,|$)"#,
+        ),
+        (
+            "hdr_ip(X-A,-1) 10.1.0.0/16",
+            r#"~(^|,)\\s*10\\.1\\.[0-9]+\\.[0-9]+\\s*$"#,
+        ),
+        (
+            "hdr_ip(X-A,1) 10.1.2.0/24",
+            r#"~^\\s*10\\.1\\.2\\.[0-9]+\\s*(,|$)"#,
+        ),
+        ("hdr_ip(X-A,1) 10.1.2.3", r#"~^\\s*10\\.1\\.2\\.3\\s*(,|$)"#),
+    ] {
+        let expected = format!("header = [\"X-A: {expected}\"]");
+        assert_conditions(&format!("{{ {criterion} }}"), &[&expected]);
+    }
+}
+
+#[test]
+fn paths_hosts_methods_and_sources_are_compared() {
+    for (criterion, expected) in [
+        ("path /a /b", &["path = \"/a\"", "path = \"/b\""][..]),
+        ("path_end -i .PHP", &["path_regex = \"(?i)\\\\.PHP$\""]),
+        ("path_reg ^/a", &["path_regex = \"^/a\""]),
+        ("path_dir a", &["path = \"*/a/*\"", "path = \"*/a\""]),
+        ("url_beg /a", &["path = \"/a*\""]),
+        ("path,lower -m beg /a", &["path_regex = \"(?i)^/a\""]),
+        ("hdr(host) a.example", &["host = \"a.example\""]),
+        ("hdr_end(host) .example", &["host = \"*.example\""]),
+        (
+            "hdr_dom(host) a.example",
+            &["host = \"a.example\"", "host = \"*.a.example\""],
+        ),
+        (
+            "hdr_dom(host) www",
+            &[
+                "host = \"www\"",
+                "host = \"*.www\"",
+                "host = \"www.*\"",
+                "host = \"*.www.*\"",
+            ],
+        ),
+        ("req.ssl_sni a.example", &["host = \"a.example\""]),
+        (
+            "hdr(host) -i -f /etc/hosts.lst",
+            &["host = { file = \"/etc/hosts.lst\" }"],
+        ),
+        ("method GET POST", &["method = [\"GET\", \"POST\"]"]),
+        (
+            "src 10.0.0.0/8 192.0.2.1",
+            &["source = [\"10.0.0.0/8\", \"192.0.2.1\"]"],
+        ),
+        ("src -f /etc/nets", &["source = [{ file = \"/etc/nets\" }]"]),
+    ] {
+        assert_conditions(&format!("{{ {criterion} }}"), expected);
+    }
+    assert_conditions("LOCALHOST", &["source = [\"127.0.0.0/8\"]"]);
+}
+
+#[test]
+fn criteria_of_the_listener_are_decided_by_the_import() {
+    for always in [
+        "always_true",
+        "ssl_fc 0",
+        "ssl_fc false",
+        "dst_port 80",
+        "dst_port eq 80",
+        "dst_port 70-80",
+        "dst_port 80:90",
+        "dst_port 1 80",
+    ] {
+        assert_conditions(&format!("{{ {always} }}"), &[""]);
+    }
+    for never in [
+        "always_false",
+        "ssl_fc",
+        "dst_port 81",
+        "dst_port eq 81",
+        "dst_port 81:90",
+        "dst_port 80-79",
+    ] {
+        assert_conditions(&format!("{{ {never} }}"), &[]);
+    }
+}
+
+#[test]
+fn other_criteria_are_reported() {
+    for (criterion, reason) in [
+        (
+            "hdr_sub(X-A) a*",
+            "routes cannot compare hdr_sub(X-A) this way",
+        ),
+        (
+            "hdr_dom(X-A) a.b",
+            "routes cannot compare hdr_dom(X-A) this way",
+        ),
+        (
+            "hdr_cnt(X-A) gt 1",
+            "routes cannot compare the number of fields",
+        ),
+        (
+            "hdr_ip(X-A,2) 10.1.2.3",
+            "routes cannot select an address by its position",
+        ),
+        (
+            "hdr_ip(X-A) 10.0.0.0/12",
+            "routes compare hdr_ip(X-A) only with IPv4 addresses",
+        ),
+        (
+            "hdr_ip(X-A) 10.0.0.0/0",
+            "routes compare hdr_ip(X-A) only with IPv4 addresses",
+        ),
+        (
+            "hdr_ip(X-A) 10.0.0.0/40",
+            "routes compare hdr_ip(X-A) only with IPv4 addresses",
+        ),
+        ("dst_port gt 80", "routes cannot compare ports this way"),
+        ("dst_port eq", "routes cannot compare ports this way"),
+        (
+            "hdr(X-A) -f /etc/x.lst",
+            "the file with the ACL's values cannot be read",
+        ),
+        (
+            "src a.example",
+            "a route's `source` accepts only addresses and networks",
+        ),
+        ("nbsrv(app) lt 1", "routes cannot match nbsrv(app)"),
+        ("path_len gt 10", "routes cannot compare path_len this way"),
+    ] {
+        let imported = import(&format!("{{ {criterion} }}"));
+        let losses: Vec<_> = imported.losses.iter().collect();
+        assert_eq!(losses.len(), 1, "{losses:?}");
+        assert!(losses[0].contains(reason), "{losses:?}");
+        // The request is rejected in any case, because the rule protects something.
+        assert_eq!(conditions(&imported), [""], "{criterion}");
+    }
+}
