@@ -5,7 +5,7 @@
  *   ingress   packet that XDP passed on unmodified because its checksum is partial → the whole path on the skb
  *             rewritten packet with an unresolved neighbor, or for a device that XDP cannot send to → sent through the
  *             stack's neighbor table, which queues it until the address is resolved
- *   egress    reply from a nat server on the director itself, which never passes XDP → source becomes the VIP;
+ *   egress    reply from a nat server on the director itself, which never goes through XDP → source becomes the VIP;
  *             packet with a firewall mark, routed to Weir's device → mark stored in the frame, for XDP at the peer
  *   both      the director's own health probes that use a service's forwarding method
  *
@@ -39,7 +39,7 @@ int weir_tc_ingress(struct __sk_buff *skb)
 
 	if ((void *)(meta + 1) <= data && meta->magic == WEIR_META_UNFINISHED) {
 		meta->magic = 0;
-		/* After the rewrite, the reply to a probe does not match a flow, so it passes. */
+		/* After the rewrite, the reply to a probe matches no flow, so the balance stage passes it to the stack. */
 		if (probes_enabled() && probe_ingress(skb) == PROBE_DROP)
 			return PROBE_DROP;
 		bpf_tail_call(skb, &WEIR_STAGES, WEIR_STAGE_BALANCE);

@@ -384,12 +384,8 @@ impl Announcer {
         let previous_error = self.previous.iter().find_map(|it| it.error.as_ref());
         Report {
             routes,
-            error: self
-                .error
-                .as_ref()
-                .or(previous_error)
-                .or(self.driver.warning())
-                .cloned(),
+            error: self.error.as_ref().or(previous_error).cloned(),
+            warning: self.driver.warning().cloned(),
         }
     }
 }

@@ -50,6 +50,9 @@ pub struct Report {
     pub routes: Vec<RouteReport>,
     /// Why the speaker does not have the latest routes, or why the request was rejected; `None` = neither.
     pub error: Option<String>,
+    /// Why the speaker does not work as configured although it has the routes; `None` = it does.
+    #[serde(default)]
+    pub warning: Option<String>,
 }
 
 /// The state of a VIP's route.

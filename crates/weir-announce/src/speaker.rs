@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_model::{Announce, Community, Speaker};
+use weir_model::{Announce, Community, Family, Speaker};
 
 use crate::error::Result;
 use crate::{Error, Quality};
@@ -43,8 +43,8 @@ pub(crate) struct Driver {
     replies: exabgp::Replies,
     /// Whether the speaker has accepted the settings, which it must have even if there are no routes.
     is_configured: bool,
-    /// The last [`Outcome::warning`].
-    warning: Option<String>,
+    /// The last [`Outcome::warnings`] of each address family.
+    warnings: BTreeMap<Family, String>,
 }
 
 impl Driver {
@@ -60,7 +60,7 @@ impl Driver {
             steps: 0,
             replies: exabgp::Replies::default(),
             is_configured: false,
-            warning: None,
+            warnings: BTreeMap::new(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Driver {
 
     /// Returns why the speaker does not work as configured although it accepts the routes.
     pub(crate) fn warning(&self) -> Option<&String> {
-        self.warning.as_ref()
+        self.warnings.values().next()
     }
 
     /// Returns the VIPs that the speaker may be announcing.
@@ -147,7 +147,9 @@ impl Driver {
             self.accepted.insert(*vip);
             self.failed.remove(vip);
         }
-        self.set_warning(outcome.warning.map(|it| it.to_string()));
+        for (family, warning) in outcome.warnings {
+            self.set_warning(family, warning);
+        }
         match outcome.error {
             None => self.is_configured = true,
             Some(error) => return Err(error),
@@ -155,13 +157,15 @@ impl Driver {
         Ok(())
     }
 
-    fn set_warning(&mut self, warning: Option<String>) {
-        if let Some(warning) = &warning
-            && self.warning.as_ref() != Some(warning)
-        {
+    fn set_warning(&mut self, family: Family, warning: Option<String>) {
+        let Some(warning) = warning else {
+            self.warnings.remove(&family);
+            return;
+        };
+        if self.warnings.get(&family) != Some(&warning) {
             tracing::warn!(warning, "the speaker does not work as configured");
+            self.warnings.insert(family, warning);
         }
-        self.warning = warning;
     }
 
     /// Sends the next step that withdraws all routes from a speaker that the settings no longer specify. `current` is
@@ -337,8 +341,9 @@ struct Outcome {
     announced: Vec<IpAddr>,
     /// The first error.
     error: Option<Error>,
-    /// Why the speaker does not work as configured although it accepts the routes.
-    warning: Option<Error>,
+    /// For each checked address family, why the speaker does not work as configured although it accepts the routes;
+    /// `None` = it works.
+    warnings: Vec<(Family, Option<String>)>,
 }
 
 impl Outcome {

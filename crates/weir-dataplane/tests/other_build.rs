@@ -38,7 +38,7 @@ fn bigger(sandbox: &Sandbox) -> OpenOptions {
     }
 }
 
-/// Replaces the pinned address filter with a map of a different size, as another build might create it.
+/// Replaces the pinned address filter with a map of a different size, such as another build might create.
 fn replace_filter_with_other_size(sandbox: &Sandbox) {
     let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
@@ -53,7 +53,7 @@ fn replace_filter_with_other_size(sandbox: &Sandbox) {
 }
 
 #[test]
-fn counts_are_kept_if_a_different_map_does_not_fit() {
+fn counts_are_kept_if_another_map_is_incompatible() {
     if !privileged() {
         return;
     }
@@ -77,7 +77,8 @@ fn counts_are_kept_if_a_different_map_does_not_fit() {
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
 
-/// Tests a build that finds maps with a different type and starts with all counts at zero.
+/// Tests a build that cannot use the pinned maps and therefore starts with all counts at zero. Removing the pins
+/// simulates this.
 #[test]
 fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     if !privileged() {
@@ -107,7 +108,10 @@ fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     assert_eq!(counts(&second), (1, 1, 1, 1));
     assert!(first.transfer_counts().unwrap());
     assert_eq!(counts(&second), (11, 11, 11, 11));
-    assert!(!first.transfer_counts().unwrap(), "once");
+    assert!(
+        !first.transfer_counts().unwrap(),
+        "counts must be transferred only once"
+    );
     assert_eq!(counts(&second), (11, 11, 11, 11));
 }
 

@@ -22,7 +22,8 @@ use crate::probe::{self, ArpClaim};
 /// Time between steps of flow synchronization while no engine is active.
 const SYNC_PAUSE: Duration = Duration::from_millis(50);
 
-/// Minimum number of servers in a part of a snapshot, except in the last part. The servers of a service are not split.
+/// Minimum number of servers in a part of a snapshot, except in the last part. All servers of a service are in the
+/// same part.
 const PART_SERVERS: usize = 8_192;
 
 /// The engine, and the copy of the server states that it uses.
@@ -143,7 +144,7 @@ impl Host {
         Ok(accepted)
     }
 
-    /// Executes a request, except those that open the engine and [`Request::ClaimsVip`] for an existing probe. `send`
+    /// Executes any request except those that open the engine and [`Request::ClaimsVip`] for an existing probe. `send`
     /// sends all parts of the reply but the last.
     pub(crate) async fn execute(
         &mut self,
@@ -276,7 +277,7 @@ impl Host {
             return Reply::NotOpen;
         };
         match self.permits.take_permit(edits) {
-            Ok(user) => tracing::debug!(user, edits = edits.len(), "edits by ipvsadm"),
+            Ok(user) => tracing::debug!(user, edits = edits.len(), "accepted edits from ipvsadm"),
             Err(reason) => return refuse(reason),
         }
         if let Some(result) = self.sync.switch_daemon(edits) {
@@ -409,7 +410,7 @@ impl Host {
         }
     }
 
-    /// Runs the engine's periodic maintenance, once per second.
+    /// Runs the engine's periodic maintenance. Called once per second.
     pub(crate) async fn tick(&mut self) {
         self.serve_permits();
         if let Some((engine, states)) = self.active_engine()
@@ -419,7 +420,7 @@ impl Host {
         }
     }
 
-    /// Checks for drift and repairs it, twice per second.
+    /// Checks for drift and repairs it. Called twice per second.
     pub(crate) async fn repair_drift(&mut self) {
         if let Some((engine, _)) = self.active_engine() {
             engine.repair_drift().await;

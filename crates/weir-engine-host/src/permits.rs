@@ -141,7 +141,7 @@ impl Permits {
                 let response = match record_request(&state, channel.as_fd(), bytes) {
                     Ok(()) => Response::Permitted,
                     Err(reason) => {
-                        tracing::error!(reason, "refused edits by ipvsadm");
+                        tracing::error!(reason, "refused edits from ipvsadm");
                         Response::Refused { reason }
                     }
                 };

@@ -205,6 +205,7 @@ impl LatestAnswers {
     /// Returns whether other servers answered while this server did not: recently, or since its first unanswered SYN.
     /// The second condition can be met even if observations are late or all clients are waiting for this server.
     fn others_answered(self, watch: &Watch, now: Duration) -> bool {
+        // The result does not matter for an ejected server, whose time is not in `self`.
         let is_latest = watch.answered_at == self.latest;
         let Some(last_answer) = (if is_latest { self.second } else { self.latest }) else {
             return false;

@@ -1,6 +1,7 @@
-//! Simulates health checks in virtual time, and tests that no server remains in a wrong state in any order of events.
+//! Simulates health checks in virtual time, and tests that no server stays in the wrong state, whatever the order of
+//! events.
 //!
-//! Reloads, failures, recoveries and late results are random, with a seed.
+//! Reloads, failures, recoveries and late results come from a seeded random generator.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
 //! network that delays results. The default is 10,000 runs. `WEIR_SOAK=1` selects 1,000,000 runs, and `WEIR_RUNS=N`
@@ -50,7 +51,7 @@ struct Simulation {
     /// Targets with a probe in flight; at most one each.
     probed: HashSet<IpAddr>,
     reported: BTreeMap<(String, String), State>,
-    /// The reported states when the current configuration was applied.
+    /// The states that had been reported when the current configuration was applied.
     states_before_reload: BTreeMap<(String, String), State>,
     results: HashMap<IpAddr, Vec<bool>>,
     log: Log,
@@ -171,7 +172,8 @@ impl Simulation {
         }
     }
 
-    /// Asserts that a state change follows from probe results: a reload must not cause one.
+    /// Asserts that a state change follows from probe results. A reload must not cause one, except if another pool
+    /// already had the same check.
     fn check_change(
         &self,
         key: &(String, String),
@@ -186,7 +188,8 @@ impl Simulation {
         let (pool_config, server_config) = self.server(pool, server);
         assert_eq!(from, Some(*before), "wrong previous state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
-            // A reload may change a state only if another pool already has this check, and only to the state there.
+            // A reload may change a server's state only if another pool already had this check, and only to the
+            // server's state in that pool.
             let mut others = self
                 .states_before_reload
                 .iter()
@@ -349,7 +352,7 @@ fn repeat(seed: u64) {
 }
 
 #[test]
-fn servers_reach_their_correct_state_in_any_order_soak() {
+fn servers_reach_correct_state_for_any_event_order_soak() {
     if let Some(seed) = std::env::var("WEIR_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())

@@ -209,7 +209,7 @@ pub(crate) async fn add(
                     .await
                     .map_err(Into::into),
                 None => Err(Error::NoInterface {
-                    name: format!("route of virtual router {}", router.name),
+                    name: format!("route of virtual router {}: {interface}", router.name),
                 }),
             },
             OtherChange::Rule { rule, .. } => {

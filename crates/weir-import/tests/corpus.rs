@@ -24,8 +24,8 @@ fn import(program: &str, case: &Case) -> Imported {
     }
 }
 
-/// Warnings that the other program's file causes, not the importer: pools without a check, unused or without servers,
-/// and servers with weight 0.
+/// Warnings caused by the original file, not by the importer: pools that are unused or have no check or no servers, and
+/// servers with weight 0.
 const OPERATOR_CODES: &[Code] = &[
     Code::Unchecked,
     Code::UnusedPool,
@@ -62,7 +62,7 @@ fn importer_causes_no_warnings() {
         for case in corpus(program) {
             let imported = import(program, &case);
             for finding in warnings(&imported) {
-                // The importer added this pool without servers.
+                // The empty pool that the importer adds is named `no-servers`, or `no-servers-2` and so on.
                 let is_from_importer = finding.message.contains("`no-servers");
                 let is_from_operator = OPERATOR_CODES.contains(&finding.code) && !is_from_importer;
                 if !is_from_operator {
@@ -78,7 +78,7 @@ fn importer_causes_no_warnings() {
     assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
 }
 
-/// `weir check` reports no alias in the output, except for schedulers without another name.
+/// The importer writes no aliases, except `first` and `ip_hash`, whose variants have no other name.
 #[test]
 fn importer_writes_no_aliases() {
     let mut aliases = Vec::new();
@@ -101,7 +101,7 @@ fn importer_writes_no_aliases() {
 }
 
 #[test]
-fn losses_are_notes_and_lost_guards_are_losses() {
+fn notes_include_losses_and_losses_include_unguarded_lines() {
     for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
         for case in corpus(program) {
             let imported = import(program, &case);
@@ -137,8 +137,8 @@ fn nginx_files_match_snapshots() {
     assert_snapshots("nginx");
 }
 
-/// Runs a program. Returns its exit code and its combined standard output and standard error. The kernel ends the
-/// program after ten seconds of CPU time: keepalived 2.3.3 does not terminate for one of the files.
+/// Runs a program. Returns its exit code and its combined standard output and standard error. The kernel kills the
+/// program after ten seconds of CPU time, because keepalived 2.3.3 does not terminate on one of the files.
 fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
     let mut command = Command::new("prlimit");
     command.args(["--cpu=10", program]);
@@ -163,7 +163,7 @@ fn reported_line(line: &str, file: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-/// Returns whether the importer need not have a note for the line of an error message.
+/// Returns whether the line that an error message names needs no note.
 fn needs_no_note(line: &str, imported: &Imported) -> bool {
     // keepalived reports the end of these blocks; the importer reports the line of the server or virtual server.
     let reported_at_block_end = [
@@ -212,7 +212,7 @@ fn keepalived_errors_are_noted() {
         if matches!(code, Some(4 | 5)) {
             assert!(!imported.notes.is_empty(), "{}: {output}", case.name);
         }
-        // If a file uses scripts, a signal ends keepalived 2.2.7 after its output.
+        // If a file uses scripts, a signal kills keepalived 2.2.7 after it has written its output.
         assert!(
             matches!(code, Some(0 | 4 | 5 | 6) | None),
             "{}: {code:?} {output}",
@@ -328,7 +328,8 @@ fn nginx_errors_are_noted() {
             "{}: {code:?} {output}",
             case.name
         );
-        // This nginx may lack the module. For an unexpected end of the file, the importer reports an earlier line.
+        // The installed nginx may lack the stream module. For an unexpected end of the file, the importer reports an
+        // earlier line.
         let expected_texts = ["unknown directive \"stream\"", "unexpected end of file"];
         for line in output.lines().filter(|line| line.contains("[emerg]")) {
             if expected_texts.iter().any(|text| line.contains(text)) {

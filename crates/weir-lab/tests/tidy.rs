@@ -121,7 +121,7 @@ fn tracked_files(root: &Path) -> Vec<String> {
     let listed = String::from_utf8(listed.stdout).expect("paths are UTF-8");
     listed
         .lines()
-        .filter(|path| !rule::is_excepted(path))
+        .filter(|path| !rule::is_exempt(path))
         .map(str::to_owned)
         .collect()
 }

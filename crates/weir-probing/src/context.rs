@@ -12,7 +12,7 @@ use crate::tls::ClientConfigs;
 /// Configuration and caches that all running probes share.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
-    /// The data plane's table of probes through a path; `None` = there is no data plane.
+    /// The data plane's table of probes that use a service's forwarding path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
     /// Service addresses. A probe uses a VIP as its source only if the check configures it.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
@@ -38,7 +38,7 @@ impl Context {
     }
 }
 
-/// Locks a mutex, even if it is poisoned: no other code is called while it is locked, so the data is consistent.
+/// Locks a mutex, even if it is poisoned, so that health checks continue after a panic in one task.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

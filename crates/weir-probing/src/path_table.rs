@@ -1,4 +1,5 @@
-//! Accesses the data plane's table of probes through a path: a map in this process or in another process.
+//! Accesses the data plane's table of probes that use a service's forwarding path: a map in this process or in another
+//! process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -12,9 +12,10 @@ pub enum Stage {
     Queue,
     /// Connecting to a server, including TLS. Requests that reuse an idle connection are not recorded.
     Connect,
-    /// From the established connection to the first byte of the response.
+    /// From when the server connection is ready to the first byte of the response.
     Response,
-    /// From the complete request head to the end of the response. For a TCP service, the duration of the connection.
+    /// From receipt of the complete request head to the end of the response. For a TCP service, the duration of the
+    /// connection.
     Total,
 }
 
@@ -132,7 +133,7 @@ pub struct ExchangeCounters {
     pub stages: [DurationHistogram; Stage::ALL.len()],
     /// Attempts on another server after a failure.
     pub redispatches: u64,
-    /// Attempts on a new connection because the idle one was closed before the server received the request.
+    /// Requests that were sent again on a new connection because the server had closed the idle one.
     pub repetitions: u64,
     /// When the last exchange ended, in microseconds on the monotonic clock; 0 = none has ended.
     pub last_us: u64,

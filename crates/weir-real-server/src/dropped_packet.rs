@@ -27,8 +27,9 @@ const SSH: u16 = 22;
 
 const CONSEQUENCE: &str = "clients of this server receive no reply";
 /// The consequence if it is not known whether clients use the port.
-const UNCERTAIN_CONSEQUENCE: &str = "the firewall blocks every port on which a program listens: clients that use one \
-                                     of these ports receive no reply; on any other port, no program listens";
+const UNCERTAIN_CONSEQUENCE: &str = "the firewall blocks every port of the VIP on which a program listens, except SSH \
+                                     if it is open: clients that use one of these ports receive no reply; on other \
+                                     ports of the VIP, no program listens";
 
 /// Reports rules that drop packets of the VIPs. `listeners` contains the local addresses of listening TCP sockets.
 pub(crate) fn dropped_packets(

@@ -247,7 +247,8 @@ fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, form: ChecksumForm) ->
 /// has the same limit.
 pub const fn max_listed_addresses(is_ipv4: bool, has_trailer: bool) -> usize {
     if is_ipv4 {
-        // A frame has space for more.
+        const HEADERS: usize = 14 + 20 + HEADER_BYTES + AUTHENTICATION_BYTES;
+        const { assert!((FRAME_MAX_BYTES - HEADERS - TRAILER_BYTES) / 4 >= 255) };
         return 255;
     }
     let headers = 14 + 40 + HEADER_BYTES;

@@ -117,7 +117,11 @@ fn assert_previous_layout_adopted(forward: &str) {
         after.len() == 1 && after[0].starts_with(&directory_prefix(current_layout())),
         "{after:?}"
     );
-    assert!(world.log().contains("flows moved"), "{}", world.log());
+    assert!(
+        world.log().contains("migrated the flows"),
+        "{}",
+        world.log()
+    );
     load.wait_for_more(100);
     assert_nothing_lost(&world, load.stop());
 }

@@ -4,8 +4,9 @@
 //! bgpd waits 50 ms before it selects paths again, and then sends a withdrawal. A removed network is no longer valid in
 //! the meantime, and bgpd sends the withdrawal immediately if it filters its routes again, which it does when the
 //! prefix list of a neighbor changes. After a withdrawal, Weir therefore adds an entry to `prefix_list` that matches no
-//! route, and removes it again.
+//! route, and removes it again. If this fails, the withdrawal is only slower.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -27,8 +28,9 @@ const MISSING_REPLIES: [&str; 2] = [
 /// Directory of the sockets, unless an option of vtysh specifies another one.
 const SOCKET_DIRECTORY: &str = "/var/run/frr";
 const BGPD_SOCKET: &str = "bgpd.vty";
-/// Manages static routes up to FRR 8. Later versions reject these commands here, so vtysh is used.
 const STATICD_SOCKET: &str = "staticd.vty";
+/// If this socket exists (FRR 9 and later), static routes are configured in mgmtd, which only vtysh can control.
+const MGMTD_SOCKET: &str = "mgmtd.vty";
 /// Sequence number of the entry that Weir adds to the prefix list. FRR assigns 5, 10 and so on to entries without one.
 const ENTRY_SEQUENCE: u8 = 1;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -58,115 +60,111 @@ impl Frr<'_> {
                     .extend(change.added.iter().map(|(vip, _)| *vip)),
                 Err(error) => outcome.add_error(error),
             }
-            let (_, warning) = self.prepare_prefix_lists(change.routes.keys()).await;
-            outcome.warning = warning;
+        }
+        // A speaker that does not respond must not delay the next step even more.
+        if outcome.error.is_none() {
+            let checked: Vec<Family> = outcome.warnings.iter().map(|it| it.0).collect();
+            let mut families = families(change.routes.keys());
+            families.retain(|family| !checked.contains(family));
+            let warnings = self.use_prefix_lists(&families, false).await;
+            outcome.warnings.extend(warnings);
         }
         outcome
     }
 
-    /// Withdraws the routes to `vips` with one sequence of commands, or with a sequence for each statement if FRR does
-    /// not have some of them.
+    /// Withdraws the routes to `vips`.
     async fn withdraw(&self, vips: &[IpAddr], outcome: &mut Outcome) {
-        let (updates, warning) = self.prepare_prefix_lists(vips.iter()).await;
-        outcome.warning = warning;
-        match self.configure(&withdrawals(self.asn, vips, &updates)).await {
-            Ok(()) => outcome.withdrawn.extend(vips),
-            Err(error) if is_missing(&error) => {
-                self.withdraw_separately(vips, &updates, outcome).await;
-            }
-            Err(error) => outcome.add_error(error),
+        let networks = |vips: &[IpAddr]| remove_networks(self.asn, vips);
+        let vips = self.remove(vips, networks, outcome).await;
+        if vips.is_empty() {
+            return;
         }
+        outcome.warnings = self.use_prefix_lists(&families(vips.iter()), true).await;
+        outcome.withdrawn = self.remove(&vips, remove_routes, outcome).await;
     }
 
-    async fn withdraw_separately(
+    /// Removes the statements for `vips` with one sequence of commands, or with a sequence for each VIP if FRR does not
+    /// have some of them. Returns the VIPs for which FRR has no statements any more.
+    async fn remove(
         &self,
         vips: &[IpAddr],
-        updates: &[String],
+        commands: impl Fn(&[IpAddr]) -> Vec<String>,
         outcome: &mut Outcome,
-    ) {
+    ) -> Vec<IpAddr> {
+        match self.configure(&commands(vips)).await {
+            Ok(()) => return vips.to_vec(),
+            Err(error) if is_missing(&error) => {}
+            Err(error) => {
+                outcome.add_error(error);
+                return Vec::new();
+            }
+        }
+        let mut removed = Vec::new();
         for vip in vips {
-            let mut is_withdrawn = true;
-            let networks = remove_networks(self.asn, &[*vip]);
-            let sequences = [networks, updates.to_vec(), remove_routes(&[*vip])];
-            for lines in sequences.into_iter().filter(|it| !it.is_empty()) {
-                match self.configure(&lines).await {
-                    Err(error) if !is_missing(&error) => {
-                        is_withdrawn = false;
-                        let is_rejection = matches!(error, Error::Rejected { .. });
-                        outcome.add_error(error);
-                        // Each further sequence would wait for the time limit too.
-                        if !is_rejection {
-                            return;
-                        }
+            match self.configure(&commands(&[*vip])).await {
+                Err(error) if !is_missing(&error) => {
+                    let is_rejection = matches!(error, Error::Rejected { .. });
+                    outcome.add_error(error);
+                    // Each further sequence would wait for the time limit too.
+                    if !is_rejection {
+                        break;
                     }
-                    _ => {}
                 }
-            }
-            if is_withdrawn {
-                outcome.withdrawn.push(*vip);
+                _ => removed.push(*vip),
             }
         }
+        removed
     }
 
-    /// Checks the prefix lists for these VIPs. Returns the commands that change the lists and restore them, and the
-    /// reason if a list cannot be used. It is not an error, because the routes are correct without the lists.
-    async fn prepare_prefix_lists(
+    /// Checks the prefix lists of address families, and removes entries of a Weir that was killed. If `filter_again`,
+    /// makes bgpd filter its routes again. Returns for each family why its list cannot be used; `None` = it can. This
+    /// is not an error, because the routes are correct without the lists.
+    async fn use_prefix_lists(
         &self,
-        vips: impl Iterator<Item = &IpAddr> + Clone,
-    ) -> (Vec<String>, Option<Error>) {
-        let mut lines = Vec::new();
-        let mut warning = None;
-        for family in FAMILIES {
-            if vips.clone().any(|vip| Family::of(*vip) == family) {
-                match self.prepare_prefix_list(family).await {
-                    Ok(changes) => lines.extend(changes),
-                    Err(error) => warning = warning.or(Some(error)),
+        families: &[Family],
+        filter_again: bool,
+    ) -> Vec<(Family, Option<String>)> {
+        let Some(name) = self.prefix_list.filter(|_| !families.is_empty()) else {
+            return Vec::new();
+        };
+        let mut results = Vec::new();
+        let change = async {
+            let mut connection = self.open_bgpd().await?;
+            for family in families {
+                let list = format!("{} prefix-list {name}", keyword(*family));
+                match use_prefix_list(&mut connection, &list, *family, filter_again).await {
+                    Ok(()) => results.push((*family, None)),
+                    Err(error @ Error::Rejected { .. }) => {
+                        results.push((*family, Some(error.to_string())));
+                    }
+                    Err(error) => return Err(error),
                 }
             }
+            Ok(())
+        };
+        if let Err(error) = run_in_time(change).await {
+            let error = error.to_string();
+            let rest = families[results.len()..].iter();
+            results.extend(rest.map(|family| (*family, Some(error.clone()))));
         }
-        (lines, warning)
+        results
     }
 
-    /// Checks the prefix list, and removes the entry of a Weir that was killed. Returns the commands that change the
-    /// list and restore it, or none if no list is configured.
-    async fn prepare_prefix_list(&self, family: Family) -> Result<Vec<String>> {
-        let Some(name) = self.prefix_list else {
-            return Ok(Vec::new());
-        };
+    async fn open_bgpd(&self) -> Result<Connection> {
         let Some(directory) = socket_directory(self.command) else {
             return Err(list_error(
-                "`prefix_list` requires access to bgpd's socket, but `command` is not a local vtysh; remove one of them"
+                "`prefix_list` requires a local vtysh in `command`, with no options other than `--vty_socket DIR` and \
+                 `-N NAME`; Weir connects to bgpd's socket in the same directory"
                     .to_owned(),
             ));
         };
         let path = directory.join(BGPD_SOCKET);
-        let list = format!("{} prefix-list {name}", keyword(family));
-        let remove = format!("no {list} seq {ENTRY_SEQUENCE}");
-        let preparation = async {
-            let mut connection = Connection::open(&path).await.map_err(|error| {
-                let path = path.display();
-                list_error(format!("`prefix_list` requires access to {path}: {error}"))
-            })?;
-            let query = format!("do show {list} seq {ENTRY_SEQUENCE}");
-            let reply = match connection.execute(&query).await {
-                Err(Error::Rejected { .. }) => {
-                    return Err(list_error(format!(
-                        "bgpd does not have the `{list}` that `prefix_list` names; add it, or remove `prefix_list`"
-                    )));
-                }
-                reply => reply?,
-            };
-            if reply.contains(unused_entry(family)) {
-                connection.execute(&remove).await?;
-            } else if reply.contains(&format!(" seq {ENTRY_SEQUENCE} ")) {
-                let text = "has an entry with sequence number 1, which Weir needs; renumber it";
-                return Err(list_error(format!("`{list}` {text}")));
-            }
-            Ok(())
-        };
-        run_in_time(preparation).await?;
-        let add = format!("{list} seq {ENTRY_SEQUENCE} {}", unused_entry(family));
-        Ok(vec![add, remove])
+        Connection::open(&path).await.map_err(|error| {
+            list_error(format!(
+                "`prefix_list` requires access to {}, and bgpd must be running: {error}",
+                path.display()
+            ))
+        })
     }
 
     /// Executes configuration commands in the daemons that they belong to.
@@ -189,11 +187,10 @@ impl Frr<'_> {
     }
 
     async fn configure_static_routes(&self, socket: &Path, lines: &[String]) -> Result<()> {
-        if let Some(mut staticd) = open(socket).await? {
-            match run_in_time(staticd.execute_all(lines)).await {
-                Err(error) if is_unknown(&error) => {}
-                result => return result,
-            }
+        if !socket.with_file_name(MGMTD_SOCKET).exists()
+            && let Some(mut staticd) = open(socket).await?
+        {
+            return run_in_time(staticd.execute_all(lines)).await;
         }
         self.run_vtysh(lines).await
     }
@@ -228,9 +225,58 @@ fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Rejected { reply, .. } if MISSING_REPLIES.contains(&reply.as_str()))
 }
 
-/// Returns whether a daemon does not know a command.
-fn is_unknown(error: &Error) -> bool {
-    matches!(error, Error::Rejected { reply, .. } if reply.contains("Unknown command"))
+/// Checks a prefix list, and removes the entry of a Weir that was killed. If `filter_again`, changes the list and
+/// restores it.
+async fn use_prefix_list(
+    connection: &mut Connection,
+    list: &str,
+    family: Family,
+    filter_again: bool,
+) -> Result<()> {
+    let unused = format!("seq {ENTRY_SEQUENCE} {}", unused_entry(family));
+    let reply = match connection.execute(&format!("do show {list}")).await {
+        Err(Error::Rejected { reply, .. })
+            if reply.contains("Can't find specified prefix-list") =>
+        {
+            return Err(list_error(format!(
+                "bgpd does not have the `{list}` that `prefix_list` specifies; add it, or remove `prefix_list`"
+            )));
+        }
+        reply => reply?,
+    };
+    let entries = reply
+        .lines()
+        .filter_map(|line| line.find("seq ").map(|at| &line[at..]));
+    let (own, others): (Vec<&str>, Vec<&str>) =
+        entries.partition(|entry| entry.starts_with(&unused));
+    let remove = format!("no {list} seq {ENTRY_SEQUENCE}");
+    if !own.is_empty() {
+        connection.execute(&remove).await?;
+    }
+    if others.is_empty() {
+        return Err(list_error(format!(
+            "`{list}` has no entries, so Weir's entry would reject all routes; add `{list} seq 5 permit any`"
+        )));
+    }
+    if others
+        .iter()
+        .any(|entry| entry.starts_with(&format!("seq {ENTRY_SEQUENCE} ")))
+    {
+        return Err(list_error(format!(
+            "`{list}` has an entry with sequence number {ENTRY_SEQUENCE}, which Weir needs; renumber it"
+        )));
+    }
+    if filter_again {
+        connection.execute(&format!("{list} {unused}")).await?;
+        connection.execute(&remove).await?;
+    }
+    Ok(())
+}
+
+/// Returns the address families of VIPs.
+fn families<'a>(vips: impl Iterator<Item = &'a IpAddr>) -> Vec<Family> {
+    let present: BTreeSet<Family> = vips.map(|vip| Family::of(*vip)).collect();
+    present.into_iter().collect()
 }
 
 /// Returns the directory of the sockets to which this vtysh connects; `None` = `command` runs another program, for
@@ -250,14 +296,10 @@ fn socket_directory(command: &[String]) -> Option<PathBuf> {
             _ => return None,
         }
     }
-    Some(namespace.map_or(directory.clone(), |it| directory.join(it)))
-}
-
-/// Returns the commands that withdraw routes. `updates` make bgpd send the withdrawals.
-pub(super) fn withdrawals(asn: u32, vips: &[IpAddr], updates: &[String]) -> Vec<String> {
-    let networks = remove_networks(asn, vips).into_iter();
-    let lines = networks.chain(updates.iter().cloned());
-    lines.chain(remove_routes(vips)).collect()
+    Some(match namespace {
+        Some(name) => directory.join(name),
+        None => directory,
+    })
 }
 
 fn remove_networks(asn: u32, vips: &[IpAddr]) -> Vec<String> {

@@ -137,9 +137,9 @@ pub(crate) static ANNOUNCE: Section = Section {
             Kind::DescribedText("a name of letters, digits and `.`, `_`, `-`, `:`"),
             Absent("none"),
             "`frr` only: a prefix list that the neighbors use with `prefix-list NAME out`, in each address family with \
-             VIPs. FRR waits 50 ms before it sends a withdrawal. If the prefix list changes, it sends it at once, so \
-             Weir adds an entry that matches no route, and removes it again. Sequence number 1 of the list must be \
-             free for this entry.",
+             VIPs. FRR waits 50 ms before it sends a withdrawal. If the prefix list changes, FRR sends the withdrawal \
+             immediately, so Weir adds an entry that matches no route, and then removes the entry. Sequence number 1 \
+             of the list must be free for this entry.",
             "prefix_list = \"OUT\"",
         ),
     ],

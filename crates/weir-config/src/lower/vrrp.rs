@@ -443,10 +443,10 @@ fn other_interfaces(
                 let fix = "add it there, with its prefix length";
                 sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix(fix));
             } else if seen.contains(&address) {
-                let message = format!("{address} is listed for two interfaces");
+                let message = format!("{address} is listed twice");
                 sink.push(
                     Diagnostic::new(Code::Contradiction, &span, message)
-                        .fix("remove it from one of them"),
+                        .fix("remove one of the entries"),
                 );
             } else {
                 seen.push(address);
@@ -506,7 +506,7 @@ fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<String> {
 fn single_line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         let message = "this string is empty or contains a control character";
-        let fix = "write text without line breaks and other control characters";
+        let fix = "write a text without control characters, such as line breaks";
         sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
         return None;
     }

@@ -394,6 +394,7 @@ impl<P: Plane> Director<P> {
                 (Some(_), None) => Some("the announcer has not sent a report".to_owned()),
                 (_, report) => report.as_ref().and_then(|report| report.error.clone()),
             },
+            announce_warning: announced.as_ref().and_then(|report| report.warning.clone()),
             announce: announced.map(announce::routes).unwrap_or_default(),
             sync: match self.plane.synchronizes() {
                 true => self.plane.sync_status(),

@@ -17,11 +17,11 @@ const fn help(stage: Stage) -> &'static str {
         Stage::Queue => "Time in a pool's queue, for requests that had to wait.",
         Stage::Connect => "Time to connect to a server, for requests that needed a new connection.",
         Stage::Response => {
-            "Time from the established connection to the first byte of the response."
+            "Time from when the server connection is ready to the first byte of the response."
         }
         Stage::Total => {
-            "Time from the complete request head to the end of the response; for a TCP service, the connection's \
-             duration."
+            "Time from receipt of the complete request head to the end of the response; for a TCP service, the \
+             connection's duration."
         }
     }
 }
@@ -67,7 +67,7 @@ fn write_counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     text.write_family(
         &name,
         "counter",
-        "Requests that ended, or connections of a TCP service.",
+        "Finished requests; for a TCP service, closed connections.",
     );
     for (labels, exchanges) in rows {
         text.write_series((&name, ""), labels, &[], exchanges.ended);
@@ -96,7 +96,7 @@ fn write_results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     text.write_family(
         &name,
         "counter",
-        "Attempts on a new connection because the server had closed the idle connection.",
+        "Requests that were sent again on a new connection because the server had closed the idle one.",
     );
     for (labels, exchanges) in rows {
         text.write_series((&name, ""), labels, &[], exchanges.repetitions);

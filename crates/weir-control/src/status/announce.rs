@@ -34,12 +34,16 @@ pub(crate) fn routes(report: weir_announce::Report) -> Vec<AnnouncedVip> {
     routes.collect()
 }
 
-/// Returns the text table; empty if there are neither announced VIPs nor errors.
-pub(super) fn table(routes: &[AnnouncedVip], error: Option<&str>) -> String {
+/// Returns a line for each problem with the speaker.
+pub(super) fn problems(error: Option<&str>, warning: Option<&str>) -> String {
+    let error = error.map(|it| format!("failed to announce VIPs: {it}\n"));
+    let warning = warning.map(|it| format!("the BGP speaker does not work as configured: {it}\n"));
+    error.into_iter().chain(warning).collect()
+}
+
+/// Returns the text table; empty if there are no announced VIPs.
+pub(super) fn table(routes: &[AnnouncedVip]) -> String {
     let mut text = String::new();
-    if let Some(error) = error {
-        text.push_str(&format!("failed to announce VIPs: {error}\n"));
-    }
     if routes.is_empty() {
         return text;
     }

@@ -86,7 +86,8 @@ pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
     if let Some(first) = certificates.first().filter(|_| due.is_empty()) {
         let others = match certificates.len() - 1 {
             0 => String::new(),
-            others => format!(", {others} later"),
+            1 => "; 1 other expires later".to_owned(),
+            others => format!("; {others} others expire later"),
         };
         let _ = writeln!(out, "  {}{others}", first.to_sentence());
     }
@@ -116,7 +117,15 @@ mod tests {
         assert_eq!(lines(&[]), "");
         assert_eq!(
             lines(&[certificate("/a.pem", 14), certificate("/b.pem", 60)]),
-            "  certificate /a.pem: expires in 14 days, 1 later\n"
+            "  certificate /a.pem: expires in 14 days; 1 other expires later\n"
+        );
+        assert_eq!(
+            lines(&[
+                certificate("/a.pem", 14),
+                certificate("/b.pem", 60),
+                certificate("/c.pem", 61)
+            ]),
+            "  certificate /a.pem: expires in 14 days; 2 others expire later\n"
         );
         assert_eq!(
             lines(&[

@@ -63,6 +63,7 @@ impl From<&Snapshot> for Report {
             vrrp: Vec::new(),
             announce: Vec::new(),
             announce_error: None,
+            announce_warning: None,
             drained: false,
             pins_are_temporary: false,
             sync: None,

@@ -161,6 +161,12 @@ impl Report {
             findings
                 .push(Diagnosis::new(format!("failed to announce VIPs: {error}"), effect).fix(fix));
         }
+        if let Some(warning) = &self.announce_warning {
+            let problem = format!("the BGP speaker does not work as configured: {warning}");
+            let effect = "VIPs are announced, but a withdrawal takes longer";
+            let fix = "correct `prefix_list` of [announce], or the speaker's configuration";
+            findings.push(Diagnosis::new(problem, effect).fix(fix));
+        }
         if self.drained {
             let effect = "its VIPs are withdrawn, and its virtual routers are released";
             findings
@@ -339,6 +345,7 @@ mod tests {
     fn failing_functions_and_files_are_reported() {
         let report = Report {
             announce_error: Some("/run/bird/bird.ctl: not found".to_owned()),
+            announce_warning: Some("frr: `ip prefix-list OUT` has no entries".to_owned()),
             pins_are_temporary: true,
             certificate_error: Some("/etc/weir/a.pem: no private key".to_owned()),
             vrrp: vec![

@@ -32,7 +32,7 @@ pub struct Times {
     pub connect: Time,
     /// Time until the first byte of the response.
     pub response: Time,
-    /// Time from the complete request head to the end of the response.
+    /// Time from receipt of the complete request head to the end of the response.
     pub total: Time,
 }
 

@@ -92,6 +92,9 @@ pub struct Report {
     /// Why VIPs cannot be announced; absent if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce_error: Option<String>,
+    /// Why the BGP speaker does not work as configured, although it announces the VIPs; absent if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announce_warning: Option<String>,
     /// Whether an operator has drained this director; absent if not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drained: bool,

@@ -54,10 +54,14 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push('\n');
         out.push_str(&super::vrrp::table(&report.vrrp));
     }
-    if !report.announce.is_empty() || report.announce_error.is_some() {
+    let announce_problems = super::announce::problems(
+        report.announce_error.as_deref(),
+        report.announce_warning.as_deref(),
+    );
+    if !report.announce.is_empty() || !announce_problems.is_empty() {
         out.push('\n');
-        let error = report.announce_error.as_deref();
-        out.push_str(&super::announce::table(&report.announce, error));
+        out.push_str(&announce_problems);
+        out.push_str(&super::announce::table(&report.announce));
     }
     if report.drained {
         out.push_str("\nthis director is drained; to end this, run `weir node ready`\n");

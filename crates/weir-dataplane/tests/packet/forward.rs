@@ -100,7 +100,10 @@ fn packet_of_each_method_matches_the_model() {
             return;
         };
         let (_, vip, client, server) = families()[0];
-        let row = NewServer::new(weir_flow::abi_forward(method), server).row(|row| row.dscp = 5);
+        let row = NewServer::new(weir_flow::abi_forward(method), server).row(|row| {
+            row.dscp = 5;
+            row.tunnel_source = std::net::IpAddr::from([10, 9, 9, 1]).into();
+        });
         let (port, _) = bench.serve_next(weir_sched::Kind::Rr, vip, &[row]);
         bench.send(&Shape::tcp(SYN).arriving(at(client, 2000), at(vip, port)));
         bench.assert_same_state();

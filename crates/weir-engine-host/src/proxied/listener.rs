@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_model::{Desired, VirtualRouter};
 
-/// The listeners of the proxy services of a configuration. For listeners without an address, the VIPs are those of the
-/// configured virtual routers.
+/// The listeners of the proxy services of a configuration. For wildcard listeners, the VIPs are those of the configured
+/// virtual routers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ProxiedListeners {
-    /// Listeners with an address.
+    /// Listeners whose address can be a VIP: not unspecified, loopback or multicast.
     listeners: BTreeSet<SocketAddr>,
-    /// Ports of listeners without an address.
+    /// Ports of wildcard listeners (`0.0.0.0` or `::`).
     any_address_ports: BTreeSet<u16>,
     addresses: BTreeSet<IpAddr>,
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_listeners_and_of_virtual_routers() {
+    fn wildcard_listeners_use_virtual_router_addresses() {
         let contains = |listeners: &ProxiedListeners, text: &str| {
             let address: SocketAddr = text.parse().unwrap();
             listeners.contains(address)

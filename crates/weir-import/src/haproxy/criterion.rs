@@ -472,11 +472,13 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
         "sub" => Some(vec![condition(format!("*{value}*"))]),
         "end" => Some(vec![condition(format!("*{value}"))]),
         "dom" => {
-            let mut hosts = vec![value.to_owned(), format!("*.{value}")];
-            // A single label is usually not the last one.
-            if !value.contains('.') {
-                hosts.extend([format!("{value}.*"), format!("*.{value}.*")]);
-            }
+            let value = value.trim_matches('.');
+            let hosts = match value.contains('.') {
+                _ if value.is_empty() => return None,
+                true => vec![value.to_owned(), format!("*.{value}")],
+                // A single label is usually not the last one.
+                false => vec![format!("~(^|\\.){}(\\.|$)", escape_regex(value))],
+            };
             Some(hosts.into_iter().map(condition).collect())
         }
         _ => None,

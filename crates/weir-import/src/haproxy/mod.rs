@@ -525,7 +525,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "see `request_id` of a service, and `{request_id}` in `format` of its `access_log`"
         }
         ("option" | "no", "httplog" | "tcplog" | "httpslog") => {
-            "Weir's own format is used; `format` of a service's `access_log` accepts a template"
+            "the default format is used; `format` of a service's `access_log` accepts a template"
         }
         ("option" | "no", "dontlognull") => {
             "`access_log` of an http service has no lines for connections without a request"

@@ -64,7 +64,7 @@ impl Settings {
             "warmup" => {
                 if field::parse_seconds(notes, node, true).is_some() {
                     let reason =
-                        "not imported: Weir spreads the first probes over the interval itself";
+                        "not imported: Weir itself spreads the first probes over the interval";
                     notes.remark(node.position, reason);
                 }
             }

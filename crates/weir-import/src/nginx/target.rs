@@ -250,7 +250,7 @@ pub(super) fn parse_host(
                 return Err("the value contains characters that a pool's `host` does not support");
             }
             Part::Variable(Variable::Server | Variable::Group(_) | Variable::Rest) => {
-                return Err("a pool's `host` does not support a variable in the value");
+                return Err("the value contains a variable that a pool's `host` does not support");
             }
             Part::Variable(_) => {}
         }

@@ -26,8 +26,8 @@ pub struct AttackRow {
     /// Requests of the attackers that reached the server.
     pub requests: f64,
     /// Maximum number of concurrent requests.
-    pub requests_at_once: f64,
-    /// Share of the lab's CPU that the lab itself used, 0 to 1.
+    pub max_concurrent_requests: f64,
+    /// Share of the tool CPU that the lab's own process used, 0 to 1.
     pub tool_share: f64,
     /// The summary of all rounds, by column.
     values: Vec<f64>,
@@ -50,7 +50,7 @@ impl AttackRow {
             "sent_per_second": self.sent_per_second,
             "connections_opened": self.opened,
             "requests_at_server": self.requests,
-            "requests_at_once": self.requests_at_once,
+            "requests_at_once": self.max_concurrent_requests,
             "tool_cpu_share": self.tool_share,
             "violations": self.violations.iter().map(|it| it.key()).collect::<Vec<_>>(),
         });
@@ -89,8 +89,8 @@ impl AttackReport {
             header.extend(candidate.note().map(|note| format!("  note: {note}")));
         }
         header.push(format!(
-            "Each attack lasts {} s, in {rounds} rounds in which the proxies alternate. Each proxy has one worker on \
-             CPU {}; all other programs run on CPU {}.",
+            "Each attack lasts {} s per proxy and round. The proxies alternate; number of rounds: {rounds}. Each proxy \
+             has one worker on CPU {}; all other programs run on CPU {}.",
             settings.duration.as_secs(),
             settings.proxy_cpu,
             settings.tool_cpu
@@ -153,7 +153,7 @@ impl AttackReport {
                 sent_per_second: median_of(&|it| it.sent_per_second),
                 opened: median_of(&|it| it.work.opened as f64),
                 requests: median_of(&|it| it.requests.0 as f64),
-                requests_at_once: median_of(&|it| it.requests.1 as f64),
+                max_concurrent_requests: median_of(&|it| it.requests.1 as f64),
                 tool_share: median_of(&|it| it.tool_share),
                 values,
                 rounds: rounds.to_vec(),
@@ -220,7 +220,7 @@ impl AttackReport {
             0 => writeln!(text, "\nWeir meets all limits."),
             _ => writeln!(
                 text,
-                "\n{violation_count} values of Weir exceed their limit (!)."
+                "\nLimits exceeded by Weir (marked with !): {violation_count}."
             ),
         };
         text

@@ -8,7 +8,7 @@ pub(crate) const COLUMNS: usize = 120;
 /// Maximum length of a source file, in lines.
 pub(crate) const FILE_LINES: usize = 800;
 
-/// A style rule, in the order of the columns in `allowed.txt`.
+/// A style rule. The variants are in the order of the columns in `allowed.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A banned word in an identifier.
@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     Texts,
     /// A banned word in a module header (`//!`) or a document.
     Headers,
-    /// A banned word in another comment.
+    /// A banned word in any other comment.
     Comments,
     /// A line longer than [`COLUMNS`].
     Width,
@@ -63,7 +63,7 @@ const WORDS: &[&str] = &[
     "anybody", "stands", "told", "hears", "beside", "besides",
 ];
 
-/// Beginnings of words in British spelling.
+/// Prefixes of British spellings.
 const BRITISH: &[&str] = &[
     "analyse",
     "artefact",
@@ -116,7 +116,7 @@ const ACCEPTED: &[(&str, &[&str])] = &[
     ("crates/weir-engine/src/state/tests.rs", &["neighbours"]),
     ("crates/weir-engine/src/stored_state.rs", &["neighbours"]),
     ("docs/manual/status-json.md", &["neighbours"]),
-    // The kernel's files, and the crates for netlink.
+    // Names from the kernel's files and from the netlink crates.
     (
         "crates/weir-netlink/src/neighbor.rs",
         &[
@@ -175,8 +175,8 @@ const TYPES: &[&str] = &[
 /// Banned words that are identifiers of other crates, such as `Ipv4Addr::octets`.
 const FOREIGN: &[&str] = &["octets", "from_octets"];
 
-/// Files that contain external text or the tests of these rules, and the reason.
-const EXCEPTED: &[(&str, &str)] = &[
+/// Path prefixes that are exempt from the rules, each with the reason.
+const EXEMPT: &[(&str, &str)] = &[
     ("crates/weir-lab/tests/tidy", "contains the banned words"),
     ("crates/weir-import/tests/corpus", "files of other programs"),
     ("crates/weir-import/corpus", "files of other programs"),
@@ -188,8 +188,8 @@ const EXCEPTED: &[(&str, &str)] = &[
     ("CHANGELOG.md", "contains former names"),
 ];
 
-pub(crate) fn is_excepted(path: &str) -> bool {
-    EXCEPTED.iter().any(|(prefix, _)| path.starts_with(prefix))
+pub(crate) fn is_exempt(path: &str) -> bool {
+    EXEMPT.iter().any(|(prefix, _)| path.starts_with(prefix))
 }
 
 /// Returns whether a finding in a file is accepted.
@@ -214,7 +214,7 @@ pub(crate) fn banned_words(piece: &Piece<'_>) -> Vec<String> {
 
 /// Returns whether a word in lower case is banned.
 fn is_banned(word: &str) -> bool {
-    WORDS.contains(&word) || BRITISH.iter().any(|beginning| word.starts_with(beginning))
+    WORDS.contains(&word) || BRITISH.iter().any(|prefix| word.starts_with(prefix))
 }
 
 fn banned_in_name(name: &str) -> Vec<String> {
@@ -246,7 +246,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_are_split_into_words() {
+fn banned_words_are_found_in_names() {
     assert_eq!(parts("toldOff_ANEW_x"), ["told", "off", "anew", "x"]);
     assert_eq!(banned_in_name("is_told"), ["is_told"]);
     assert_eq!(banned_in_name("Mended"), ["Mended"]);

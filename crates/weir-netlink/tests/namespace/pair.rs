@@ -1,4 +1,4 @@
-//! Tests the pair of devices for marked packets.
+//! Tests the veth pair for packets with a firewall mark.
 
 use weir_netlink::{Change, MacAddr, Netlink};
 

@@ -6,12 +6,12 @@
 use weir_sched::load::{self, Rule};
 use weir_sched::{Counts, Member};
 
-/// The turns of one pool's servers.
+/// Round-robin state for the equally loaded servers of one pool.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Credits by position in the list of members. The server with the most credit is next.
     credits: Vec<i64>,
-    /// Positions of the servers with the least load. Stored here so that its memory is reused.
+    /// Positions of the servers with the least load. Kept between calls to reuse the allocation.
     tied: Vec<usize>,
 }
 
@@ -47,8 +47,9 @@ impl Turns {
         Some(next)
     }
 
-    /// Handles changed weights or a changed list of servers. The credits are kept, so the turns continue if weights
-    /// change often, as during a slow start. No credit stays greater than the new weights allow.
+    /// Handles changed weights or a changed list of servers. The credits are kept, so the rotation continues even if
+    /// weights change often, as during a slow start. Each credit is limited to plus or minus the sum of the new
+    /// weights.
     pub(super) fn handle_new_members(&mut self, members: &[Member]) {
         self.credits.resize(members.len(), 0);
         let total: i64 = members.iter().map(|member| i64::from(member.weight)).sum();

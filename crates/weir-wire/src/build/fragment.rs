@@ -23,7 +23,7 @@ pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, Pars
     }
 }
 
-/// Returns the number of content bytes in all fragments except the last.
+/// Returns the number of content bytes in each fragment except the last.
 fn content_capacity(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
     match mtu.saturating_sub(header_len) & !7 {
         0 => Err(ParseError::NotFragmentable { layer, mtu }),

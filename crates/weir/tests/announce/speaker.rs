@@ -435,7 +435,7 @@ fn frr_prefix_list_keeps_entries_of_operator() {
     change(&site, &format!("ip prefix-list OUT {entry}"));
     site.fabric.world.kill_nginx(0);
     site.wait_for(&Routes::Other);
-    wait_for_error(&site, "sequence number 1");
+    wait_for_warning(&site, "sequence number 1");
     assert!(site.vtysh(&[show]).contains(entry));
     change(&site, &format!("no ip prefix-list OUT {entry}"));
     site.fabric.world.start_nginx_on("server0", 0, "");
@@ -446,17 +446,17 @@ fn frr_prefix_list_keeps_entries_of_operator() {
     site.fabric
         .world
         .reload(&config(&announce.replace("\"OUT\"", "\"NONE\"")));
-    wait_for_error(&site, "does not have the `ip prefix-list NONE`");
+    wait_for_warning(&site, "does not have the `ip prefix-list NONE`");
     site.fabric.world.kill_nginx(0);
     site.wait_for(&Routes::Other);
     assert!(!site.vtysh(&["show running-config"]).contains("NONE"));
 }
 
-fn wait_for_error(site: &Site, text: &str) {
+fn wait_for_warning(site: &Site, text: &str) {
     wait_for(text, TIMEOUT, || {
         let status = site.fabric.world.status();
-        let error = status["announce_error"].as_str().unwrap_or_default();
-        error.contains(text)
+        let warning = status["announce_warning"].as_str().unwrap_or_default();
+        warning.contains(text)
     });
 }
 

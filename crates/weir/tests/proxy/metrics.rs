@@ -119,7 +119,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
             &[&server, "quantile=\"0.99\""]
         ) > 0.0
     );
-    // Weir first sent some requests to the server that does not listen.
+    // Weir first tried to send some requests to the server that is not listening.
     let dead = format!("server=\"{dead}\"");
     let failed = sum_of("weir_server_connect_failures_total", &[&dead]);
     assert!(failed > 0.0, "{text}");
@@ -146,7 +146,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
 
 /// The first client is curl with HTTP/2 over cleartext TCP.
 #[test]
-fn connections_frames_peaks_and_longest_times_are_counted() {
+fn connections_frames_peaks_and_longest_times_are_reported() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let url = format!("http://{}/a", proxy.listen);
@@ -201,7 +201,7 @@ fn connections_frames_peaks_and_longest_times_are_counted() {
 }
 
 #[test]
-fn histograms_of_servers_are_exported_on_request() {
+fn server_histograms_are_exported_with_full_metrics() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     Client::connect(proxy.listen).fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -314,7 +314,7 @@ fn certificate_expiry_is_shown_and_updated() {
     });
     let (_, text) = proxy.weir(&["status", "p"]);
     let line = format!(
-        "  certificate {}: expires in 39 days, 1 later\n",
+        "  certificate {}: expires in 39 days; 1 other expires later\n",
         soon.display()
     );
     assert!(text.contains(&line) && !text.contains("warning"), "{text}");
@@ -367,7 +367,7 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     );
 }
 
-/// Sends a HAProxy command line to the socket. Returns the response.
+/// Sends an HAProxy command to the socket. Returns the response.
 fn run_command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
@@ -377,7 +377,7 @@ fn run_command(socket: &std::path::Path, line: &str) -> std::io::Result<String> 
     Ok(text)
 }
 
-/// Starts the installed HAProxy and sends it a command line. Returns the response.
+/// Starts the installed HAProxy and sends it a command. Returns the response.
 fn query_installed_haproxy(line: &str) -> String {
     let directory = std::env::temp_dir().join(format!("weir-haproxy-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("create directory");
@@ -570,7 +570,7 @@ fn few_haproxy_stat_fields_have_no_counterpart() {
 
 /// Every Weir name in the manual's rows about HAProxy's statistics exists.
 #[test]
-fn haproxy_stat_fields_are_mapped() {
+fn weir_names_in_haproxy_table_exist() {
     let page = read_file(HAPROXY_PAGE);
     let origin = Origin::start("o");
     let check = "[pool.c]\nservers = [\"SERVER\"]\ncheck = { kind = \"tcp\" }\n[[route]]\nservice = \"s\"\n\

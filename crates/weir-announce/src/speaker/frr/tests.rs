@@ -65,10 +65,10 @@ fn announcements_remove_communities_of_earlier_settings() {
 }
 
 #[test]
-fn withdrawals_remove_networks_before_routes() {
+fn networks_are_removed_in_their_address_family() {
     let vips = [vip("192.0.2.9"), vip("2001:db8::1")];
     assert_eq!(
-        withdrawals(65001, &vips, &["update".to_owned()]),
+        remove_networks(65001, &vips),
         [
             "router bgp 65001",
             "address-family ipv4 unicast",
@@ -78,9 +78,6 @@ fn withdrawals_remove_networks_before_routes() {
             "no network 2001:db8::1/128",
             "exit-address-family",
             "exit",
-            "update",
-            "no ip route 192.0.2.9/32 blackhole",
-            "no ipv6 route 2001:db8::1/128 blackhole",
         ]
     );
 }
@@ -107,7 +104,7 @@ fn socket_directory_follows_from_options_of_local_vtysh() {
 /// How a daemon replies to commands: text and status. Other commands succeed without text.
 type Rules = BTreeMap<&'static str, (String, u8)>;
 
-/// Sockets of FRR's daemons in a directory, and a program `vtysh` that writes its arguments to the same log.
+/// Sockets of FRR's daemons in a directory, and a program `vtysh` that writes its arguments to a file.
 struct Daemons {
     directory: PathBuf,
     log: Arc<Mutex<Vec<String>>>,
@@ -207,24 +204,35 @@ async fn withdraw(daemons: &Daemons, settings: &Announce) -> (Vec<String>, Resul
     (daemons.take_log(), result)
 }
 
-const QUERY: &str = "do show ip prefix-list OUT seq 1";
+const QUERY: &str = "do show ip prefix-list OUT";
+const QUERY_V6: &str = "do show ipv6 prefix-list OUT";
+const ENTRIES: &str = "BGP: ip prefix-list OUT: 1 entries\n   seq 5 permit any\n";
+
+fn success(text: &str) -> (String, u8) {
+    (text.to_owned(), 0)
+}
+
+/// bgpd with a prefix list for both address families.
+fn usable_lists() -> Rules {
+    Rules::from([(QUERY, success(ENTRIES)), (QUERY_V6, success(ENTRIES))])
+}
 
 #[tokio::test]
 async fn prefix_list_changes_between_network_and_route() {
     let daemons = Daemons::new("update");
-    daemons.start(BGPD_SOCKET, Rules::from([(QUERY, ("BGP: ".to_owned(), 0))]));
+    daemons.start(BGPD_SOCKET, usable_lists());
     daemons.start(STATICD_SOCKET, Rules::new());
     let (log, result) = withdraw(&daemons, &daemons.settings(Some("OUT"))).await;
     result.unwrap();
     assert_eq!(
         log,
         [
-            "bgpd.vty do show ip prefix-list OUT seq 1",
             "bgpd.vty router bgp 65001",
             "bgpd.vty address-family ipv4 unicast",
             "bgpd.vty no network 192.0.2.9/32",
             "bgpd.vty exit-address-family",
             "bgpd.vty exit",
+            "bgpd.vty do show ip prefix-list OUT",
             "bgpd.vty ip prefix-list OUT seq 1 deny 255.255.255.255/32",
             "bgpd.vty no ip prefix-list OUT seq 1",
             "staticd.vty no ip route 192.0.2.9/32 blackhole",
@@ -233,12 +241,46 @@ async fn prefix_list_changes_between_network_and_route() {
     assert_eq!(daemons.vtysh_log(), "");
 }
 
+/// The lists are changed once for each address family, even if FRR has lost some of the statements.
+#[tokio::test]
+async fn prefix_lists_change_once_for_many_vips() {
+    let daemons = Daemons::new("many");
+    let missing = (format!("{}\n", MISSING_REPLIES[0]), 13);
+    let mut rules = usable_lists();
+    rules.insert("no network 192.0.2.9/32", missing);
+    daemons.start(BGPD_SOCKET, rules);
+    daemons.start(STATICD_SOCKET, Rules::new());
+    let vips = ["192.0.2.9", "192.0.2.10", "2001:db8::1", "2001:db8::2"];
+    let mut driver = Driver::new(vips.map(vip));
+    let settings = daemons.settings(Some("OUT"));
+    driver.apply(&settings, &Routes::new()).await.unwrap();
+    assert_eq!(driver.announced_vips().count(), 0);
+    let log = daemons.take_log();
+    let lists: Vec<&String> = log.iter().filter(|it| it.contains("prefix-list")).collect();
+    let unused = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128";
+    assert_eq!(
+        lists,
+        [
+            "bgpd.vty do show ip prefix-list OUT",
+            "bgpd.vty ip prefix-list OUT seq 1 deny 255.255.255.255/32",
+            "bgpd.vty no ip prefix-list OUT seq 1",
+            "bgpd.vty do show ipv6 prefix-list OUT",
+            &format!("bgpd.vty ipv6 prefix-list OUT seq 1 deny {unused}"),
+            "bgpd.vty no ipv6 prefix-list OUT seq 1",
+        ]
+    );
+    let first_list = position_of(&log, lists[0]);
+    for network in ["192.0.2.10/32", "2001:db8::1/128", "2001:db8::2/128"] {
+        assert!(position_of(&log, &format!("bgpd.vty no network {network}")) < first_list);
+    }
+}
+
 /// A process that was killed between two commands leaves its entry.
 #[tokio::test]
 async fn left_over_entry_is_removed_when_routes_are_sent() {
     let daemons = Daemons::new("entry");
-    let entry = "BGP:    seq 1 deny 255.255.255.255/32 (hit count: 0, refcount: 0)\n";
-    daemons.start(BGPD_SOCKET, Rules::from([(QUERY, (entry.to_owned(), 0))]));
+    let entries = "BGP: ip prefix-list OUT: 2 entries\n   seq 1 deny 255.255.255.255/32\n   seq 5 permit any\n";
+    daemons.start(BGPD_SOCKET, Rules::from([(QUERY, success(entries))]));
     daemons.start(STATICD_SOCKET, Rules::new());
     let mut driver = Driver::new([]);
     let settings = daemons.settings(Some("OUT"));
@@ -248,22 +290,30 @@ async fn left_over_entry_is_removed_when_routes_are_sent() {
     assert_eq!(log.last().map(String::as_str), Some(removal), "{log:#?}");
 }
 
-/// Neither a missing list nor an entry of the operator may be changed. The routes are announced and withdrawn.
+/// A list that Weir cannot use is not changed. The routes are announced and withdrawn.
 #[tokio::test]
 async fn unusable_prefix_list_is_reported_and_not_changed() {
-    for (reply, status, text) in [
+    for (case, reply, status, text) in [
         (
+            "missing",
             "% Can't find specified prefix-list\n",
             1,
             "does not have the `ip prefix-list OUT`",
         ),
         (
-            "BGP:    seq 1 permit any (hit count: 0, refcount: 0)\n",
+            "used",
+            "BGP: ip prefix-list OUT: 1 entries\n   seq 1 permit any\n",
             0,
             "sequence number 1",
         ),
+        (
+            "empty",
+            "BGP: ip prefix-list OUT: 0 entries\n   Description: for routers\n",
+            0,
+            "has no entries",
+        ),
     ] {
-        let daemons = Daemons::new(&format!("unusable{status}"));
+        let daemons = Daemons::new(&format!("unusable-{case}"));
         daemons.start(
             BGPD_SOCKET,
             Rules::from([(QUERY, (reply.to_owned(), status))]),
@@ -283,6 +333,56 @@ async fn unusable_prefix_list_is_reported_and_not_changed() {
     }
 }
 
+/// A change of another address family does not end a warning.
+#[tokio::test]
+async fn warning_remains_until_its_address_family_is_checked() {
+    let daemons = Daemons::new("families");
+    let mut rules = usable_lists();
+    let missing = "% Can't find specified prefix-list\n";
+    rules.insert(QUERY, (missing.to_owned(), 1));
+    daemons.start(BGPD_SOCKET, rules);
+    daemons.start(STATICD_SOCKET, Rules::new());
+    let settings = daemons.settings(Some("OUT"));
+    let mut driver = Driver::new([]);
+    let both = routes(&[
+        ("192.0.2.9", Quality::Normal),
+        ("2001:db8::1", Quality::Normal),
+    ]);
+    for routes in [&both, &Routes::new()] {
+        driver.apply(&settings, routes).await.unwrap();
+        let warning = driver.warning().unwrap();
+        assert!(warning.contains("`ip prefix-list OUT`"), "{warning}");
+    }
+    let v6 = routes(&[("2001:db8::1", Quality::Normal)]);
+    for routes in [&v6, &Routes::new()] {
+        driver.apply(&settings, routes).await.unwrap();
+        assert!(driver.warning().is_some());
+    }
+}
+
+/// The routes are withdrawn even if bgpd rejects the change of the list.
+#[tokio::test]
+async fn rejected_change_of_prefix_list_is_a_warning() {
+    let add = "ip prefix-list OUT seq 1 deny 255.255.255.255/32";
+    for line in [add, "no ip prefix-list OUT seq 1"] {
+        let daemons = Daemons::new(&format!("locked-{}", line.len()));
+        let mut rules = usable_lists();
+        rules.insert(line, ("% Configuration failed.\n".to_owned(), 13));
+        daemons.start(BGPD_SOCKET, rules);
+        daemons.start(STATICD_SOCKET, Rules::new());
+        let settings = daemons.settings(Some("OUT"));
+        let mut driver = Driver::new([vip("192.0.2.9")]);
+        driver.apply(&settings, &Routes::new()).await.unwrap();
+        assert_eq!(driver.announced_vips().count(), 0);
+        let warning = driver.warning().unwrap();
+        assert!(warning.contains("Configuration failed"), "{warning}");
+        position_of(
+            &daemons.take_log(),
+            "staticd.vty no ip route 192.0.2.9/32 blackhole",
+        );
+    }
+}
+
 #[tokio::test]
 async fn vtysh_is_used_without_sockets() {
     let daemons = Daemons::new("vtysh");
@@ -290,28 +390,34 @@ async fn vtysh_is_used_without_sockets() {
     result.unwrap();
     assert_eq!(log, [""; 0]);
     let expected = "-c configure terminal -c router bgp 65001 -c address-family ipv4 unicast -c no network \
-                    192.0.2.9/32 -c exit-address-family -c exit -c no ip route 192.0.2.9/32 blackhole\n";
+                    192.0.2.9/32 -c exit-address-family -c exit\n\
+                    -c configure terminal -c no ip route 192.0.2.9/32 blackhole\n";
     assert_eq!(daemons.vtysh_log(), expected);
     // The prefix list has no effect, which is reported.
     let settings = daemons.settings(Some("OUT"));
     let mut driver = Driver::new([vip("192.0.2.9")]);
     driver.apply(&settings, &Routes::new()).await.unwrap();
     let warning = driver.warning().unwrap();
-    assert!(warning.contains("bgpd.vty: No such file"), "{warning}");
+    assert!(
+        warning.contains("bgpd must be running: No such file"),
+        "{warning}"
+    );
     assert_eq!(daemons.vtysh_log(), expected.repeat(2));
 }
 
-/// FRR 9 and later manage static routes in another daemon.
 #[tokio::test]
-async fn vtysh_changes_static_routes_that_staticd_does_not_know() {
+async fn vtysh_changes_static_routes_that_mgmtd_manages() {
     let daemons = Daemons::new("static");
-    daemons.start(BGPD_SOCKET, Rules::new());
-    let line = "no ip route 192.0.2.9/32 blackhole";
-    let reply = format!("% [STATIC] Unknown command: {line}\n");
-    daemons.start(STATICD_SOCKET, Rules::from([(line, (reply, 2))]));
-    let (_, result) = withdraw(&daemons, &daemons.settings(None)).await;
+    for socket in [BGPD_SOCKET, STATICD_SOCKET, MGMTD_SOCKET] {
+        daemons.start(socket, Rules::new());
+    }
+    let (log, result) = withdraw(&daemons, &daemons.settings(None)).await;
     result.unwrap();
-    let expected = format!("-c configure terminal -c {line}\n");
+    assert!(
+        log.iter().all(|line| line.starts_with(BGPD_SOCKET)),
+        "{log:?}"
+    );
+    let expected = "-c configure terminal -c no ip route 192.0.2.9/32 blackhole\n";
     assert_eq!(daemons.vtysh_log(), expected);
 }
 
