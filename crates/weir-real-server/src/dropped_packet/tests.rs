@@ -191,7 +191,7 @@ fn port_that_clients_may_not_use_is_reported_as_uncertain() {
     assert!(
         finding
             .consequence
-            .ends_with("on any other port, no program listens"),
+            .ends_with("on other ports of the VIP, no program listens"),
         "{finding:?}"
     );
     let fix = finding.fix.as_deref().unwrap();
