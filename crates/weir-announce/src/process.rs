@@ -68,7 +68,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
         let routes = announcer.announced_vip_count();
         tracing::error!(
             routes,
-            "the speaker did not withdraw all routes in time; they remain"
+            "the speaker did not withdraw some routes in time; these routes remain"
         );
     }
     Ok(())

@@ -362,7 +362,7 @@ fn extension_headers_in_the_quote_are_followed() {
     );
 }
 
-/// Returns one tunnel of each kind with its overhead in bytes.
+/// Returns the tunnel variants, each with its overhead in bytes without the outer IP header.
 fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     let gue = |checksum| Encapsulation::Gue {
         sport: 50_000,

@@ -1,7 +1,7 @@
 //! Defines a flow's tuple and its keyed hash. [`crate::slot`] maps the hash to flow table slots.
 //!
 //! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) of a fixed number of words per family. The family, in the
-//! last word, replaces the length block of the original. The functions must return the same values as bpf/lib/hash.h.
+//! last word, replaces the length byte of the original. The functions must return the same values as bpf/lib/hash.h.
 
 use weir_abi::{Addr, FlowCold};
 use weir_model::GOLDEN_64;

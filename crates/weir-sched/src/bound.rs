@@ -1,10 +1,10 @@
-//! Implements bounded load for hashing schedulers: if a server is above its share, its next flows go to other servers.
+//! Implements bounded load for hashing schedulers: new flows of a server that has reached its bound go to others.
 //!
-//! The source is Mirrokni, Thorup, Zadimoghaddam, SODA 2018.
+//! The algorithm is from Mirrokni, Thorup and Zadimoghaddam (SODA 2018).
 //!
 //! A server's share is the fraction of the active flows, including the new flow, that corresponds to its weight. A
-//! server is busy if one more flow would exceed `percent` of its share. With 100 percent or more, at least one server
-//! is not busy.
+//! server is busy if one more flow would exceed `percent` percent of its share, rounded up. With 100 percent or more,
+//! at least one server is not busy.
 
 use crate::{Counts, Member};
 

@@ -48,7 +48,7 @@ pub(crate) fn opening_bytes(closed_windows: bool) -> Vec<u8> {
     out
 }
 
-/// Returns the header block of a GET request for `path`. No field is indexed.
+/// Returns the header block of a GET request for `path`. No field is added to the dynamic table.
 pub(crate) fn get_block(path: &str) -> Vec<u8> {
     block(0x82, path)
 }
