@@ -204,7 +204,11 @@ impl Frr<'_> {
 
 /// Connects to a daemon; `None` = this is not possible, so vtysh must be used.
 async fn open(socket: &Path) -> Result<Option<Connection>> {
-    run_in_time(async { Ok(Connection::open(socket).await.ok()) }).await
+    let connection = run_in_time(async { Ok(Connection::open(socket).await) }).await?;
+    if let Err(error) = &connection {
+        tracing::debug!(%error, socket = %socket.display(), "running vtysh instead of using the socket");
+    }
+    Ok(connection.ok())
 }
 
 async fn run_in_time<T>(commands: impl Future<Output = Result<T>>) -> Result<T> {
@@ -292,8 +296,12 @@ fn socket_directory(command: &[String]) -> Option<PathBuf> {
     while let Some(option) = options.next() {
         match option.as_str() {
             "--vty_socket" => directory = options.next()?.into(),
-            "-N" | "--pathspace" => namespace = Some(options.next()?),
-            _ => return None,
+            "-N" | "--pathspace" => namespace = Some(options.next()?.as_str()),
+            _ => match option.split_once('=') {
+                Some(("--vty_socket", value)) => directory = value.into(),
+                Some(("--pathspace", value)) => namespace = Some(value),
+                _ => return None,
+            },
         }
     }
     Some(match namespace {

@@ -96,6 +96,10 @@ fn socket_directory_follows_from_options_of_local_vtysh() {
         directory("vtysh --pathspace b --vty_socket /run/a"),
         path("/run/a/b")
     );
+    assert_eq!(
+        directory("vtysh --vty_socket=/run/a --pathspace=b"),
+        path("/run/a/b")
+    );
     for command in ["docker exec frr vtysh", "vtysh -d bgpd", "vtysh -N"] {
         assert_eq!(directory(command), None, "{command}");
     }
