@@ -45,7 +45,7 @@ demo: require-root require-cargo deps build ## install, build, and show the main
 
 check: require-cargo ## format, lints, docs, dependency rules, licenses, style
 	$(CARGO) fmt --all -- --check
-	python3 -B -m doctest tools/bench.py
+	python3 -B -m doctest tools/bench.py tools/mutants.py tools/mutant_switch.py
 	find tools crates contrib -name '*.sh' -print0 | xargs -0 -n 1 bash -n
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
@@ -63,7 +63,7 @@ soak: require-root require-cargo deps ## the long forms of the tests, one after 
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _soak
 	tools/fuzz.sh
-	tools/mutants.sh
+	tools/mutants.py
 
 # ARGS: --only debian|kernels|packages|programs|reproducible|browser, --suite 12|13, --quick. The whole check takes hours.
 release-check: require-root require-cargo deps dist-deps build ## test demo, tests and packages on newly installed Debian 12 and 13, with their kernels; the image; arm64

@@ -130,9 +130,9 @@ static __always_inline int hold_matches(struct __sk_buff *skb)
 	return skb->ifindex == LOOPBACK_IFINDEX || bpf_map_lookup_elem(&weir_hold_own, &addr);
 }
 
-static __always_inline void hold_count(__u32 which)
+static __always_inline void hold_count(__u32 counter)
 {
-	__u64 *count = bpf_map_lookup_elem(&weir_hold_counts, &which);
+	__u64 *count = bpf_map_lookup_elem(&weir_hold_counts, &counter);
 
 	if (count)
 		__sync_fetch_and_add(count, 1);

@@ -3,7 +3,7 @@
  * forward = "socket": balances connections of clients on this machine. No packet is changed: the address in connect()
  * and sendmsg() is replaced.
  *
- *   connect4, connect6            VIP → server; no server → ECONNREFUSED
+ *   connect4, connect6            VIP → server; no server → ECONNREFUSED or EHOSTUNREACH
  *   sendmsg4, sendmsg6            the same, for each datagram of an unconnected UDP socket
  *   recvmsg4, recvmsg6            source of a datagram: server → VIP
  *   getpeername4, getpeername6    peer: server → VIP

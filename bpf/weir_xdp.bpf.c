@@ -34,7 +34,7 @@ int weir_stage_reject(struct xdp_md *ctx)
 	return stage_reject(ctx);
 }
 
-/* The daemon runs this program while it migrates flows to a table with a different size or layout. */
+/* User space runs this program while it migrates flows to a table with a different size or layout. */
 SEC("xdp")
 int weir_move(struct xdp_md *ctx)
 {
@@ -50,7 +50,7 @@ int weir_sweep_start(struct xdp_md *ctx)
 	return sweep_start() ? XDP_PASS : XDP_ABORTED;
 }
 
-/* The daemon runs this program to insert flows that a peer has sent. */
+/* User space runs this program to insert flows that a peer has sent. */
 SEC("xdp")
 int weir_sync_insert(struct xdp_md *ctx)
 {

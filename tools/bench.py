@@ -15,8 +15,8 @@ the maximum. Rows are compared by name; rows that only one build has are marked.
 (packets and the proxy); --all also measures every row of the packet benchmark. HAProxy, whose program does not change,
 is measured in the same rounds: its ratio shows which part of a difference is due to the machine.
 
---without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1, which counts neither
-packets, bytes and reasons nor results and durations of requests, but still counts what schedulers and limits need. The
+--without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1. That build counts neither
+packets, bytes or reasons nor results or durations of requests, but still counts what schedulers and limits need. The
 ratios show the cost of the default metrics.
 
 --only selects rows whose program and argument in ROWS ("packet: nat TCP, 1 flow") contain PART; only the programs of
@@ -111,10 +111,10 @@ GOALS = [
 ]
 
 NUMBER = r"(-?\d+(?:\.\d+)?)"
-RATIO = re.compile(rf"^(?P<what>\S.*): {NUMBER} (?P<unit>us |ms |)\({NUMBER}…{NUMBER}\)")
+RATIO = re.compile(rf"^(?P<name>\S.*): {NUMBER} (?P<unit>us |ms |)\({NUMBER}…{NUMBER}\)")
 HEADING = re.compile(r"^(?P<name>\S.*): CPU per request, and to (?P<peer>\S+) in the same round$")
-CANDIDATE = re.compile(rf"^  (?P<who>\S+) +{NUMBER} us +{NUMBER}$")
-IDLE = re.compile(rf"^(?P<name>memory of an idle .*?): (?P<who>\S+) +{NUMBER} (?:octets|bytes),")
+CANDIDATE = re.compile(rf"^  (?P<program>\S+) +{NUMBER} us +{NUMBER}$")
+IDLE = re.compile(rf"^(?P<name>memory of an idle .*?): (?P<program>\S+) +{NUMBER} (?:octets|bytes),")
 CALL = re.compile(rf"^  (?P<name>\S.*?) +{NUMBER} ns +{NUMBER} ns +\S+ ns, {NUMBER} x$")
 SPAN = re.compile(rf"^{NUMBER}…{NUMBER}$")
 
@@ -206,20 +206,20 @@ def parse(text):
         if match := HEADING.match(line):
             heading = match
         elif heading and (match := CANDIDATE.match(line)):
-            name, peer, who = heading["name"], heading["peer"], match["who"]
-            rows[f"{name}: {who}"] = Value("us", match[2])
-            if who != peer:
-                rows[f"{name}: {who} to {peer}"] = Value("×", match[3])
+            name, peer, program = heading["name"], heading["peer"], match["program"]
+            rows[f"{name}: {program}"] = Value("us", match[2])
+            if program != peer:
+                rows[f"{name}: {program} to {peer}"] = Value("×", match[3])
             nginx = rows.get(f"{name}: nginx")
-            if who == "weir" and nginx and peer != "nginx":
+            if program == "weir" and nginx and peer != "nginx":
                 rows[f"{name}: weir to nginx"] = Value("×", float(match[2]) / nginx.median)
         elif match := IDLE.match(line):
-            rows[f"{match['name']}: {match['who']}"] = Value("bytes", match[3])
+            rows[f"{match['name']}: {match['program']}"] = Value("bytes", match[3])
         elif match := CALL.match(line):
             rows[f"{match['name']}, through the VIP"] = Value("×", match[4])
         elif match := RATIO.match(line):
             _, median, unit, least, most = match.groups()
-            rows[match["what"]] = Value(unit.strip() or "×", median, least, most)
+            rows[match["name"]] = Value(unit.strip() or "×", median, least, most)
     return rows
 
 
@@ -350,10 +350,10 @@ def run_once(arguments):
         times = arguments.rounds if name in ("peers", "secure", "routes") else 1
         samples = {}
         for _ in range(times):
-            found, broke = run(programs[name], argument, arguments.rounds if times == 1 else 1, show=True)
+            found, has_failed = run(programs[name], argument, arguments.rounds if times == 1 else 1, show=True)
             for row, value in found.items():
                 samples.setdefault(row, []).append(value)
-            if broke:
+            if has_failed:
                 failed.append(name)
                 break
         for row, values in samples.items():
@@ -398,27 +398,29 @@ def compare(arguments):
     if arguments.without_metrics:
         commit = reference = "without metrics"
         settings = {"WEIR_WITHOUT_METRICS": "1"}
-        theirs = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/without-metrics", settings)
+        keep = TARGET / "compare/programs/without-metrics"
+        reference_programs = build(ROOT, needed, arguments.profile, keep, settings)
     else:
         commit = commit_of(arguments.compare)
         reference = f"{arguments.compare} ({commit[:12]})"
-        theirs = build(worktree(commit), needed, arguments.profile, TARGET / "compare/programs" / commit[:12])
-    mine = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/this")
+        keep = TARGET / "compare/programs" / commit[:12]
+        reference_programs = build(worktree(commit), needed, arguments.profile, keep)
+    this_programs = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/this")
     head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
     print(f"\nthis build ({head}) and {reference}, {arguments.rounds} rounds in turn\n")
     print(f"| row | unit | this build | {reference} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
     rows, failed = {}, 0
-    for program, argument in wanted_rows(arguments, mine):
+    for program, argument in wanted_rows(arguments, this_programs):
         samples = [{}, {}]
         start_time = time.monotonic()
         for turn in range(arguments.rounds):
             order = [0, 1] if turn % 2 == 0 else [1, 0]
             for side in order:
-                executable = (mine, theirs)[side].get(program)
+                executable = (this_programs, reference_programs)[side].get(program)
                 if executable is None:
                     continue
-                found, broke = run(executable, argument, 1)
-                failed += broke
+                found, has_failed = run(executable, argument, 1)
+                failed += has_failed
                 for row, value in found.items():
                     samples[side].setdefault(row, []).append(value)
             if not samples[0] and not samples[1]:

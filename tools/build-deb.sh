@@ -11,7 +11,7 @@
 # of the last commit, so the same program results in the same packages.
 #
 # Installing a package does not start or enable anything. An upgrade of the package runs `weir upgrade` if Weir is
-# running, so connections continue. Removing it stops the unit and removes what Weir created in the kernel.
+# running, so connections continue. Removing the package stops the unit and removes Weir's objects from the kernel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,7 +46,7 @@ trap 'rm -rf "$work"' EXIT
 umask 022
 
 # Prints the installed size in KiB, as dpkg-gencontrol counts: the size of each file, rounded up, and 1 for everything
-# else. It does not depend on the file system of the working directory.
+# else. The result does not depend on the file system of the working directory.
 installed_size() {
   find "$1" -mindepth 1 -path "$1/DEBIAN" -prune -o -printf '%y %s\n' |
     awk '{ sum += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print sum + 0 }'

@@ -8,7 +8,7 @@ them from --dir), runs `weir import` and `weir check` on each, and puts every li
   irrelevant  in irrelevant.list: clients and servers do not observe it
   changed     a note reports that behavior changes
 
-Prints the share of carried lines among those that matter, for each kind: the mean over the files, and over all lines.
+Prints the share of carried lines among the relevant lines, for each kind: the mean over the files, and over all lines.
 A file that is rejected as a whole counts as 0. --held-out measures the other half of the files, drawn with split.seed.
 """
 
@@ -97,8 +97,8 @@ def fetch(files, directory):
             continue
         url = f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                data = answer.read()
+            with urllib.request.urlopen(url, timeout=60) as response:
+                data = response.read()
         except (urllib.error.URLError, TimeoutError) as error:
             sys.exit(f"{url}: {error}; fetch the files by other means, and set DIR= to their directory")
         if hashlib.sha256(data).hexdigest() != sha:
@@ -124,9 +124,9 @@ def read_rules():
 def matches(words, rule):
     if len(words) < len(rule):
         return False
-    def same(word, want):
-        return word.startswith(want[:-1]) if want.endswith("*") else word == want
-    return all(same(word, want) for word, want in zip(words, rule))
+    def is_match(word, pattern):
+        return word.startswith(pattern[:-1]) if pattern.endswith("*") else word == pattern
+    return all(is_match(word, pattern) for word, pattern in zip(words, rule))
 
 
 def relevant(kind, text, rules):
@@ -252,8 +252,8 @@ def show(results):
         print(f"\n{result['kind']} {result['name']}: {share}" + (" REFUSED" if result["refused"] else ""))
         if result["refused"]:
             print(result["error"][:600])
-        for number, why in sorted(result["changed"].items()):
-            print(f"  {number}: {why}")
+        for number, note in sorted(result["changed"].items()):
+            print(f"  {number}: {note}")
 
 
 if __name__ == "__main__":

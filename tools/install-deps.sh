@@ -81,6 +81,7 @@ readonly WANTED_SOAK='
 chromium                         | chromium       | displays the dashboard in the long tests
 chromedriver                     | chromium-driver | drives chromium in the long tests
 npm                              | npm            | fetches axe-core, which checks the dashboard in the long tests
+/usr/lib/python3*/ensurepip      | python3-venv   | installs the parser that the mutation tests use
 '
 # Packages that only distribution builds need.
 readonly WANTED_DIST='
@@ -140,14 +141,14 @@ require_debian() {
 # --- The policy that prevents packages from starting services; see /usr/share/doc/init-system-helpers ----------------
 
 saved_policy=''
-policy_is_ours=false
+is_policy_replaced=false
 
 forbid_services() {
   if [[ -e $POLICY || -L $POLICY ]]; then
     saved_policy=$(mktemp -d)
     cp -a "$POLICY" "$saved_policy/policy-rc.d"
   fi
-  policy_is_ours=true
+  is_policy_replaced=true
   # The policy file is replaced by renaming, because an existing symbolic link must not be followed.
   local fresh
   fresh=$(mktemp "$POLICY.XXXXXX")
@@ -158,13 +159,13 @@ forbid_services() {
 }
 
 restore_policy() {
-  $policy_is_ours || return 0
+  $is_policy_replaced || return 0
   rm -f "$POLICY"
   if [[ -n $saved_policy ]]; then
     cp -a "$saved_policy/policy-rc.d" "$POLICY"
     rm -rf "$saved_policy"
   fi
-  policy_is_ours=false
+  is_policy_replaced=false
 }
 
 # --- Units of the installed packages ---------------------------------------------------------------------------------

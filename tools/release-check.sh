@@ -122,18 +122,18 @@ if [[ ${RELEASE_CHECK_INSIDE:-} == yes ]]; then
 fi
 
 debian() {
-  local number=$1 log=$DIR/debian-$1-run.log code=0 begun=$SECONDS
+  local number=$1 log=$DIR/debian-$1-run.log code=0 start_seconds=$SECONDS
   make_base "$number"
   echo "  $(commands | paste -sd ';' | sed 's/;/; /g') (the output is in $log)"
-  local inside=(--suite "$number")
-  $quick && inside+=(--quick)
-  [[ -n $run ]] && inside+=(--run "$run")
+  local inner_options=(--suite "$number")
+  $quick && inner_options+=(--quick)
+  [[ -n $run ]] && inner_options+=(--run "$run")
   RELEASE_CHECK_INSIDE=yes unshare --mount --pid --fork --kill-child --mount-proc \
-    "$0" "$binary" "$DIR" "${inside[@]}" >"$log" 2>&1 || code=$?
+    "$0" "$binary" "$DIR" "${inner_options[@]}" >"$log" 2>&1 || code=$?
   grep -E '^(\+ |test result:|test .* FAILED|Missing|report:|error)|SKIPPED' "$log" |
     grep -v ' 0 passed; 0 failed' | sed 's/^/    /' | tail -n 60
   $keep || rm -rf "$DIR/run-$number"
-  echo "  Debian $number: $([[ $code == 0 ]] && echo passed || echo FAILED) after $((SECONDS - begun)) s"
+  echo "  Debian $number: $([[ $code == 0 ]] && echo passed || echo FAILED) after $((SECONDS - start_seconds)) s"
   return "$code"
 }
 

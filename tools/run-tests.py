@@ -166,11 +166,11 @@ def main():
 
     start_time = time.monotonic()
     programs = build(arguments)
-    built = time.monotonic()
-    together = sorted((program for program in programs if not program.is_alone), key=Program.order)
-    results = run(together, arguments.jobs, test_arguments, arguments.limit)
+    build_end = time.monotonic()
+    parallel = sorted((program for program in programs if not program.is_alone), key=Program.order)
+    results = run(parallel, arguments.jobs, test_arguments, arguments.limit)
     results += run([program for program in programs if program.is_alone], 1, test_arguments, arguments.limit)
-    ended = time.monotonic()
+    run_end = time.monotonic()
     failed = [name for name, _, _, passed in results if not passed]
     if not arguments.only:
         command = [CARGO, "test", "--locked", "--workspace", "--doc"]
@@ -185,8 +185,8 @@ def main():
     total, cpu = sum(result[1] for result in results), sum(result[2] for result in results)
     print(f"{total:9.1f}  {cpu:11.1f}  in {len(results)} programs")
     print(
-        f"build {built - start_time:.0f} s, programs {ended - built:.0f} s, "
-        f"documentation tests {time.monotonic() - ended:.0f} s"
+        f"build {build_end - start_time:.0f} s, programs {run_end - build_end:.0f} s, "
+        f"documentation tests {time.monotonic() - run_end:.0f} s"
     )
     if failed:
         print(f"\nerror: failed: {', '.join(failed)}")

@@ -110,35 +110,35 @@ def compare(arguments, kind, path):
         directory = pathlib.Path(directory)
         os.chmod(directory, 0o755)
         prepared = prepare(kind, text, directory)
-        with World(kind, prepared, directory) as world:
+        with TestNetwork(kind, prepared, directory) as network:
             file = directory / f"{kind}.cfg"
-            program, prepared, left_out = choose(arguments, kind, file, prepared, world)
-            requests = generate(kind, prepared, world)
+            program, prepared, left_out = choose(arguments, kind, file, prepared, network)
+            requests = generate(kind, prepared, network)
             if not requests:
                 return "not run", "the file has no listener"
-            theirs = world.run(program, requests)
-            if isinstance(theirs, str):
-                return "not run", f"{pathlib.Path(program[0]).name}: {theirs}"
+            peer_responses = network.run(program, requests)
+            if isinstance(peer_responses, str):
+                return "not run", f"{pathlib.Path(program[0]).name}: {peer_responses}"
             done = subprocess.run([arguments.weir, "import", kind, str(file)], capture_output=True, timeout=60)
             toml = directory / "weir.toml"
             toml.write_bytes(done.stdout)
-            ours = [arguments.weir, "run", "-c", str(toml), "--runtime-dir", str(directory / "run"), "--pin-dir",
-                    str(directory / "pins")]
-            own = world.run(ours, requests)
-            if isinstance(own, str):
-                return "not run", f"{pathlib.Path(ours[0]).name}: {own}"
+            weir_command = [arguments.weir, "run", "-c", str(toml), "--runtime-dir", str(directory / "run"),
+                            "--pin-dir", str(directory / "pins")]
+            weir_responses = network.run(weir_command, requests)
+            if isinstance(weir_responses, str):
+                return "not run", f"{pathlib.Path(weir_command[0]).name}: {weir_responses}"
         differences = []
-        pools = servers_by_pool(theirs, servers_by_block(kind, prepared, world.names))
+        pools = servers_by_pool(peer_responses, servers_by_block(kind, prepared, network.names))
         # Statistics differ between the programs.
-        statistics = {url_of(request) for request, their in zip(requests, theirs)
-                      if their[0]["body"].startswith("Active connections: ")}
-        for request, their, our in zip(requests, theirs, own):
-            if their[0]["server"] == FASTCGI or url_of(request) in statistics:
+        statistics = {url_of(request) for request, peer in zip(requests, peer_responses)
+                      if peer[0]["body"].startswith("Active connections: ")}
+        for request, peer, weir in zip(requests, peer_responses, weir_responses):
+            if peer[0]["server"] == FASTCGI or url_of(request) in statistics:
                 continue
-            why = first_difference(their, our, pools)
-            if why:
+            difference = first_difference(peer, weir, pools)
+            if difference:
                 differences.append(f"{request['method']} {request['host']}:{request['port']}{request['path']} "
-                                   f"{request['headers'] or ''}: {why}")
+                                   f"{request['headers'] or ''}: {difference}")
         if not differences:
             return "identical", left_out
         return ("noted" if done.returncode else "different"), left_out + differences
@@ -148,7 +148,7 @@ def url_of(request):
     return request["host"], request["port"], request["path"]
 
 
-def choose(arguments, kind, file, prepared, world):
+def choose(arguments, kind, file, prepared, network):
     """Returns the command of the first program that accepts the file, the file for it, and what was left out."""
     named = [path for of, path in (it.split(":", 1) for it in arguments.program) if of == kind]
     best = None
@@ -162,7 +162,7 @@ def choose(arguments, kind, file, prepared, world):
         for _ in range(20):
             file.write_text(text)
             check = [program, "-c", "-f", str(file)] if kind == "haproxy" else [*command[:5], "-t"]
-            done = subprocess.run(["ip", "netns", "exec", world.front, *check], capture_output=True, timeout=60)
+            done = subprocess.run(["ip", "netns", "exec", network.front, *check], capture_output=True, timeout=60)
             unknown = re.search(rb'unknown directive "([\w]+)"', done.stderr)
             if done.returncode == 0 or kind == "haproxy" or not unknown:
                 break
@@ -228,33 +228,33 @@ def servers_by_block(kind, text, names):
     return found
 
 
-def first_difference(theirs, own, pools):
+def first_difference(peer_responses, weir_responses, pools):
     """Returns the first difference of two lists of responses to one request."""
-    one, other = theirs[0], own[0]
+    peer, weir = peer_responses[0], weir_responses[0]
     # If no location matches the path, nginx checks the method first.
-    if one["status"] == 405 and other["status"] == 404 and not one["server"]:
+    if peer["status"] == 405 and weir["status"] == 404 and not peer["server"]:
         return None
-    if one["status"] != other["status"]:
-        return f"status {one['status']}, Weir {other['status']}"
-    if bool(one["server"]) != bool(other["server"]):
-        return f"server {one['server']}, Weir {other['server']}"
-    if one["server"]:
-        chosen = {answer["server"] for answer in own}
-        if not chosen <= pools[one["server"]]:
-            return f"pool {sorted(pools[one['server']])}, Weir {sorted(map(str, chosen))}"
+    if peer["status"] != weir["status"]:
+        return f"status {peer['status']}, Weir {weir['status']}"
+    if bool(peer["server"]) != bool(weir["server"]):
+        return f"server {peer['server']}, Weir {weir['server']}"
+    if peer["server"]:
+        chosen = {answer["server"] for answer in weir_responses}
+        if not chosen <= pools[peer["server"]]:
+            return f"pool {sorted(pools[peer['server']])}, Weir {sorted(map(str, chosen))}"
         for key in ["method", "path", "body"]:
-            if one["received"][key] != other["received"][key]:
-                return f"the server receives {key} {one['received'][key]!r}, from Weir {other['received'][key]!r}"
-        found = first_field_difference(one["received"]["headers"], other["received"]["headers"])
+            if peer["received"][key] != weir["received"][key]:
+                return f"the server receives {key} {peer['received'][key]!r}, from Weir {weir['received'][key]!r}"
+        found = first_field_difference(peer["received"]["headers"], weir["received"]["headers"])
         if found:
             return f"the server receives {found}"
-    elif one["status"] < 300 and one["body"] != other["body"]:
-        return f"body {one['body'][:60]!r}, Weir {other['body'][:60]!r}"
-    found = first_field_difference(one["headers"], other["headers"])
+    elif peer["status"] < 300 and peer["body"] != weir["body"]:
+        return f"body {peer['body'][:60]!r}, Weir {weir['body'][:60]!r}"
+    found = first_field_difference(peer["headers"], weir["headers"])
     return f"response {found}" if found else None
 
 
-def first_field_difference(one, other):
+def first_field_difference(peer, weir):
     """Returns the first field that differs.
 
     Repeated fields are equal to one field with all values (RFC 9110 section 5.3), and an empty field is equal to none,
@@ -263,9 +263,9 @@ def first_field_difference(one, other):
     def joined(values):
         return re.sub(r"\b[0-9a-f]{32}\b", "ID", ", ".join(values or [])) or None
 
-    for name in sorted(set(one) | set(other)):
-        if joined(one.get(name)) != joined(other.get(name)):
-            return f"{name}: {one.get(name)!r}, Weir {other.get(name)!r}"
+    for name in sorted(set(peer) | set(weir)):
+        if joined(peer.get(name)) != joined(weir.get(name)):
+            return f"{name}: {peer.get(name)!r}, Weir {weir.get(name)!r}"
     return None
 
 
@@ -363,10 +363,10 @@ def missing_directives(text, directory):
     return "".join(f"{line}\n" for line in lines)
 
 
-# ------------------------------------------------------------------------------------------- the world
+# ------------------------------------------------------------------------------------------- the network
 
 
-class World:
+class TestNetwork:
     """Two network namespaces: one for the programs, and one for the servers."""
 
     def __init__(self, kind, text, directory):
@@ -539,7 +539,7 @@ def listeners_of(kind, text):
 # ------------------------------------------------------------------------------------------- requests
 
 
-def generate(kind, text, world):
+def generate(kind, text, network):
     """Returns requests for each listener: hosts and paths of the file, and header fields of its conditions."""
     hosts, paths, headers, methods = ["other.example"], ["/", "/other/x.html?q=1"], [], []
     if kind == "haproxy":
@@ -577,7 +577,7 @@ def generate(kind, text, world):
     hosts = list(dict.fromkeys(host for host in hosts if host not in ("_", "")))
     hosts = [host.strip(".") for host in hosts]
     paths, requests = list(dict.fromkeys(paths)), []
-    for address, port, tls in world.listeners:
+    for address, port, tls in network.listeners:
         to = {"address": "127.0.0.1" if address == "0.0.0.0" else address, "port": port, "tls": tls, "body": ""}
         for host in hosts:
             for path in paths:
@@ -732,7 +732,7 @@ def with_max_age(cookie, date):
 
 
 def serve(stub):
-    """Answers HTTP requests on each port; the body contains the received request."""
+    """Serves HTTP on each port; the body of a response contains the received request."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(f"{stub['directory']}/own.pem")
     for port in stub["ports"]:
@@ -793,7 +793,7 @@ def handle_connection(connection, context):
 
 
 def answer_fastcgi(connection):
-    """Answers a FastCGI request with a field that identifies it (FastCGI specification, section 5)."""
+    """Replies to a FastCGI request with a field that identifies it (FastCGI specification, section 5)."""
     connection.recv(65536)
     text = f"X-Stub: {FASTCGI}\r\n\r\n".encode()
     stdout = struct.pack(">BBHHBB", 1, 6, 1, len(text), 0, 0) + text
@@ -803,7 +803,7 @@ def answer_fastcgi(connection):
 
 
 def serve_dns(names):
-    """Answers DNS queries for addresses (RFC 1035)."""
+    """Replies to DNS queries for addresses (RFC 1035)."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1", 53))
     names = {name.lower(): address for name, address in names.items()}

@@ -129,8 +129,8 @@ struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */
 	__u32 flags;
 	__u32 generation; /* a cursor with a different generation restarts at start_seq and start_weight */
-	__u32 list_at;    /* struct weir_member for each usable server, newest first (descending seq), which is the
-			   * reverse of "first" of fo */
+	__u32 list_at;    /* struct weir_member for each usable server, newest first (descending seq); for fo as
+			   * HAProxy's `first`, oldest first */
 	__u32 list_len;
 	__u32 hash_at;    /* the scheduler's hash table: __u32 dest ids, usable or not, four per element */
 	__u32 hash_len;
@@ -276,7 +276,7 @@ struct weir_live {
 	__u64 inactive;
 	__u64 total;    /* flows bound so far */
 	__u64 stateless; /* new flows forwarded by the spread table without an entry */
-	__u32 overloaded; /* 1 = at its upper threshold, so not scheduled; used only in the row weir_dest.live */
+	__u32 overloaded; /* 1 = reached its upper threshold, not scheduled; used only in the row weir_dest.live */
 	__u32 persistent; /* the server's templates */
 	__u32 upper; /* the server gets no new flows at this number of flows, 0 = no limit; written by user space */
 	__u32 lower; /* the server gets new flows again below this number; 0 = three quarters of upper */
@@ -384,7 +384,7 @@ struct weir_meta {
 
 /*
  * weir_flows: buckets of two cache lines. id = tag:44 | dest:20, 0 = free. meta, from the top: generation:8 kind:4
- * state:4 flags:8 seen:32 (tick) spare:8. id is published last; the CPU that sets meta to WEIR_KIND_FREE clears it.
+ * state:4 flags:8 seen:32 (tick) spare:8. id is published last; the CPU that sets meta to WEIR_KIND_FREE clears id.
  */
 #define WEIR_BUCKET_SLOTS 7
 struct weir_entry {
@@ -411,7 +411,7 @@ struct weir_bucket_2 {
 
 /*
  * weir_hints: for each bucket, a bitmap indexed by the low three bits of a tag; a bit is set while the bucket can be
- * the home of such a tag.
+ * the home bucket of an entry with such a tag.
  */
 #define WEIR_HINTS 64 /* buckets per element */
 struct weir_hints {
@@ -562,7 +562,7 @@ struct weir_fragment {
 	struct weir_addr new_dst;
 	__u32 dest;
 	__u32 tick;
-	__u32 hash;  /* the flow's hash, which selects the next hop; if `reverse` is set, its ingress ifindex */
+	__u32 hash;  /* the flow's hash, which selects the next hop; with `reverse`, the ingress ifindex of requests */
 	__u8 reverse;
 	__u8 pad[3];
 };
@@ -574,11 +574,11 @@ struct weir_fragment {
 #define WEIR_SETTINGS_LEARN_CLIENTS 2 /* bpf_fib_lookup fails (no IP forwarding): nat replies use the reverse path
 				       * of the client's packets */
 #define WEIR_SETTINGS_BEGIN_IN_OLD 4 /* programs that use only the old table may still run; new flows are inserted
-				      * there, where both find them */
+				      * there, where old and new programs find them */
 #define WEIR_SETTINGS_SLOPPY_TCP     8  /* sloppy_tcp: any TCP packet without RST starts a flow */
 #define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a closed flow starts a new flow */
-#define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: so does a SYN on a one-sided flow in FIN_WAIT */
-#define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: so does a SYN on a flow of an unusable server */
+#define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: the same for a one-sided flow in FIN_WAIT */
+#define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: the same for a flow of an unusable server */
 #define WEIR_SETTINGS_DROP_ENTRY     256 /* drop_entry: the sweep removes idle entries at random */
 /* cache_bypass: marked packets without a server are routed to their destination */
 #define WEIR_SETTINGS_CACHE_BYPASS   512
@@ -620,7 +620,7 @@ struct weir_sweep_public {
 	__u32 running;
 };
 
-/* weir_filters: a Bloom filter of addresses: most other packets pass after one lookup. */
+/* weir_filters: Bloom filters of addresses; most other packets pass after one lookup. */
 #define WEIR_FILTER_WORDS 8192 /* 64-bit words in each of the two filters; an address sets two bits of one word */
 struct weir_filter {
 	__u64 to[WEIR_FILTER_WORDS];   /* VIPs and SNAT addresses: tested with the destination */
@@ -638,7 +638,7 @@ struct weir_filter {
 /* Flags of weir_latency_flow. */
 #define WEIR_LATENCY_TIMESTAMPS 1 /* packets carry TCP timestamps */
 #define WEIR_LATENCY_PENDING    2 /* a request waits for its response */
-#define WEIR_LATENCY_LOSSY      4 /* a packet of the pending request was lost or retransmitted */
+#define WEIR_LATENCY_LOSSY      4 /* a packet of the pending request may have been lost or retransmitted */
 #define WEIR_LATENCY_OVERLAP    8 /* another request followed the pending request before the response */
 #define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */
 #define WEIR_LATENCY_FINISHED  32 /* the next or the pending request contains the client's end of the TLS handshake */
@@ -713,7 +713,7 @@ struct weir_cost {
 /* One in this many new flows is assigned by weight only, so that every server is measured. */
 #define WEIR_COST_EXPLORE 32
 
-/* ---- probes through the path ------------------------------------------------------------------------------------- */
+/* ---- probes along a service's path ------------------------------------------------------------------------------- */
 
 /*
  * weir_probes (LRU hash): connections of health probes. The packets of a probe are forwarded like a client's, with the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The reasons why packets are dropped, rejected, or passed to the stack. Numbers are never reused, because they are the
- * indexes of weir_reasons. Each line generates the C constant, the Rust variant, the metric's label and a row of the
- * manual's table.
+ * The reasons why packets are dropped, rejected, or passed to the stack, and counters of other events. Numbers are
+ * never reused, because they are the indexes of weir_reasons. Each line generates the C constant, the Rust variant, the
+ * metric's label and a row of the manual's table.
  *
  * X(number, NAME, "label", "what happened")
  */
@@ -20,7 +20,7 @@
 	X(7, PASS_TO_TC, "pass_to_tc", "passed to tc: next hop unresolved, or XDP cannot send on the device")          \
 	X(8, DROP_TOO_SHORT, "drop_too_short", "shorter than its headers require")                                     \
 	X(9, DROP_BAD_LENGTH, "drop_bad_length", "a length field does not match the packet")                           \
-	X(10, DROP_NO_SERVER, "drop_no_server", "no usable server, no_server = \"drop\" or over the ICMP budget")      \
+	X(10, DROP_NO_SERVER, "drop_no_server", "no usable server; no_server = \"drop\", or over the ICMP budget")     \
 	X(11, REJECT_NO_SERVER, "reject_no_server", "no usable server: rejected with ICMP port unreachable")           \
 	X(12, DROP_FRAGMENT_EARLY, "drop_fragment_early", "a fragment that arrived before its first fragment")         \
 	X(13, DROP_FRAGMENT_TINY, "drop_fragment_tiny", "a first fragment too short to hold the ports")                \
@@ -29,7 +29,7 @@
 	X(16, DROP_TOO_BIG, "drop_too_big", "exceeds the MTU toward the server: rejected with ICMP packet too big")    \
 	X(17, DROP_NAT_CONFLICT, "drop_nat_conflict", "nat: the reverse tuple is in use on every server tried")        \
 	X(18, DROP_SNAT_EXHAUSTED, "drop_snat_exhausted", "snat: no free source port found")                           \
-	X(19, DROP_REMOVED, "drop_removed", "on_remove = \"reset\", no reply sent: a reset, or over the budget")       \
+	X(19, DROP_REMOVED, "drop_removed", "on_remove = \"reset\", but the packet is a reset or over the budget")     \
 	X(20, DROP_NO_HEADROOM, "drop_no_headroom", "not enough headroom for the encapsulation")                       \
 	X(21, DROP_NO_META, "drop_no_meta", "the driver lacks XDP metadata, which passing a packet to tc requires")    \
 	X(22, DROP_SERVER_GONE, "drop_server_gone", "the flow's server has been removed")                              \
@@ -46,7 +46,7 @@
 	X(33, DROP_SYN_BUDGET, "drop_syn_budget", "nat needs an entry, but syn_budget is exhausted")                   \
 	X(34, REJECT_REMOVED, "reject_removed", "on_remove = \"reset\": rejected with TCP reset or port unreachable")  \
 	X(35, PASS_BYPASS, "pass_bypass", "cache_bypass: no usable server, forwarded to the original destination")     \
-	X(36, PASS_LOCAL_SOCKET, "pass_local_socket", "for a local socket: reply to a probe, or proxy service")        \
+	X(36, PASS_LOCAL_SOCKET, "pass_local_socket", "for a local socket: probe reply, or packet to a proxy service") \
 	X(37, PASS_UNFINISHED, "pass_unfinished", "partial checksum: passed to tc, which balances it")                 \
 	X(38, COUNT_TC, "count_tc", "packet balanced by the tc program, counted per segment on the wire")              \
 	X(39, DROP_GSO_TUNNEL, "drop_gso_tunnel", "a GSO packet cannot have a tunnel checksum per segment")            \

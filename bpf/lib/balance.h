@@ -317,8 +317,8 @@ __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow 
 }
 
 /*
- * Does the same as bind_new() without its calls. This covers most packets of a flood: those whose service listens on
- * exactly this port.
+ * Binds a packet over the SYN budget as bind_new() does, but without its calls. This covers most packets of a flood:
+ * those whose service listens on exactly this port.
  */
 static __always_inline int flood_bind(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
 				      const struct weir_settings *settings)
@@ -357,8 +357,8 @@ __noinline int cache_bypass_applies(struct weir_context *ctx, struct packet *p)
 }
 
 /*
- * Returns whether a packet to a VIP without a matching service is for a local socket: the reply to a probe, or a client
- * of a proxy service.
+ * Returns whether a packet to a VIP without a matching service is for a local socket: a reply to a probe, or a packet
+ * to a proxy service.
  */
 __noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 {

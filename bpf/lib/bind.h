@@ -30,7 +30,7 @@ struct binding {
 	__u8 persistent;  /* the scratch row's `template` holds the client's key */
 	__u8 in_template; /* the flow is counted in that template */
 	__u8 one_packet;  /* creates no entry, and no untracked mark */
-	__u32 verdict;    /* when bind() returns 0: enum weir_reason */
+	__u32 verdict;    /* if the packet is not bound: enum weir_reason */
 };
 
 /*
@@ -324,8 +324,8 @@ static __always_inline int bind_fail(struct binding *b, enum weir_reason reason)
 }
 
 /*
- * Forwards a packet by the spread table, without an entry. This is not possible with nat, because replies could not be
- * translated back.
+ * Binds a packet without an entry, to the server in the client's template or in the spread table. This is not possible
+ * with nat, because replies could not be translated back.
  */
 __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 nat_reason,
 			      __u32 mark)
@@ -542,7 +542,7 @@ __noinline int bind_one_packet(struct binding *b, __u32 dest_id)
 	return 1;
 }
 
-/* Creates the entry of a flow to b->flow.dest, which does not use nat. */
+/* Creates the entry of a flow to b->flow.dest, which does not use nat. If that fails, binds without an entry. */
 __noinline int bind_entry(struct packet *p, struct binding *b)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);

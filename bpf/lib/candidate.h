@@ -28,7 +28,10 @@ struct candidate {
 	__u64 share; /* 0 = takes no flows */
 };
 
-/* Returns whether the server is at its upper threshold. The flag changes with the counts, before any list changes. */
+/*
+ * Returns whether the server has reached its upper threshold and is not yet below its lower one. The flag changes with
+ * the counts, before any list changes.
+ */
 static __always_inline int live_overloaded(__u32 row)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, row);
@@ -126,7 +129,7 @@ struct tree {
 	struct rule rule;
 	__u32 list_at;
 	__u32 list_len;
-	__u32 nodes_at; /* element of weir_tables with the first nodes; node 0 is unused, node 1 the root */
+	__u32 nodes_at; /* element of weir_tables with the first nodes; node 0 is the rule, node 1 the root */
 	__u32 width;    /* number of leaves: the smallest power of two that fits the list, 0 = no tree */
 };
 
@@ -264,7 +267,7 @@ static __always_inline void climb_start(struct climb *climb, __u32 dest_id, cons
 		tree->width = 0;
 		return;
 	}
-	/* A tree of maximum weights does not depend on counts. */
+	/* A tree that contains only weights does not depend on counts. */
 	if (!climb->always && !tree->rule.per_active && !tree->rule.only_room)
 		tree->width = 0;
 	climb->position = dest->place - 1;
@@ -293,7 +296,7 @@ static __always_inline long climb_next(struct climb *climb)
 static long climb_step(__u32 index, void *context)
 {
 	struct climb *climb = *(struct climb **)context;
-	__u32 round, node, winner, *word;
+	__u32 round, node, value, *word;
 
 	if (!climb->tree.width)
 		return climb_next(climb);
@@ -307,17 +310,17 @@ static long climb_step(__u32 index, void *context)
 		return !climb->next;
 	}
 	if (climb->tree.rule.sums)
-		winner = tree_sum(&climb->tree, node);
+		value = tree_sum(&climb->tree, node);
 	else
-		winner = tree_better(&climb->tree, &climb->left, &climb->right, node);
-	climb->settled = winner == READ_ONCE(*word);
+		value = tree_better(&climb->tree, &climb->left, &climb->right, node);
+	climb->settled = value == READ_ONCE(*word);
 	/* A full barrier: later reads include everything that another CPU wrote before its own exchange. */
 	if (!climb->settled)
-		__sync_lock_test_and_set(word, winner);
+		__sync_lock_test_and_set(word, value);
 	/*
 	 * If the node still contains a different server, or the sum is unchanged, the nodes above do not change either.
 	 */
-	if (!(round & 1) && climb->settled && (climb->tree.rule.sums || winner != climb->position)) {
+	if (!(round & 1) && climb->settled && (climb->tree.rule.sums || value != climb->position)) {
 		climb->tree.width = 0;
 		return !climb->next;
 	}

@@ -23,7 +23,7 @@ struct wire {
 /* The verifier identifies the context argument by its type's name. */
 #define weir_context __sk_buff
 
-/* Off: the flow table lookup that the front cache saves is a small part of the cost of a socket buffer. */
+/* The front cache is off: the lookup that it saves is a small part of the cost of a socket buffer. */
 #define WEIR_FRONT 0
 
 static __always_inline long context_load(struct weir_context *ctx, __u32 offset, void *to, __u32 len)

@@ -39,7 +39,7 @@ static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 	return 0;
 }
 
-/* Returns the server of the second hop if it uses the same kind of tunnel, otherwise 0. */
+/* Returns the second hop if both servers use GUE with the same family and port, otherwise 0. */
 static __always_inline const struct weir_dest *encap_alternative(const struct packet *p, const struct weir_dest *dest)
 {
 	const struct weir_dest *other;
@@ -365,7 +365,7 @@ static __always_inline int shim_write(void *header, void *data_end, const struct
 
 #define FRAME_HEADER_MAX (ETH_HEADER_LEN + 2 * VLAN_TAG_LEN)
 
-/* Sets the EtherType, the last two bytes of the link header: 14 bytes, plus 4 per tag. */
+/* Sets the EtherType, the last two bytes of the link-layer header, which has 14 bytes plus 4 per tag. */
 static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 type)
 {
 	if (length == ETH_HEADER_LEN)
@@ -376,7 +376,7 @@ static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 typ
 		__builtin_memcpy(frame + 20, &type, 2);
 }
 
-/* Writes the outer headers into the space made between link header and packet. */
+/* Writes the outer headers into the space between the link-layer header and the packet. */
 static __always_inline int outer_write(void *data, void *data_end, const struct packet *p, const struct weir_dest *dest,
 				       const struct inner *inner, const struct shim *shim, __u64 hash)
 {
@@ -462,7 +462,7 @@ static __always_inline int encap_push(struct weir_context *ctx, struct packet *p
 	data_end = (void *)(long)ctx->data_end;
 	if (data + FRAME_HEADER_MAX > data_end || l3 > FRAME_HEADER_MAX || l3 < ETH_HEADER_LEN)
 		return WEIR_DROP_INTERNAL;
-	/* Also copies a few bytes after the link header; the outer header overwrites them. */
+	/* Also copies a few bytes after the link-layer header; the outer header overwrites them. */
 	__builtin_memcpy(data, frame, FRAME_HEADER_MAX);
 	return outer_write(data, data_end, p, dest, &inner, &shim, hash);
 }

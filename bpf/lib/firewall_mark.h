@@ -30,7 +30,7 @@ static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 	       *(__u32 *)(eth->dst + 2) == (__u32)(WEIR_MARK_MAC >> 16);
 }
 
-/* Returns whether the packet arrived through the device that marked packets are routed to. */
+/* Returns whether the packet arrived on the peer of the device that marked packets are routed to. */
 static __always_inline int has_fwmark(struct weir_context *ctx)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

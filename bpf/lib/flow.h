@@ -4,7 +4,7 @@
  *
  * Readers take no lock. A writer locks the home bucket of the hash (and the bucket that the entry spills to, see
  * lib/bucket.h) with a bounded number of attempts, so that two CPUs that see the same new flow create one entry. Counts
- * change only with a successful compare-and-swap of `meta`.
+ * change only after an insertion or a successful compare-and-swap of `meta`.
  */
 #ifndef WEIR_FLOW_H
 #define WEIR_FLOW_H
@@ -760,7 +760,7 @@ static __always_inline void entry_undo(const struct flow_new *new)
 		slot_release(new->entry_index, meta);
 }
 
-/* Inserts a new flow, which must be in neither table. */
+/* Inserts an entry of a new flow. Returns FLOW_EXISTS if one of the tables already contains the tuple. */
 static __always_inline int flow_begin(struct flow_new *new)
 {
 	if (weir_old_bucket_count && !in_old_table(new) && old_table_has(new->hash))

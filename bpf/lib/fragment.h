@@ -26,7 +26,7 @@ __noinline int fragment_store_pass(struct packet *p)
 	return fragment_store(p, &record);
 }
 
-/* Drops only fragments to a service's address; others pass to the stack. */
+/* Drops only TCP and UDP fragments to a service's address; other fragments pass to the stack. */
 static __always_inline int fragment_without_record(struct packet *p)
 {
 	struct weir_vip *vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
@@ -56,7 +56,7 @@ static __always_inline void fragment_rewrite(struct weir_context *ctx, struct pa
 	packet_rewrite(ctx, p, &rewrite);
 }
 
-/* Does the same as forward_to_server and forward_to_client, but handles neither ports nor ICMP errors. */
+/* Does the same as forward_to_server and forward_to_client, but rewrites no ports and sends no ICMP errors. */
 static __always_inline int fragment_forward(struct weir_context *ctx, struct packet *p, struct weir_fragment *record,
 					    struct weir_dest *dest, __u32 now)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Records where the first fragment of a datagram was forwarded, for its later fragments. An LRU map bounds the number
- * of records. Records older than any reassembly timeout are ignored (15 s in RFC 791 section 3.2, 60 s in RFC 8200
- * section 4.5, 30 s in Linux).
+ * of records. Records older than Linux's reassembly timeout of 30 s are ignored (15 s in RFC 791 section 3.2, 60 s in
+ * RFC 8200 section 4.5).
  */
 #ifndef WEIR_FRAGMENT_TABLE_H
 #define WEIR_FRAGMENT_TABLE_H
@@ -10,7 +10,7 @@
 #include "lib/maps.h"
 #include "lib/packet.h"
 
-#define FRAGMENT_AGE_TICKS 30
+#define FRAGMENT_AGE_TICKS 30 /* 32 s */
 
 /*
  * Fills the key. In IPv6 the key does not contain the protocol, because only the first fragment is guaranteed to

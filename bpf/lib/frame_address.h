@@ -67,7 +67,7 @@ __noinline int frame_is_for_host_slow(struct weir_context *ctx, struct packet *p
 	if (mac_is_listed(mac | device))
 		return 1;
 #ifndef WEIR_ON_SKB
-	/* If no address is listed for the device, such as a bond port, every frame is accepted. */
+	/* On a device without listed addresses, such as a bond port, every frame is accepted. */
 	if (!mac_is_listed(WEIR_MAC_LISTED | device))
 		return 1;
 #endif

@@ -4,8 +4,9 @@
  * that a reply reads neither the reverse nor the forward entry. The cache is not used with SNAT, which also changes the
  * destination.
  *
- * A packet that is more than an ACK removes its flow from both caches. A concurrent packet in the other direction on
- * another CPU is harmless: an ACK does not change the states that such packets set, in either view (lib/tcp_state.h).
+ * A packet other than a plain ACK or a UDP datagram removes its flow from both caches. A concurrent packet in the other
+ * direction on another CPU is harmless: an ACK does not change the states that such packets set, in either view
+ * (lib/tcp_state.h).
  */
 #ifndef WEIR_FRONT_REPLY_H
 #define WEIR_FRONT_REPLY_H

@@ -61,8 +61,8 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 
 /*
  * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server, and a
- * connection survives a move to another director. The drawback, as with sh and mh: a client can choose its server by
- * its address.
+ * connection survives a move to another director. The drawback, as with sh and mh, is that a client can choose its
+ * server by its address.
  */
 static __always_inline __u64 steer_hash(const struct packet *p)
 {
@@ -81,7 +81,7 @@ static __always_inline __u64 steer_hash(const struct packet *p)
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {
 	/*
-	 * The bytes that vary most are at the top of `lo`. A multiplication propagates bits only upwards, so they are
+	 * The bytes that vary most are at the top of `lo`. A multiplication propagates bits only upward, so they are
 	 * folded down first.
 	 */
 	__u64 hash = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;

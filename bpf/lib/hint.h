@@ -32,7 +32,7 @@ static __always_inline int hint_excludes(__u32 bucket, __u64 tag)
 	return hint && !(*hint & hint_bit(tag));
 }
 
-/* Adds a tag to the hints for a bucket whose lock is held. */
+/* Adds a tag to a bucket's hint. The caller holds the bucket's lock. */
 static __always_inline void hint_add(__u32 bucket, __u64 tag)
 {
 	volatile __u8 *hint = hint_of(bucket);

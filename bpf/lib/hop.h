@@ -65,13 +65,13 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	} else {
 		fib.family = AF_INET6;
 		addr_to_v6(addr, fib.ipv6_dst);
-		/* not the last word: ::1 is the loopback address, which is never forwarded */
+		/* Not the last word, because ::1 is the loopback address, which is never forwarded. */
 		fib.ipv6_src[1] = bpf_htonl(spread);
 	}
 	fib.l4_protocol = PROTO_TCP;
 #ifdef WEIR_ON_SKB
 	/*
-	 * With a length of 0 the kernel checks the skb's length, which can be many segments, against the device's MTU.
+	 * With a length of 0, the kernel compares the length of the skb, which can contain many segments, with the MTU.
 	 */
 	fib.tot_len = 1;
 #endif

@@ -24,7 +24,7 @@
 struct icmp_error {
 	struct packet p; /* the message itself */
 	struct packet q; /* the packet that it quotes */
-	struct packet t; /* the tuple to look up: `q` reversed */
+	struct packet t; /* the tuple to look up: `q` reversed, or the inner packet of a tunnel */
 	__u64 hash;      /* hash of `t` */
 	__u32 dest;
 	__u32 entry_index;
@@ -147,7 +147,7 @@ static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, str
 
 /* ---- forwarding -------------------------------------------------------------------------------------------------- */
 
-/* Forwards an error about a reply to the server. The error was sent to the VIP. */
+/* Forwards an error about a server's reply to this server. The error was sent to the VIP. */
 __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -187,8 +187,8 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 }
 
 /*
- * Forwards an error about a request to a nat server. Rewrites the quote to the request as the client sent it. The
- * source address is kept if it is that of a router.
+ * Forwards an error about a request to a nat server to the client. Rewrites the quote to the request as the client
+ * sent it. The source address is kept if it is that of a router.
  */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
@@ -214,7 +214,7 @@ static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_
 	return transmit(ctx, &hop, 0, packet_is_tagged(&e->p));
 }
 
-__noinline int icmp_about_reply(struct weir_context *ctx, struct icmp_error *e)
+__noinline int icmp_handle_request_error(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct flow flow = {};
@@ -255,7 +255,10 @@ __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 	return marked ? schedule_spread(&scratch->extent, hash) : 0;
 }
 
-/* Looks up e->t, fills in hash, dest and entry_index, and returns the kind of the entry; WEIR_KIND_FREE = none. */
+/*
+ * Looks up e->t and fills in hash, dest and entry_index. Returns the kind of the entry, WEIR_KIND_FORWARD for a flow
+ * without an entry, or WEIR_KIND_FREE if there is no flow.
+ */
 __noinline int icmp_find(struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -327,7 +330,7 @@ static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct
 	}
 }
 
-/* Removes all bytes between the link header and the packet at `inner`, which then starts at e->p.l3. */
+/* Removes all bytes between the link-layer header and the packet at `inner`, which then starts at e->p.l3. */
 static __always_inline int tunnel_strip(struct weir_context *ctx, const struct icmp_error *e, __u32 inner)
 {
 	__u32 l3 = e->p.l3;
@@ -343,7 +346,7 @@ static __always_inline int tunnel_strip(struct weir_context *ctx, const struct i
 }
 
 /* Reports the tunnel's MTU to the client, from the VIP. */
-__noinline int icmp_from_tunnel(struct weir_context *ctx, struct icmp_error *e)
+__noinline int icmp_report_tunnel_mtu(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_flow_cold *cold;
 	struct icmp_fields fields;
@@ -447,8 +450,8 @@ static __always_inline int icmp_stage(struct weir_context *ctx, struct icmp_erro
 	if (kind == WEIR_KIND_FORWARD || scheduled)
 		return icmp_to_server(ctx, e);
 	if (kind == WEIR_KIND_REVERSE)
-		return icmp_about_reply(ctx, e);
-	return e->mtu ? icmp_from_tunnel(ctx, e) : icmp_pass(&e->p);
+		return icmp_handle_request_error(ctx, e);
+	return e->mtu ? icmp_report_tunnel_mtu(ctx, e) : icmp_pass(&e->p);
 }
 
 #endif

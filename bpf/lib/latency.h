@@ -29,12 +29,12 @@
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
 #define LATENCY_SLACK_NS        (64 * LATENCY_US)
 #define LATENCY_FULL_SEGMENT    536
-#define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which can be sent in pieces */
+#define LATENCY_UPLOAD_BYTES    16384 /* a request of at least this length is an upload, sent in pieces */
 #define LATENCY_TLS_WINDOW      1200 /* session tickets, HTTP/2 SETTINGS */
-#define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter than this */
+#define LATENCY_TICKET_BYTES    640  /* two session tickets are at most this long */
 #define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause, all tickets have been acknowledged */
 #define LATENCY_HTTP2_WINDOW    128  /* HTTP/2 SETTINGS without TLS */
-#define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is shorter; with a request, it is longer */
+#define LATENCY_FINISHED_BYTES  100  /* a TLS Finished alone is at most this long; with a request, it is longer */
 #define LATENCY_PROMPT_NS       LATENCY_MS
 #define LATENCY_RESENT_NS       (190 * LATENCY_MS) /* TCP_RTO_MIN is 200 ms */
 #define LATENCY_TLS_ALERT_BYTES 24
@@ -70,7 +70,7 @@ static __always_inline void latency_ignore(struct weir_latency_flow *flow, enum 
 	latency_count(reason);
 }
 
-/* Ends the pending exchange without a sample. */
+/* Ends the pending exchange and counts the reason. */
 static __always_inline void latency_discard(struct weir_latency_flow *flow, enum weir_latency_reason reason)
 {
 	flow->flags &= ~(WEIR_LATENCY_PENDING | WEIR_LATENCY_LOSSY | WEIR_LATENCY_OVERLAP | WEIR_LATENCY_HELLO |
@@ -93,7 +93,7 @@ static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 n
 
 /*
  * Returns whether the last acknowledgement in the window is for a response because enough acknowledgements came before
- * it: two of session tickets, or one of SETTINGS.
+ * it: two for session tickets, or one for SETTINGS.
  */
 static __always_inline int latency_follows_other_acks(const struct weir_latency_flow *flow)
 {

@@ -108,7 +108,7 @@ static __always_inline int local_reply(struct __sk_buff *skb, const struct weir_
 
 /*
  * Routes a reply again: with SNAT, the stack routed the packet to the SNAT address, and the route to the client can
- * differ.
+ * differ. Returns the tc action, or -1 if there is no route.
  */
 static __always_inline int local_reply_route(struct __sk_buff *skb)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * All maps of the director, and the constants that the loader writes into .rodata. The sizes are placeholders: the
- * loader sets max_entries from the configuration. Array maps are mmapable: their elements start at a page boundary and
- * therefore at a cache line, and user space accesses them without system calls.
+ * The director's maps, except scratch rows and program arrays, and the constants that the loader writes into .rodata.
+ * The sizes are placeholders: the loader sets max_entries from the configuration. Array maps are mmapable: their
+ * elements start at a page boundary and therefore at a cache line, and user space accesses them without system calls.
  */
 #ifndef WEIR_MAPS_H
 #define WEIR_MAPS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Untracked marks: they mark parts of the hash space that can contain flows without an entry. A part stays marked for
- * as long as such a flow can be idle. Until then, a packet in this part without an entry is forwarded by the spread
- * table, like the other packets of its flow.
+ * as long as such a flow can be idle. While it is marked, a packet in this part without an entry is forwarded by the
+ * spread table, like the other packets of its flow.
  *
  * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set. A
  * false mark only causes a stray packet to be sent to a server, which replies with a reset.

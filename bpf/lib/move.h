@@ -33,7 +33,7 @@ struct move_progress {
 
 #define META_MOVED ((__u64)WEIR_KIND_MOVED << WEIR_META_KIND_SHIFT)
 
-/* Returns the previous meta, or 0 if the flow has ended. */
+/* Claims an entry. Returns the previous meta, or 0 if the flow has ended or the entry kept changing. */
 static __always_inline __u64 move_claim(struct weir_entry *entry)
 {
 	for (int i = 0; i < MOVE_TRIES; i++) {
@@ -126,7 +126,10 @@ __noinline int move_reverse(__u32 entry_index, __u32 forward_index)
 	return 1;
 }
 
-/* Inserts copies of both entries of a flow. The forward entry is in the scratch row. Returns whether it succeeded. */
+/*
+ * Inserts a copy of the forward entry, which is in the scratch row, and of the reverse entry, if the flow has one.
+ * Returns whether it succeeded.
+ */
 __noinline int move_copy(__u32 entry_index, __u32 peer)
 {
 	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
@@ -144,7 +147,7 @@ __noinline int move_copy(__u32 entry_index, __u32 peer)
 	return 0;
 }
 
-/* Drops a flow without a free slot. Its packets can still be sent to the same server by hash. */
+/* Drops a flow for which no slot is free. Its packets can still be sent to the same server by hash. */
 __noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

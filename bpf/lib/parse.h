@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Parses a frame into struct packet: Ethernet with up to two tags, IPv4 with options, IPv6 with extension headers,
+ * Parses a frame into struct packet: Ethernet with up to two VLAN tags, IPv4 with options, IPv6 with extension headers,
  * ports. Returns PARSE_OK or a reason. Checksums are not verified: they are updated incrementally, so a wrong checksum
  * stays wrong and the receiver detects it.
  */
@@ -80,7 +80,7 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 
 /*
  * Skips extension headers (RFC 8200 section 4). Authentication and encryption headers end the loop as "other protocol":
- * the data after them cannot be changed. Routing headers with segments left are not processed.
+ * the data after them cannot be changed. Routing headers are skipped even if they have segments left.
  */
 static __noinline int parse_ipv6_headers(void *data, void *data_end, struct packet *p)
 {

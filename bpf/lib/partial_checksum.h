@@ -25,7 +25,7 @@ static __always_inline int has_partial_checksum(struct weir_context *ctx, const 
 }
 
 /*
- * Passes the packet to tc, where it may change the flow's state, and removes the flow from the front cache, which only
+ * Passes the packet to tc, where it may change the flow's state, and removes the flow from the front caches, which only
  * XDP has.
  */
 static __always_inline int pass_partial_checksum_to_tc(struct weir_context *ctx, const struct packet *p)

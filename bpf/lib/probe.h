@@ -34,7 +34,7 @@ static __always_inline struct weir_probe *probe_find(const struct weir_addr *loc
 	return bpf_map_lookup_elem(&weir_probes, &key);
 }
 
-/* Returns the length of the headers between outer and inner IP header. */
+/* Returns the length of the headers between the outer and the inner IP header. */
 static __always_inline __u32 probe_shim_len(const struct weir_probe *probe)
 {
 	if (probe->tunnel == WEIR_TUNNEL_GUE)
@@ -217,8 +217,8 @@ static __always_inline int probe_from_other_mac(struct __sk_buff *skb, const str
 	return 0;
 }
 
-/* Records an ICMP error in the probe that it quotes; the quote may be encapsulated. */
-static __noinline int probe_error(struct __sk_buff *skb, const struct packet *p)
+/* Records an ICMP unreachable error in the probe whose packet it quotes; the packet may be encapsulated. */
+static __noinline int probe_record_error(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 quote = p->l4 + 8, skip = p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
 	struct weir_addr local;
@@ -266,7 +266,7 @@ static __always_inline int probe_ingress(struct __sk_buff *skb)
 	if (parse_packet(data, data_end, &p) != PARSE_OK)
 		return PROBE_NEXT;
 	if (p.slow_path == PACKET_ICMP) {
-		probe_error(skb, &p);
+		probe_record_error(skb, &p);
 		return PROBE_NEXT;
 	}
 	if (p.slow_path != PACKET_PLAIN)

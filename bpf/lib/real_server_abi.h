@@ -51,7 +51,7 @@ struct rs_mark {
 };
 
 /*
- * weir_rs_except: clients that receive replies without rewriting: longest prefix match on the canonical 128-bit form.
+ * weir_rs_except: clients that receive replies without rewriting, by the longest prefix of the canonical 128-bit form.
  */
 struct rs_prefix {
 	__u32 prefix_len;
@@ -77,7 +77,7 @@ enum rs_count {
 	RS_PASS_NOT_VIP = 4,      /* tunnel packet whose inner destination is not a VIP of that tunnel */
 	RS_PASS_FRAGMENT = 5,     /* fragment of a tunnel packet, or later fragment without a known first fragment */
 	RS_PASS_HEADERS = 6,      /* unsupported tunnel options or extension headers */
-	RS_PASS_EXCEPT = 7,       /* reply to a client of --except */
+	RS_PASS_EXCEPT = 7,       /* reply to a client listed with --except */
 	RS_DROP_MALFORMED = 8,    /* tunnel packet too short, or without an inner IP packet */
 	RS_DROP_ECN = 9,          /* outer CE, but the inner packet is not ECN-capable (RFC 6040 section 4.2) */
 	RS_DROP_FAILED = 10,      /* the kernel failed to modify the packet */

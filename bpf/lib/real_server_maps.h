@@ -58,9 +58,9 @@ struct {
 	__type(value, __u64);
 } weir_rs_counts SEC(".maps");
 
-static __always_inline void rs_count(__u32 what)
+static __always_inline void rs_count(__u32 counter)
 {
-	__u64 *count = bpf_map_lookup_elem(&weir_rs_counts, &what);
+	__u64 *count = bpf_map_lookup_elem(&weir_rs_counts, &counter);
 
 	if (count)
 		(*count)++;

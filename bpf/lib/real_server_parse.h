@@ -17,7 +17,7 @@
 enum rs_parse {
 	RS_PARSE_OK = 0,
 	RS_PARSE_SHORT,   /* truncated, or not an IP packet */
-	RS_PARSE_HEADERS, /* extension headers that end the parse loop */
+	RS_PARSE_HEADERS, /* too many extension headers, or too long ones */
 };
 
 enum rs_fragment {

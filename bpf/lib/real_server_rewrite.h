@@ -36,8 +36,8 @@ static __always_inline __u32 rs_csum_offset(const struct rs_packet *p)
 }
 
 /*
- * Sets an IPv4 address. The header checksum compensates for the change, so CHECKSUM_COMPLETE changes only by the
- * transport checksum.
+ * Sets an IPv4 address. The header checksum compensates for the change, so the CHECKSUM_COMPLETE sum changes only by
+ * the change in the transport checksum.
  */
 static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
@@ -54,9 +54,9 @@ static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct r
 }
 
 /*
- * Sets an IPv6 address. In CHECKSUM_COMPLETE, the changes of the address and of the transport checksum cancel out.
- * Before BPF_F_IPV6, the helper always subtracts the change of the checksum, so the address is stored with
- * BPF_F_RECOMPUTE_CSUM.
+ * Sets an IPv6 address. In the CHECKSUM_COMPLETE sum, the changes to the address and to the transport checksum cancel
+ * out. In kernels without BPF_F_IPV6, the helper always subtracts the change in the checksum, so the address is stored
+ * with BPF_F_RECOMPUTE_CSUM.
  */
 static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
@@ -82,9 +82,9 @@ static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *
 }
 
 /*
- * Does the same in the quote of an ICMP error. The transport checksum of the quote is not updated: it can be truncated,
- * and receivers do not verify it. In IPv4, the checksum of the quoted header compensates for the change; in IPv6 the
- * ICMP checksum is updated.
+ * Sets the source or destination address of the packet that an ICMP error quotes. The quote's transport checksum is not
+ * updated: the quote can end before it, and receivers do not verify it. In IPv4, the checksum of the quoted header
+ * compensates for the change; in IPv6, the ICMP checksum is updated.
  */
 static __noinline int rs_rewrite_embedded(struct __sk_buff *skb, const struct rs_packet *icmp,
 					  const struct rs_packet *inner, int source, const struct weir_addr *to)

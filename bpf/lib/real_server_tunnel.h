@@ -31,9 +31,9 @@
 #define RS_SUM_CHUNKS 80 /* 10 KiB: no jumbo frame is longer */
 
 /*
- * Returns the one's complement sum of a range of the packet, or -1. The range starts at an even offset of the
- * checksummed data. This is a global function, which is verified once: if the loop were verified per call, it would
- * exceed the limits of kernel 6.1.
+ * Adds the one's complement sum of a range of the packet to `sum`. Returns the result, or -1 if the range is too long
+ * or not entirely in the packet. The range starts at an even offset of the checksummed data. This is a global function,
+ * which is verified once: if the loop were verified per call, it would exceed the limits of kernel 6.1.
  */
 __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 offset, __u32 len, __u32 sum)
 {
@@ -235,9 +235,9 @@ static __always_inline int rs_ecn(__u8 outer, __u8 inner)
 
 /*
  * Removes everything between the Ethernet header and the inner packet. If the families differ, bpf_skb_change_proto
- * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room were added after 6.1). This also adds or removes
- * 20 bytes, the difference between the two headers, so the length is corrected by 20. bpf_skb_adjust_room resets the
- * checksum state, which applied to the outer checksum, so the stack verifies the inner checksum.
+ * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room were added after 6.1). This helper also adds or
+ * removes 20 bytes, the difference between the two headers, so the length is corrected by 20. bpf_skb_adjust_room
+ * resets the checksum state, which applied to the outer checksum, so the stack verifies the inner checksum.
  */
 static __always_inline int rs_strip(struct __sk_buff *skb, const struct rs_packet *outer, const struct rs_tunnel *t)
 {

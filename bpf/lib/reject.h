@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Errors that the director sends: ICMP errors for "no server", "packet too big" and "TTL exceeded" (RFC 792, RFC 4443,
- * RFC 1191), and a TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the
- * rejected packet, so that the director's addresses and routes are not disclosed. RFC 1122 section 3.2.2 and RFC 4443
- * section 2.4 list the packets that must not cause an error to be sent. A budget limits the rate.
+ * RFC 1191), and for packets of a removed server a TCP reset (RFC 9293) or, with UDP, an ICMP error. Their source is
+ * the destination of the rejected packet, so that the director's addresses and routes are not disclosed. RFC 1122
+ * section 3.2.2 and RFC 4443 section 2.4 list the packets that must not cause an error to be sent. A budget limits the
+ * rate.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -121,7 +122,7 @@ static __always_inline int icmp_message_write(struct weir_context *ctx, const st
 
 /*
  * Converts the IP packet at p->l3, of p->ip_len bytes, to an ICMP error that quotes it, from its destination to its
- * source. The link header does not change. Returns PARSE_OK or the drop reason; the packet is then unusable.
+ * source. The Ethernet header does not change. Returns PARSE_OK or the drop reason; the packet is then unusable.
  */
 __noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_fields *fields)
 {
@@ -207,7 +208,7 @@ static __always_inline int send_back(struct weir_context *ctx)
 
 	/* The sender of a frame with a firewall mark can be reached only through the stack. */
 	if (!device_sends(device) || has_fwmark(ctx))
-		return to_tc(ctx, original_ifindex(ctx), 0);
+		return send_via_stack(ctx, original_ifindex(ctx), 0);
 	if ((void *)(eth + 1) > data_end)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	copy = *eth;
@@ -217,8 +218,8 @@ static __always_inline int send_back(struct weir_context *ctx)
 }
 
 /*
- * Returns whether the source is a unicast host address: not multicast, broadcast, loopback, "this network" or
- * unspecified.
+ * Returns whether the source is a unicast host address: not multicast, not unspecified and, in IPv4, not broadcast,
+ * loopback or "this network".
  */
 static __always_inline int source_is_unicast(const struct packet *p)
 {

@@ -63,7 +63,7 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 	return reply->cold != 0;
 }
 
-/* Advances the flow and returns its new state. */
+/* Advances the flow's state and returns the new one. */
 static __always_inline __u32 reply_advance(const struct packet *p, const struct reply *reply, __u32 dest_id, __u32 now)
 {
 	__u32 state = p->proto == PROTO_TCP ?

@@ -115,7 +115,7 @@ static __always_inline __u64 address_set(void *data, void *data_end, const struc
 	return diff;
 }
 
-/* Sets a packet's source or destination. `is_src` is a compile-time constant. */
+/* Sets a packet's source or destination address and port. `is_src` is a compile-time constant. */
 #ifdef WEIR_ON_SKB
 
 static __always_inline void endpoint_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,

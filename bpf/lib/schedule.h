@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Schedulers: choose a server for a new flow. User space builds the hash tables (crates/weir-sched); schedulers that
- * use live counts or a cursor run here. Each scheduler returns a dest id, or 0 if there is none, and makes the same
- * choices as IPVS for the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
+ * use live counts or a cursor run here. Each scheduler returns a dest id, or 0 if there is none. The schedulers of IPVS
+ * make the same choices as IPVS for the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
  */
 #ifndef WEIR_SCHEDULE_H
 #define WEIR_SCHEDULE_H

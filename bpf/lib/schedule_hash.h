@@ -65,7 +65,7 @@ static __always_inline __u32 mh_hash(__u32 word)
 enum owner {
 	OWNER_ACCEPT,
 	OWNER_SKIP,
-	OWNER_BUSY, /* above max_load: used only if there is no other owner */
+	OWNER_BUSY, /* at its max_load bound: used only if no other owner is accepted */
 	OWNER_REJECT,
 };
 
@@ -86,7 +86,7 @@ static long pool_step(__u32 index, void *context)
 	return 0;
 }
 
-/* Returns the active flows of all usable servers, for max_load. */
+/* Returns the number of active flows of all usable servers, or 0 without max_load. */
 static __always_inline __u64 pool_active(const struct weir_extent *extent)
 {
 	struct pool_sum sum = { .extent = extent };
@@ -102,7 +102,7 @@ static __always_inline __u64 pool_active(const struct weir_extent *extent)
 	return sum.active;
 }
 
-/* Returns whether one more flow would exceed max_load percent of the server's share by weight. */
+/* Returns whether one more flow would exceed max_load percent of the server's share by weight, rounded up. */
 static __always_inline int owner_is_busy(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_member *member = member_of(extent, dest_id);
@@ -133,8 +133,8 @@ struct probe {
 };
 
 /*
- * Returns the table position of the probe `index` probes after the first: dh and sh add the index to twice the first
- * bucket, mh rehashes the client, and maglev uses the next position.
+ * Returns the table position of the probe with this index: dh and sh add the index to twice the first bucket, mh
+ * rehashes the client, and maglev adds the index to the first position.
  */
 static __always_inline __u32 probe_position(const struct probe *probe, __u32 index)
 {
@@ -236,7 +236,7 @@ static __always_inline __u32 schedule_spread(const struct weir_extent *extent, _
 
 /*
  * Returns the server that the previous table selects; 0 = it is the current server, or is unknown. A connection that
- * started through another director before the change may have its socket there.
+ * started through another director before the change may have its socket on that server.
  */
 static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 current_dest)
 {

@@ -152,8 +152,8 @@ static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 s
 }
 
 /*
- * Returns the first position at or after `start` with an available server of at least `weight`; the list's length if
- * there is none.
+ * Returns the first position at or after `start` with an available server whose weight is at least `weight`; the
+ * list's length if there is none.
  */
 static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 start, __u32 weight)
 {

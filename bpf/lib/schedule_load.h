@@ -271,7 +271,10 @@ struct p2c_scan {
 	__u32 found;
 };
 
-/* Returns the weight of the server at a position and records it as the last one found; returns 0 if it is excluded. */
+/*
+ * Returns a server's weight and records its position as the last one found. Returns 0 if the server is excluded or
+ * overloaded.
+ */
 static __always_inline __u32 p2c_weight(struct p2c_scan *scan, __u32 index)
 {
 	struct weir_member *member = member_at(scan->extent, index);
@@ -323,8 +326,8 @@ __noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 ex
 }
 
 /*
- * Does the same as p2c_list() with a sum tree. `missed`: there is none; a daemon of an earlier version writes a winner
- * tree here.
+ * Does the same as p2c_list() with a sum tree. `missed`: there is no sum tree; a daemon of an earlier version writes a
+ * winner tree here.
  */
 __noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 excluded, int *missed)
 {

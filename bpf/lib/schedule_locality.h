@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * lblc and lblcr: an address keeps its server, or its set of servers, while they have capacity
+ * lblc and lblcr: an address keeps its server, or its set of servers, while these servers have capacity
  * (net/netfilter/ipvs/ip_vs_lblc.c and ip_vs_lblcr.c). The kernel expires entries with a timer; here an expired entry
  * is ignored, and the LRU map bounds their number. A set has at most 16 servers; further servers are used but not
  * stored.
@@ -43,8 +43,8 @@ static long capacity_step(__u32 index, void *context)
 }
 
 /*
- * Returns whether the server has more active flows than its weight while another server has fewer than half of its
- * weight.
+ * Returns whether the server has more active flows than its weight while another server has fewer active flows than
+ * half its own weight.
  */
 static __always_inline int locality_full(const struct weir_extent *extent, const struct weir_member *member)
 {
@@ -111,20 +111,20 @@ static __always_inline __u32 set_find(const struct weir_extent *extent, struct w
 /* Removes a server from a set whose lock is held. */
 static __always_inline void set_erase(struct weir_locality *set, __u32 dest, __u32 now)
 {
-	__u32 kept = 0, len = set->len;
+	__u32 remaining = 0, len = set->len;
 
 	for (__u32 i = 0; i < WEIR_LOCALITY_SERVERS; i++) {
 		__u32 found = set->dests[i];
 
 		if (i >= len || found == dest)
 			continue;
-		VERIFIER_FORGET(kept);
-		if (kept >= WEIR_LOCALITY_SERVERS)
+		VERIFIER_FORGET(remaining);
+		if (remaining >= WEIR_LOCALITY_SERVERS)
 			break;
-		set->dests[kept] = found;
-		kept++;
+		set->dests[remaining] = found;
+		remaining++;
 	}
-	set->len = kept;
+	set->len = remaining;
 	set->last_change = now;
 }
 

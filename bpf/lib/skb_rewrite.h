@@ -52,9 +52,9 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 	if (csum && bpf_l4_csum_replace(skb, csum, 0, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0), flags))
 		return -1;
 	/*
-	 * In a sum over the whole packet, the changes of the address and of the checksum cancel out. Before BPF_F_IPV6,
-	 * the helper subtracts the change of the checksum, so the change of the address must be added. In a later
-	 * fragment, nothing cancels out the change of the address.
+	 * In a sum over the whole packet (CHECKSUM_COMPLETE), the changes to the address and to the checksum cancel out. In
+	 * kernels without BPF_F_IPV6, the helper subtracts the change in the checksum, so the change to the address must be
+	 * added. In a later fragment, nothing cancels out the change to the address.
 	 */
 	return bpf_skb_store_bytes(skb, l3 + (source ? 8 : 24), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }

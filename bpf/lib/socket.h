@@ -278,8 +278,8 @@ static __always_inline int socket_connect(struct socket_client *client)
 
 /*
  * Finds the record of an unconnected socket for a VIP. Returns RECORD_FOUND and replaces the client's destination, or
- * returns the index for a new record. A server that no longer accepts flows gets no further datagrams; its record is
- * still used to translate replies.
+ * returns the index for a new record; if all indexes are in use, deletes an arbitrary record. A server that no longer
+ * accepts flows gets no further datagrams; its record is still used to translate replies.
  */
 __noinline int record_find(struct socket_client *client)
 {

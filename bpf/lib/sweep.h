@@ -10,7 +10,7 @@
 
 #define CLOCK_MONOTONIC_ID 1
 #define SWEEP_PASS_NS    4000000000ULL
-#define SWEEP_STRETCH    512 /* buckets per timer run: about 5 us in softirq */
+#define SWEEP_BATCH      512 /* buckets per timer run: about 5 us in softirq */
 #define SWEEP_TICK_MIN_NS 1000000ULL
 #define SWEEP_TICK_MAX_NS 20000000ULL
 
@@ -70,7 +70,7 @@ static __noinline int sweep_slot(__u32 entry_index, __u64 meta, __u32 now, __u32
 	return flow_release(entry_index, meta);
 }
 
-/* Clears the hint bits of removed tags; not for a home bucket with spilled entries, whose tags are unknown here. */
+/* Clears the hint bits of removed tags, unless the home bucket has spilled entries: their tags are not known here. */
 static __noinline int sweep_hint(__u32 position)
 {
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
@@ -118,7 +118,7 @@ static long sweep_bucket(__u32 index, void *context)
 
 static __always_inline __u64 sweep_tick_ns(void)
 {
-	__u64 ticks = (__u64)table_bucket_count() / SWEEP_STRETCH + 1;
+	__u64 ticks = (__u64)table_bucket_count() / SWEEP_BATCH + 1;
 	__u64 each = SWEEP_PASS_NS / ticks;
 
 	if (each < SWEEP_TICK_MIN_NS)
@@ -129,7 +129,7 @@ static __always_inline __u64 sweep_tick_ns(void)
 static __always_inline __u32 sweep_drops(void)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	__u64 pass_ms = ((__u64)table_bucket_count() / SWEEP_STRETCH + 1) * sweep_tick_ns() / 1000000;
+	__u64 pass_ms = ((__u64)table_bucket_count() / SWEEP_BATCH + 1) * sweep_tick_ns() / 1000000;
 
 	if (!settings || !(settings->flags & WEIR_SETTINGS_DROP_ENTRY))
 		return 0;
@@ -140,9 +140,9 @@ static int sweep_tick(void *map, __u32 *key, struct weir_sweep *sweep)
 {
 	struct sweep_state state = { .position = sweep->public.position, .now = weir_tick(), .drops = sweep_drops() };
 
-	bpf_loop(SWEEP_STRETCH, sweep_bucket, &state, 0);
+	bpf_loop(SWEEP_BATCH, sweep_bucket, &state, 0);
 	sweep->public.expired += state.expired;
-	sweep->public.position = state.position + SWEEP_STRETCH;
+	sweep->public.position = state.position + SWEEP_BATCH;
 	if (sweep->public.position >= table_bucket_count()) {
 		sweep->public.position = 0;
 		sweep->public.passes++;

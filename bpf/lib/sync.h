@@ -211,8 +211,8 @@ static __always_inline int sync_release(__u32 entry_index, __u64 meta)
 }
 
 /*
- * Returns whether the server receives the flow's packets from the record's source address and port. They differ if the
- * peer has assigned another source to a new connection with the same client port.
+ * Returns whether the server receives the flow's packets from the record's source address and port. The sources differ
+ * if the peer has assigned another source to a new connection with the same client port.
  */
 __noinline int sync_same_source(__u32 index, __u32 entry_index)
 {

@@ -103,8 +103,8 @@ __noinline int template_expire(__u32 entry_index, __u64 meta, __u32 now)
 }
 
 /*
- * Finds the client's template: returns 1 and the server in key->dest. A template that has expired, or whose server is
- * no longer available (ip_vs_check_template), is removed.
+ * Finds the client's template: returns 1 and the server in key->dest. A template that has expired and has no live
+ * flows, or whose server is no longer available (ip_vs_check_template), is removed.
  */
 __noinline int template_find(struct flow_new *key, __u32 now)
 {
@@ -162,8 +162,8 @@ __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 }
 
 /*
- * Stores a template and returns its server. If another CPU stored the template first, returns that CPU's server. 0 = no
- * free slot.
+ * Stores a template and returns its server. If another CPU stored the template first, returns that CPU's server. 0 =
+ * the template could not be stored.
  */
 static __always_inline __u32 template_insert(struct flow_new *key, __u32 dest_id, __u32 now)
 {

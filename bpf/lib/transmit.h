@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Sending and rejecting packets, common part; see transmit_xdp.h and transmit_skb.h. */
+/* Sends and rejects packets: the part for both hooks; see transmit_xdp.h and transmit_skb.h. */
 #ifndef WEIR_TRANSMIT_H
 #define WEIR_TRANSMIT_H
 

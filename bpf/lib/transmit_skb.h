@@ -22,7 +22,7 @@ static __always_inline long room_close(struct weir_context *ctx, const __u8 *fra
 	return bpf_skb_adjust_room(ctx, -(int)len, BPF_ADJ_ROOM_MAC, 0);
 }
 
-#define RESET_LEN 96 /* the longest IPv4 header, up to the start of the checksummed data */
+#define RESET_LEN 96 /* longer than any IPv4 header, so that the bytes at the checksum start are removed */
 
 /*
  * Resets a partial checksum, so that the device sends the skb unmodified. There is no helper for this: removing the
@@ -31,14 +31,14 @@ static __always_inline long room_close(struct weir_context *ctx, const __u8 *fra
  */
 __noinline long skb_reset_offload(struct weir_context *ctx, __u32 l3)
 {
-	__u8 kept[RESET_LEN];
+	__u8 saved[RESET_LEN];
 
-	if (bpf_skb_load_bytes(ctx, l3, kept, sizeof(kept)))
+	if (bpf_skb_load_bytes(ctx, l3, saved, sizeof(saved)))
 		return -1;
 	if (bpf_skb_adjust_room(ctx, -RESET_LEN, BPF_ADJ_ROOM_MAC, 0) ||
 	    bpf_skb_adjust_room(ctx, RESET_LEN, BPF_ADJ_ROOM_MAC, 0))
 		return -1;
-	return bpf_skb_store_bytes(ctx, l3, kept, sizeof(kept), BPF_F_RECOMPUTE_CSUM);
+	return bpf_skb_store_bytes(ctx, l3, saved, sizeof(saved), BPF_F_RECOMPUTE_CSUM);
 }
 
 /* Sets the packet's length. Its headers will be replaced, so partial checksum and GSO state are reset. */
@@ -68,7 +68,7 @@ static __always_inline void tags_pop(struct weir_context *ctx)
 }
 
 /* Sends through the stack's neighbor table. `next_hop` overrides the packet's destination (direct routing). */
-__noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
+__noinline int send_via_stack(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {
 	struct bpf_redir_neigh neigh = {};
 
@@ -105,7 +105,7 @@ __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct we
 	flags = WEIR_HOP_FLAGS(hop->link);
 	tag = hop->dmac >> 48;
 	if (!(flags & WEIR_HOP_READY))
-		return to_tc(ctx, ifindex, next_hop);
+		return send_via_stack(ctx, ifindex, next_hop);
 	/*
 	 * The row contains the lower device of a VLAN device only if XDP can send there; otherwise the VLAN device adds
 	 * the tag.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Transmission in XDP: sets link addresses and sends the packet, or passes it to the tc program if XDP cannot send it.
+ * Transmission in XDP: sets the MAC addresses and sends the packet, or passes it to the tc program if XDP cannot send
+ * it.
  */
 #ifndef WEIR_TRANSMIT_XDP_H
 #define WEIR_TRANSMIT_XDP_H
@@ -31,7 +32,7 @@ static __always_inline long length_set(struct weir_context *ctx, const struct pa
  * Passes a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; the kernel resolves the
  * neighbor and queues the packet until then. `next_hop` overrides the packet's destination (direct routing).
  */
-__noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
+__noinline int send_via_stack(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {
 	struct weir_meta *meta;
 
@@ -113,7 +114,7 @@ static __always_inline int transmit(struct weir_context *ctx, struct hop *hop, s
 	struct eth_header *eth;
 
 	if ((flags & (WEIR_HOP_READY | WEIR_HOP_SEND)) != (WEIR_HOP_READY | WEIR_HOP_SEND))
-		return to_tc(ctx, ifindex, next_hop);
+		return send_via_stack(ctx, ifindex, next_hop);
 	if (tag != WEIR_HOP_VLAN_KEEP && (tag || tagged) && frame_retag(ctx, tag))
 		return weir_verdict(WEIR_DROP_NO_HEADROOM, XDP_DROP);
 	data = (void *)(long)ctx->data;

@@ -1,6 +1,6 @@
 //! Generates Rust definitions from the reason headers in `bpf/abi/`, and a hash of `weir_abi.h`.
 //!
-//! The definitions come from `weir_reasons.h` and `weir_latency_reasons.h`. The hash ignores comments.
+//! The definitions come from `weir_reasons.h` and `weir_latency_reasons.h`. The hash ignores comments and white space.
 
 #![allow(
     clippy::disallowed_methods,
@@ -28,13 +28,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map_err(|error| format!("failed to read {}: {error}", path.display()))
     };
     let reasons = parse_reasons("weir_reasons.h", &read("weir_reasons.h")?);
-    let hash = fnv1a(&without_comments(&read("weir_abi.h")?));
+    let hash = fnv1a(&strip_comments_and_whitespace(&read("weir_abi.h")?));
 
     let latency = parse_reasons("weir_latency_reasons.h", &read("weir_latency_reasons.h")?);
 
     let mut out = render_reasons(&reasons)?;
     out.push_str(&render_latency(&latency)?);
-    let doc = "FNV-1a over `weir_abi.h` without comments and white space: equal in builds with the same structs.";
+    let doc = "FNV-1a over `weir_abi.h` without comments and white space. It differs between builds with different \
+    definitions.";
     writeln!(out, "/// {doc}")?;
     writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};")?;
     let path = Path::new(&env::var("OUT_DIR")?).join("generated.rs");
@@ -80,8 +81,9 @@ fn parse_reasons(file: &str, header: &str) -> Vec<Reason> {
     for (index, reason) in reasons.iter().enumerate() {
         assert!(
             usize::from(reason.number) == index,
-            "{file}: {} is not number {index}",
-            reason.name
+            "{file}: {} has number {}, expected {index}",
+            reason.name,
+            reason.number
         );
     }
     assert!(!reasons.is_empty(), "{file}: no reason found");
@@ -90,7 +92,7 @@ fn parse_reasons(file: &str, header: &str) -> Vec<Reason> {
 
 fn render_reasons(reasons: &[Reason]) -> Result<String, fmt::Error> {
     let mut out = String::from(
-        "/// Reason for which a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
+        "/// Why a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum Reason {\n",
     );
     for reason in reasons {
@@ -152,7 +154,7 @@ fn camel_case(name: &str) -> String {
         .collect()
 }
 
-fn without_comments(header: &str) -> String {
+fn strip_comments_and_whitespace(header: &str) -> String {
     let mut out = String::new();
     let mut rest = header;
     while let Some(start) = rest.find("/*") {

@@ -18,7 +18,7 @@ vip() { # FAMILY FORWARD
 client_of() { [ "$1" = nat ] && echo routed || echo client; }
 
 # Runs a command for each forwarding method and address family.
-each() { # COMMAND…: gets the family and the method
+for_each_method() { # COMMAND…: gets the family and the method
   local forward family
   for forward in $METHODS; do
     for family in 4 6; do "$@" "$family" "$forward" || return 1; done
@@ -50,7 +50,7 @@ config() { # ATTACH WEIGHT FLOWS
     echo "servers = [\"${net}20\", { address = \"${net}21\", weight = $2 }]"
     echo 'check = { kind = "tcp", port = 80 }'
   done
-  each service
+  for_each_method service
 }
 
 server_up() { # FORWARD
@@ -87,16 +87,16 @@ fetches() { # FAMILY FORWARD
 }
 
 check_fetches() { check "$2-ipv$1-$attach" fetches "$1" "$2"; }
-opens() { check "open-$2-ipv$1-$attach" talk "$(client_of "$2")" "$(vip "$1" "$2")" "$2-ipv$1"; }
-continues() { check "$change-$2-ipv$1-$attach" within 20 grep -q after "/tmp/received-$2-ipv$1"; }
+check_open() { check "open-$2-ipv$1-$attach" talk "$(client_of "$2")" "$(vip "$1" "$2")" "$2-ipv$1"; }
+check_continued() { check "$change-$2-ipv$1-$attach" within 20 grep -q after "/tmp/received-$2-ipv$1"; }
 
-request() {
+send_request() {
   fetch "$(client_of "$2")" "http://$(bracketed "$(vip "$1" "$2")")/name" >/dev/null || echo "failed $2-ipv$1"
 }
 
 # Requests through all services, one after another, until /tmp/go exists.
-requests() {
-  until [ -e /tmp/go ]; do each request 2>&1; echo turn; sleep 3; done
+send_requests() {
+  until [ -e /tmp/go ]; do for_each_method send_request 2>&1; echo turn; sleep 3; done
 }
 
 # Connections through all services continue across a change of the configuration, and no request fails during the
@@ -104,15 +104,15 @@ requests() {
 reload_keeps() { # CHANGE WEIGHT FLOWS
   change=$1
   rm -f /tmp/go /tmp/end
-  each opens
-  requests >/tmp/requests &
+  for_each_method check_open
+  send_requests >/tmp/requests &
   requests=$!
   config "$attach" "$2" "$3" >/etc/weir/director.toml
   check "$change-command-$attach" weir_on director reload
   within 60 grep -q turn /tmp/requests
   touch /tmp/go
   wait "$requests"
-  each continues
+  for_each_method check_continued
   touch /tmp/end
   check "$change-requests-$attach" sh -c '! grep failed /tmp/requests'
   sleep 2
@@ -126,7 +126,7 @@ removed() { # no VIP, no object
 round() {
   config "$attach" 1 65536 >/etc/weir/director.toml
   if start director "start-$attach"; then
-    each check_fetches
+    for_each_method check_fetches
     reload_keeps reload 2 65536
     # Packets take the same path with `auto` and `tc`, because these are veth devices.
     [ "$attach" = tc ] || reload_keeps resize 2 131072

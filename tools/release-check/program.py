@@ -190,8 +190,8 @@ def request(address, port):
         connection.close()
 
 
-def await_reply(daemon, address, port):
-    """Waits until both servers have answered."""
+def await_replies(daemon, address, port):
+    """Waits until both servers have replied."""
     deadline, seen = time.monotonic() + DEADLINE_S, set()
     while len(seen) < 2:
         if not daemon.is_running() or time.monotonic() > deadline:
@@ -203,20 +203,20 @@ def await_reply(daemon, address, port):
         time.sleep(0.02)
 
 
-def send_requests(what, address, port):
-    """Sends 1 000 requests, which both servers must answer."""
+def send_requests(label, address, port):
+    """Sends 1 000 requests, to which both servers must reply."""
     counts = {}
     for _ in range(REQUESTS):
         status, body = request(address, port)
         if status != 200:
-            raise Failed(f"{what}: status {status}")
+            raise Failed(f"{label}: status {status}")
         counts[body] = counts.get(body, 0) + 1
     if len(counts) != 2:
-        raise Failed(f"{what}: only one of the two servers replied: {counts}")
-    ok(f"{what}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
+        raise Failed(f"{label}: only one of the two servers replied: {counts}")
+    ok(f"{label}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
 
 
-def proxy(what, root, command, directory, start_time=None, meanwhile=None):
+def proxy(label, root, command, directory, start_time=None, meanwhile=None):
     """Tests the proxy of the compose file, with its capabilities, on loopback addresses of this namespace.
 
     `start_time` is the time at which the first steps of a new user began; their duration is printed. `meanwhile` is
@@ -228,16 +228,16 @@ def proxy(what, root, command, directory, start_time=None, meanwhile=None):
     Origin("10.77.0.12", 80, "two")
     daemon = Daemon(root, command, PROXY, directory / "weir.log")
     try:
-        await_reply(daemon, "127.0.0.1", 8080)
+        await_replies(daemon, "127.0.0.1", 8080)
         if start_time is not None:
             taken = time.monotonic() - start_time
-            ok(f"{what}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
-        send_requests(what, "127.0.0.1", 8080)
+            ok(f"{label}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
+        send_requests(label, "127.0.0.1", 8080)
         if meanwhile:
             meanwhile()
         users = {user_of(child) for child in children_of(daemon.first_pid())}
         daemon.stop()
-        ok(f"{what}: process 1 exited with 0 after SIGTERM; users of its children: {', '.join(sorted(users))}")
+        ok(f"{label}: process 1 exited with 0 after SIGTERM; users of its children: {', '.join(sorted(users))}")
     finally:
         daemon.kill()
 
@@ -245,7 +245,7 @@ def proxy(what, root, command, directory, start_time=None, meanwhile=None):
 # --- A director in namespaces ----------------------------------------------------------------------------------------
 
 
-def director(what, root, program, directory):
+def director(label, root, program, directory):
     """Tests a client, a director and two servers on one bridge. Director and servers run the program in `root`."""
     prefix = f"weir-{os.getpid()}"
     hosts = {"client": 2, "director": 3, "server1": 4, "server2": 5}
@@ -290,7 +290,7 @@ def director(what, root, program, directory):
         command += ["run", "-c", "/etc/weir/director.toml"]
         daemon = Daemon(root, command, DIRECTOR, directory / "director.log", netns=spaces["director"])
         try:
-            client = [sys.executable, os.path.abspath(__file__), "client", "10.77.1.10", "80", what]
+            client = [sys.executable, os.path.abspath(__file__), "client", "10.77.1.10", "80", label]
             deadline = time.monotonic() + DEADLINE_S
             while weir("director", "status", check=False).stdout.count(" up ") < 2:
                 if not daemon.is_running() or time.monotonic() > deadline:
@@ -304,9 +304,9 @@ def director(what, root, program, directory):
             counted = sum(server["handshakes"]["finished"] for server in servers)
             if counted < REQUESTS:
                 raise Failed(f"the data plane counted {counted} handshakes")
-            ok(f"{what}: attached in mode {status['xdp'][0]['mode']}, {counted} handshakes counted")
+            ok(f"{label}: attached in mode {status['xdp'][0]['mode']}, {counted} handshakes counted")
             daemon.stop()
-            ok(f"{what}: process 1 exited with 0 after SIGTERM")
+            ok(f"{label}: process 1 exited with 0 after SIGTERM")
         finally:
             daemon.kill()
             weir("director", "clean", "--force", check=False)
@@ -423,8 +423,8 @@ def output_of(root, *arguments):
     return done.stdout
 
 
-def client(address, port, what):
-    send_requests(what, address, int(port))
+def client(address, port, label):
+    send_requests(label, address, int(port))
 
 
 def main(arguments):

@@ -7,7 +7,7 @@
 # continued. Exit code 0 = the two programs, and the container images made from them, are identical.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-[[ $# -ge 1 ]] || { sed -n '2,8p' "$0" >&2; exit 2; }
+[[ $# -ge 1 ]] || { sed -n '2,7p' "$0" >&2; exit 2; }
 readonly TARGET=${2:-x86_64-unknown-linux-musl}
 mkdir -p "$1"
 DIR=$(cd "$1" && pwd)

@@ -12,7 +12,7 @@
 # and server counted no wrong checksums.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-[[ $# -eq 2 && -x $1 && -e $2/qemu/complete ]] || { sed -n '2,13p' "$0" >&2; exit 2; }
+[[ $# -eq 2 && -x $1 && -e $2/qemu/complete ]] || { sed -n '2,12p' "$0" >&2; exit 2; }
 readonly BINARY=$(realpath "$1") DIR=$(cd "$2" && pwd)
 # Mode as in the status, and options of the virtio device.
 readonly ROUNDS='xdp native,

@@ -32,7 +32,7 @@ weir_on() { # HOST ARGUMENTS…
   in_ns "$host" "$BINARY" $(directories "$host") "$@"
 }
 
-# Ends the programs, also those that ignore SIGTERM, and removes the network.
+# Stops the programs, including those that ignore SIGTERM, and removes the network.
 # shellcheck disable=SC2046
 cleanup() {
   local host tries
@@ -112,12 +112,12 @@ stop_guest() {
 }
 
 # Waits until a command succeeds.
-wait_until() { # SECONDS WHAT COMMAND…
-  local end=$((SECONDS + $1)) what=$2
+wait_until() { # SECONDS MESSAGE COMMAND…
+  local end=$((SECONDS + $1)) message=$2
   shift 2
   until "$@"; do
     if ((SECONDS >= end)) || ! kill -0 "$guest_pid" 2>/dev/null; then
-      echo "  timed out: $what" >&2
+      echo "  timed out: $message" >&2
       return 1
     fi
     sleep 1
@@ -190,10 +190,10 @@ transfers() { # ROUND
     client=client
     [[ $name != nat ]] || client=routed
     for address in "10.0.0.$last" "[fd00::$last]"; do
-      if seconds=$(transfer "$client" "http://$address" 2>"$work/why" </dev/null); then
+      if seconds=$(transfer "$client" "http://$address" 2>"$work/error" </dev/null); then
         echo "    ok virtio-$1-$name-$address: $MB MB in each direction in $seconds s"
       else
-        fail "virtio-$1-$name-$address" "$(tail -n 2 "$work/why" | tr '\n' ' ')"
+        fail "virtio-$1-$name-$address" "$(tail -n 2 "$work/error" | tr '\n' ' ')"
       fi
     done
   done <<<"$METHODS"

@@ -57,7 +57,7 @@ constants! {
     /// Bit in [`FlowCold::proto`], set in templates so that no packet matches their tuples; the other bits are the
     /// protocol, 0 = all.
     PROTO_TEMPLATE: u8 = 0x80;
-    /// [`FlowCold::peer`] of a flow without a peer.
+    /// [`FlowCold::peer`] or [`FlowCold::template`] of a flow that has none.
     NO_PLACE: u32 = 0xffff_ffff;
     /// Bit in a link from the current table: the linked entry is in the old table, from which flows are being moved.
     PLACE_OLD: u32 = 0x8000_0000;
@@ -68,13 +68,13 @@ numbered! {
     State: u8 {
         /// Before the first packet.
         None = 0,
-        /// Both sides have sent packets.
+        /// The connection is open in both directions.
         Established = 1,
         /// The server sent the first SYN.
         SynSent = 2,
         /// The client sent a SYN.
         SynRecv = 3,
-        /// The server sent the first FIN.
+        /// The server sent the first FIN; in a one-sided flow, the client sent a FIN.
         FinWait = 4,
         /// Both sides have closed the connection.
         TimeWait = 5,
@@ -96,7 +96,8 @@ numbered! {
 structs! {
     /// An entry of the flow table.
     Entry = "weir_entry", 16 {
-        /// tag:44, dest:20; 0 = free. Written last when the entry is published, cleared first when it is removed.
+        /// tag:44, dest:20; 0 = free. Written last when the entry is published; cleared after `meta` when it is
+        /// removed.
         id: u64,
         /// generation:8 kind:4 state:4 flags:8 seen:32 spare:8, from the most significant bit.
         meta: u64,
@@ -104,7 +105,7 @@ structs! {
 
     /// `weir_flows`: a bucket of the flow table, two cache lines.
     Bucket = "weir_bucket", 128 {
-        /// Lock, held while an entry is inserted.
+        /// Lock, held while an entry is inserted or the bucket's hint is updated.
         lock: u32,
         /// Number of this home bucket's entries in each pair of stash buckets: four bits for each of [`STASH_PAIRS`]
         /// pairs.
@@ -348,5 +349,10 @@ mod tests {
         };
         assert_eq!(EntryMeta::unpack(parts.pack()), parts);
         assert_eq!(parts.pack() & 0xff, 0, "the spare bits stay zero");
+        let entry = Entry {
+            id: 0,
+            meta: parts.pack(),
+        };
+        assert_eq!(entry.parts(), parts);
     }
 }

@@ -43,7 +43,7 @@ constants! {
     LATENCY_METHOD_TIMESTAMPS: u32 = 0;
     /// [`LatencySample::method`]: times between packets.
     LATENCY_METHOD_GAPS: u32 = 1;
-    /// [`LatencySample::method`]: the time of a local client's `connect()`.
+    /// [`LatencySample::method`]: the handshake time of a local client's connection.
     LATENCY_METHOD_CONNECT: u32 = 2;
     /// Age of the costs, in nanoseconds, at or above which `least-time` behaves like `lc`.
     COST_STALE_NS: u64 = 1_000_000_000;
@@ -133,7 +133,7 @@ structs! {
 
     /// `weir_costs`, by server row; row 0 is the time of the last update.
     Cost = "weir_cost", 8 {
-        /// Weight divided by latency, scaled so that the best server has `COST_SHARE_MAX`; 0 = unknown.
+        /// Weight divided by latency^1.5, scaled so that the best server has `COST_SHARE_MAX`; 0 = unknown.
         share: u32,
         /// The latency that `share` was computed from, in microseconds.
         latency_us: u32,
@@ -143,7 +143,7 @@ structs! {
 impl LatencyFlow {
     /// Returns whether a flag is set.
     #[must_use]
-    pub const fn is(&self, flag: u8) -> bool {
+    pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
@@ -164,7 +164,7 @@ mod tests {
                 flags,
                 ..LatencyFlow::ZERO
             };
-            assert_eq!(flow.is(flag), expected, "{flags:#b} {flag:#b}");
+            assert_eq!(flow.has(flag), expected, "{flags:#b} {flag:#b}");
         }
     }
 }

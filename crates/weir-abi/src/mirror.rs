@@ -1,4 +1,4 @@
-//! Macros that declare mirrored C structs and constants, and tables that tests use to check them.
+//! Defines macros that declare mirrored C structs and constants, and tables that tests use to check them.
 
 /// Name and offset of a field of a mirrored struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::mirror::structs;
 use crate::{Addr, Be16};
 
 structs! {
-    /// Key of `weir_probes`: the director's address and port on the connection.
+    /// Key of `weir_probes`: the connection's local address and port, and its protocol.
     ProbeKey = "weir_probe_key", 24 {
         /// Address of the socket.
         local: Addr,

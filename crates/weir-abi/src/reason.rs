@@ -1,4 +1,5 @@
-//! Defines the reasons for dropping, passing or counting packets, which are generated from `bpf/abi/weir_reasons.h`.
+//! Defines the reasons for dropping, passing or counting packets, and the latency estimator's counters. They are
+//! generated from `bpf/abi/weir_reasons.h` and `bpf/abi/weir_latency_reasons.h`.
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 

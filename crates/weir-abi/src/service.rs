@@ -36,17 +36,17 @@ constants! {
     EXTENT_REPAIR: u32 = 4;
     /// [`Extent::flags`]: `ip_hash`: hash the first three bytes of an IPv4 source.
     EXTENT_NETWORK: u32 = 8;
-    /// Node 0 of a tree whose scheduler compares servers like `wlc`.
+    /// Node 0 of a tree whose scheduler compares servers as `wlc` does.
     RULE_WLC: u32 = 768;
-    /// Node 0 of a tree whose scheduler compares servers like `lc`.
+    /// Node 0 of a tree whose scheduler compares servers as `lc` does.
     RULE_LC: u32 = 2816;
-    /// Node 0 of a tree whose scheduler compares servers like `sed`.
+    /// Node 0 of a tree whose scheduler compares servers as `sed` does.
     RULE_SED: u32 = 1025;
-    /// Node 0 of a tree whose scheduler compares servers like `nq`.
+    /// Node 0 of a tree whose scheduler compares servers as `nq` does.
     RULE_NQ: u32 = 5121;
-    /// Node 0 of a tree whose scheduler compares servers like `fo`; `wrr` uses it too.
+    /// Node 0 of a tree whose scheduler compares servers as `fo` does; `wrr` uses it too.
     RULE_FO: u32 = 1024;
-    /// Node 0 of a tree whose scheduler compares servers like `ovf`.
+    /// Node 0 of a tree whose scheduler compares servers as `ovf` does.
     RULE_OVF: u32 = 9216;
     /// Node 0 of a tree that sums the weights of servers below their thresholds, for `twos` and `p2c`.
     RULE_SUM_WEIGHT: u32 = 16384;
@@ -83,7 +83,7 @@ numbered! {
         Dh = 10,
         /// Source hash.
         Sh = 11,
-        /// Maglev hash of IPVS.
+        /// Maglev hash, as in IPVS.
         Mh = 12,
         /// Locality-based least connections.
         Lblc = 13,
@@ -103,9 +103,9 @@ structs! {
     Vip = "weir_vip", 24 {
         /// `VIP_*`.
         flags: u32,
-        /// Index of the service of all other TCP ports, 0 = none.
+        /// Index of the service for all other TCP ports, 0 = none.
         any_tcp: u32,
-        /// Index of the service of all other UDP ports, 0 = none.
+        /// Index of the service for all other UDP ports, 0 = none.
         any_udp: u32,
         /// First element of `weir_tables` with [`Range`]s, sorted by (proto, first).
         ranges_at: u32,
@@ -131,13 +131,14 @@ structs! {
         pad2: u32,
     }
 
-    /// Key of `weir_listeners`: an exact listener; the value is an index into `weir_services`.
+    /// Key of `weir_listeners`: an exact listener, or a firewall mark, whose key has protocol 0, the mark in the last
+    /// four bytes of the address, and the family (4 or 6) as the port. The value is an index into `weir_services`.
     Listener = "weir_listener", 24 {
-        /// The VIP.
+        /// The VIP, or the mark.
         addr: Addr,
-        /// The port.
+        /// The port, or the family.
         port: Be16,
-        /// IP protocol number.
+        /// IP protocol number; 0 = a mark.
         proto: u8,
         /// Zero.
         pad: [u8; 5],
@@ -184,7 +185,8 @@ structs! {
         flags: u32,
         /// A cursor of a different generation restarts at `start_seq` and `start_weight`.
         generation: u32,
-        /// First element of the list of [`Member`]s, which contains only usable servers, newest first.
+        /// First element of the list of [`Member`]s, which contains only usable servers, newest first; for HAProxy's
+        /// `first`, oldest first.
         list_at: u32,
         /// Number of members.
         list_len: u32,
@@ -207,8 +209,8 @@ structs! {
         start_weight: u32,
         /// Limit on a server's active flows for hash schedulers, in percent of its fair share; 0 = no limit.
         max_load: u32,
-        /// First element of the tree, whose nodes contain positions in the list, or sums; packets update the nodes,
-        /// four per element.
+        /// First element of the tree, whose nodes contain list positions or sums, four nodes per element; packets
+        /// update them.
         tree_at: u32,
         /// Number of nodes of the tree, which is also its number of leaves, a power of two; 0 = the scheduler searches
         /// the list.

@@ -91,7 +91,7 @@ structs! {
         syn_used: u32,
         /// Tick of the current window.
         reject_window: u32,
-        /// Number of ICMP errors sent in this window.
+        /// Number of ICMP errors and resets sent in this window.
         reject_used: u32,
     }
 

@@ -1,6 +1,6 @@
 //! Defines the map entries of the cgroup programs that balance connections of clients on this machine.
 //!
-//! The entries are listeners, and servers of sockets.
+//! The entries are listeners, the servers of sockets, and the servers of persistent clients.
 
 use crate::mirror::{constants, structs};
 use crate::{Addr, Be16};

@@ -11,8 +11,8 @@ const HEADERS: [&str; 4] = [
     include_str!("../../../bpf/abi/weir_latency_reasons.h"),
 ];
 
-/// Returns the definitions `#define WEIR_NAME number` in the headers. Macros with arguments and include guards are
-/// skipped, because they have no number.
+/// Returns the definitions `#define WEIR_NAME number` in the headers. Include guards and macros with arguments are
+/// skipped.
 fn defines() -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for line in HEADERS.iter().flat_map(|header| header.lines()) {
@@ -35,7 +35,7 @@ fn defines() -> BTreeMap<String, u64> {
     found
 }
 
-/// Returns the enumerators `WEIR_NAME = number,` of the header.
+/// Returns the enumerators `WEIR_NAME = number,` in `weir_abi.h`.
 fn enumerators() -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for line in HEADERS[0].lines() {

@@ -1,4 +1,4 @@
-//! Checks that the table of reasons in the manual matches `weir_reasons.h`; `WEIR_UPDATE_DOCS=1` regenerates the table.
+//! Tests that the table of reasons in the manual matches `weir_reasons.h`; `WEIR_UPDATE_DOCS=1` regenerates the table.
 
 #![allow(
     clippy::disallowed_methods,

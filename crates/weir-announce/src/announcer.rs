@@ -1,5 +1,5 @@
-//! The announcer's state: passes the routes of [`Decisions`] to the speaker, in steps, and withdraws the routes of the
-//! speakers that earlier settings specified.
+//! Implements the announcer's state: passes the routes of [`Decisions`] to the speaker, in steps, and withdraws the
+//! routes of the speakers that earlier settings specified.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,8 +26,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 /// Time without a report after which routes from an earlier announcer are withdrawn, if it did not record the settings.
 /// The limit is long because the daemon may still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of consecutive steps during a stop that find no running speaker, after which the other routes are not tried:
-/// each step can take a second.
+/// Number of consecutive steps without a running speaker after which a stop leaves the remaining routes: each step can
+/// take a second.
 const NOT_RUNNING_MAX: usize = 3;
 /// Maximum time until the next call of [`Announcer::handle_timeout`].
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -296,7 +296,7 @@ impl Announcer {
             Err(error) => {
                 let speaker = previous.settings.speaker.as_str();
                 let error =
-                    format!("the routes of the previous speaker are not withdrawn: {error}");
+                    format!("the routes of the previous speaker have not been withdrawn: {error}");
                 if previous.error.as_ref() != Some(&error) {
                     tracing::error!(speaker, error, "failed to withdraw routes");
                 }

@@ -49,7 +49,7 @@ impl Client {
         });
     }
 
-    /// Returns the announcer's latest report; `None` = the announcer is not responding.
+    /// Returns the announcer's latest report; `None` = the announcer is not responding, or nothing is announced.
     pub fn report(&self) -> Option<Report> {
         let report = self.report.lock();
         report.unwrap_or_else(PoisonError::into_inner).clone()

@@ -62,7 +62,7 @@ struct Vip {
     withdrawals: u32,
     /// The VIP is not announced before this time, because it was withdrawn repeatedly.
     paused_until: Duration,
-    /// The VIP is not announced before this time, because the daemon lacks check results or data of the group.
+    /// The VIP is not announced before this time, because the daemon lacks check results or the group's data.
     settling_until: Option<Duration>,
 }
 
@@ -257,7 +257,7 @@ impl Decisions {
             {
                 (
                     State::Withdrawn,
-                    Some("waiting for check results or data of the group".to_owned()),
+                    Some("waiting for check results or the group's data".to_owned()),
                 )
             } else if vip.state == State::Withdrawn && now < vip.paused_until {
                 let reason = format!("withdrawn {} times in a row", vip.withdrawals);

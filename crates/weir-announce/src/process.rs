@@ -26,7 +26,7 @@ const CLIENTS_MAX: usize = 64;
 /// Maximum size of a request, enough for ten thousand VIPs.
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Time limit for the previous announcer to exit.
-const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time between SIGTERM and the end of [`run`]. Routes that the speaker has not withdrawn by then remain.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay after a connection could not be accepted.
@@ -40,9 +40,9 @@ struct PendingRequest {
     reply: oneshot::Sender<Report>,
 }
 
-/// Runs the announcer until SIGTERM, after which it withdraws all routes within [`STOP_TIMEOUT`], until another
-/// announcer takes over, or until the keeper has exited and all routes are withdrawn. `configuration` is root's file,
-/// which limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
+/// Runs the announcer until SIGTERM, until another announcer takes over, or until the keeper has exited and all routes
+/// are withdrawn. After SIGTERM, withdraws all routes within [`STOP_TIMEOUT`]. `configuration` is root's file, which
+/// limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.
@@ -56,7 +56,8 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     let mut policy = Policy::new(configuration, runtime_dir);
     let is_stopped = tokio::select! {
         biased;
-        // This interrupts a command to the speaker. Its routes are withdrawn too, because they are recorded.
+        // This interrupts a running command to the speaker. The command's routes are withdrawn too, because they are
+        // recorded.
         _ = terminate.recv() => true,
         () = handle_requests(&mut announcer, &mut policy, &mut requests) => false,
     };
@@ -102,7 +103,7 @@ async fn handle_requests(
                 }
                 Request::HandOver => {
                     let _ = reply.send(announcer.report());
-                    // Yield to the task that writes the reply.
+                    // Give the task that writes the reply time to do so.
                     sleep(Duration::from_millis(10)).await;
                     return;
                 }
@@ -117,8 +118,8 @@ async fn handle_requests(
     }
 }
 
-/// Makes an earlier announcer exit, and creates the socket. Only the socket's owner and the daemon's account can
-/// connect to the socket.
+/// Asks the previous announcer to exit, waits for at most [`HANDOVER_TIMEOUT`], and replaces the socket. Only the
+/// socket's owner and the daemon's account can connect to the new socket.
 async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::File {
@@ -126,14 +127,14 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
         source,
     };
     if let Ok(mut stream) = UnixStream::connect(&path).await {
-        let hand_over = async {
+        let handover = async {
             let mut line = serde_json::to_vec(&Request::HandOver)?;
             line.push(b'\n');
             stream.write_all(&line).await?;
             // The previous announcer closes the connection when it exits.
             stream.read_to_end(&mut Vec::new()).await
         };
-        let _ = timeout(HAND_OVER_TIMEOUT, hand_over).await;
+        let _ = timeout(HANDOVER_TIMEOUT, handover).await;
     }
     match fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),

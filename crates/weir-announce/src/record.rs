@@ -1,5 +1,5 @@
-//! Records which routes the speakers may be announcing, and how they are controlled, so that the next announcer can
-//! withdraw the routes before the daemon reports to it.
+//! Records which routes the speakers may be announcing, and how the speakers are controlled, so that the next announcer
+//! can withdraw the routes before the daemon reports to it.
 //!
 //! There are two files, because an earlier build that takes over reads `announced.json`, and accepts only a list of
 //! addresses.
@@ -46,7 +46,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads the files of a runtime directory. A file that is missing or invalid is empty.
+    /// Reads the files of a runtime directory. A file that is missing or invalid, or that another user owns, counts as
+    /// empty.
     pub(crate) fn read(directory: &Path) -> Self {
         // Read a file only if this process's user owns it, because an unprivileged daemon may be able to write to the
         // directory.
@@ -85,7 +86,7 @@ impl Record {
         let encoded = serde_json::to_vec(content).map_err(Into::into);
         let written = encoded.and_then(|text| replace_file(&self.directory.join(name), &text));
         if let Err(error) = &written {
-            tracing::warn!(%error, name, "failed to record the announced VIPs");
+            tracing::warn!(%error, name, "failed to record the announced routes");
         }
         written.is_ok()
     }

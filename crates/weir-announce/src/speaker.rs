@@ -64,8 +64,8 @@ impl Driver {
         }
     }
 
-    /// Creates the driver of the speaker that replaces this one. It also withdraws the VIPs of this speaker, because
-    /// both may be the same program.
+    /// Creates the driver of the speaker that replaces this one. The new driver also withdraws the VIPs of this
+    /// speaker, because both may be the same program.
     pub(crate) fn successor(&self) -> Self {
         Self {
             accepted: BTreeSet::new(),
@@ -169,8 +169,8 @@ impl Driver {
     }
 
     /// Sends the next step that withdraws all routes from a speaker that the settings no longer specify. `current` is
-    /// the speaker that they specify, with its driver; a route that both drivers have announced through the same GoBGP
-    /// is not withdrawn. Returns whether no other routes remain.
+    /// the currently specified speaker, with its driver; a route that both drivers have announced through the same
+    /// GoBGP is not withdrawn. Returns whether no routes remain to be withdrawn.
     ///
     /// # Errors
     /// Returns an error if the speaker cannot be reached or rejects the change.
@@ -221,8 +221,8 @@ impl Driver {
         else {
             return Ok(None);
         };
-        let none = Routes::new();
-        let removed = self.next_change(settings, &none).removed;
+        let no_routes = Routes::new();
+        let removed = self.next_change(settings, &no_routes).removed;
         let next = removed
             .first()
             .filter(|vip| current.announced.contains_key(vip));

@@ -104,13 +104,13 @@ impl Fixture {
         self.log().iter().any(|it| it == line)
     }
 
-    async fn wait_for(&self, what: &str, condition: impl Fn() -> bool) {
+    async fn wait_for(&self, event: &str, condition: impl Fn() -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !condition() {
             let (log, report) = (self.log(), self.client.report());
             assert!(
                 Instant::now() < deadline,
-                "no {what}: {log:#?}, {report:#?}"
+                "no {event}: {log:#?}, {report:#?}"
             );
             sleep(Duration::from_millis(10)).await;
         }
@@ -231,7 +231,7 @@ fn many_vips() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn daemon_of_slow_speaker_is_not_silent() {
+async fn daemon_is_not_silent_while_speaker_is_slow() {
     let mut fixture = Fixture::start("slow", |directory| gobgp(directory, "slow", "sleep 0.05"));
     let vips = many_vips();
     let vips: Vec<(&str, bool)> = vips.iter().map(|vip| (vip.as_str(), true)).collect();
@@ -318,7 +318,7 @@ async fn new_speaker_does_not_wait_for_previous_speaker_that_fails() {
     fixture.wait_for("announcement", is_sent_again).await;
 }
 
-/// Starts a BIRD that includes `weir*.conf`, and rejects a configuration that defines a protocol twice.
+/// Starts a fake BIRD that includes `weir*.conf`, and rejects a configuration that defines a protocol twice.
 fn start_bird(directory: &Path) {
     let listener = UnixListener::bind(directory.join("bird.ctl")).expect("create the socket");
     let directory = directory.to_owned();

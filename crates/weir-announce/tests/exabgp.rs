@@ -62,8 +62,8 @@ impl ExaBgp {
         self.directory.join("run").join(name).with_extension("in")
     }
 
-    /// Returns how many commands ExaBGP has executed.
-    fn executed(&self, text: &str) -> usize {
+    /// Returns how often ExaBGP's log contains `text`.
+    fn count_in_log(&self, text: &str) -> usize {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         log.matches(text).count()
     }
@@ -133,7 +133,7 @@ async fn exabgp_announces_and_withdraws_ten_thousand_vips_soak() {
     let announced = wait_for_announced(&client, VIPS as usize).await;
     client.send(Some(daemon_report(&exabgp.pipe(), false)));
     let started = Instant::now();
-    while exabgp.executed("route removed from") < VIPS as usize {
+    while exabgp.count_in_log("route removed from") < VIPS as usize {
         assert!(started.elapsed() < TIMEOUT, "not all routes were withdrawn");
         sleep(Duration::from_millis(50)).await;
     }
@@ -142,6 +142,6 @@ async fn exabgp_announces_and_withdraws_ten_thousand_vips_soak() {
         started.elapsed()
     );
     wait_for_announced(&client, 0).await;
-    assert!(exabgp.executed("route added to") >= VIPS as usize);
+    assert!(exabgp.count_in_log("route added to") >= VIPS as usize);
     announcer.abort();
 }

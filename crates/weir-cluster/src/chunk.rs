@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_of_other_keys_are_not_joined() {
+    fn configuration_published_with_another_key_is_not_joined() {
         let key = group_key();
         let key = Some(&key);
         let forged = join_error(key, key, |_, pointer| pointer.version = 4);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Maximum time for the watch to report a change.
 const WATCH_LAG_MAX: Duration = Duration::from_secs(10);
-/// Time without a write after which a director writes a key again, which the watch must report.
+/// Time without a write after which a director writes a key again, so that the watch has a change to report.
 pub(crate) const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Tracks the changes that the watch has yet to report.

@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     pub(crate) error: Option<String>,
     /// Time of the last change between connected and disconnected.
     pub(crate) since: Duration,
-    /// Number of failures.
+    /// Number of times that etcd did not respond or reported an error.
     pub(crate) failures: u64,
     /// Pause before the next attempt to reach etcd.
     pause: Duration,
@@ -127,6 +127,7 @@ impl Connection {
             return false;
         }
         self.pause *= 2;
+        self.since = now;
         self.state = State::Listing;
         true
     }
@@ -269,6 +270,9 @@ mod tests {
         assert_eq!(durations(&connection, 4500), (None, Some(ms(1500))));
         connection.state = State::Listing;
         assert_eq!(durations(&connection, 4600), (None, Some(ms(1600))));
+        connection.connect(ms(5000));
+        assert!(connection.handle_compaction(ms(12_000)));
+        assert_eq!(durations(&connection, 12_300), (None, Some(ms(300))));
     }
 
     #[test]

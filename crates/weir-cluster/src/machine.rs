@@ -29,7 +29,7 @@ const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
 const KNOWN_MEMBERS_MAX: usize = 1024;
 
-/// Maximum number of consecutive responses that are older than the last report of the watch. Above this limit, the
+/// Maximum number of consecutive conflicts that are not newer than the last report of the watch. Above this limit, the
 /// director reads the keys again.
 const OUTDATED_MAX: u32 = 10;
 
@@ -461,8 +461,8 @@ impl Machine {
             .decide_without_etcd(known, responds, is_complete, now);
     }
 
-    /// Returns whether the mirror has the records of all members. If the store has lost its data, they register again
-    /// one by one.
+    /// Returns whether the mirror has the records of all members. If the store has lost its data, the members register
+    /// again one by one, so the mirror must have been complete for the time to live of a lease.
     fn is_mirror_complete(&self, now: Duration) -> bool {
         let synced_for = self.connection.synced_for(now);
         synced_for.is_some_and(|duration| duration >= self.settings.ttl)

@@ -10,7 +10,7 @@ use crate::seal::GroupKey;
 /// Maximum length, in the status and the log, of a text from another director or from etcd.
 const LINE_MAX_CHARS: usize = 500;
 
-/// Identifies the configuration that the group should have.
+/// Identifies a published configuration of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
     /// Version, which increases with each publication.

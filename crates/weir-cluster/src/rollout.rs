@@ -2,10 +2,10 @@
 //!
 //! If etcd has lost the configuration, it is restored.
 //!
-//! A director takes the turn, applies the configuration under its guard, and releases the turn. Without a guard, all
-//! other directors apply the configuration at the same time after the first one has applied it; each of them writes a
-//! separate key instead of taking the turn. Neither the turn nor such a key is attached to a lease. If the director
-//! dies, the others stop the rollout, because the configuration may be the cause.
+//! A director takes the turn, applies the configuration under its guard, and releases the turn. Without a guard, the
+//! other directors apply the configuration at the same time after the first one has applied it, except those with flow
+//! synchronization; each of them writes a separate key instead of taking the turn. Neither the turn nor such a key is
+//! attached to a lease. If the director dies, the others stop the rollout, because the configuration may be the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::chunk;
 use crate::context::Context;
 use crate::key::Key;
-use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
+use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout, sanitize_line};
 use crate::staging::{Change, ETCD_WAIT_MAX, Staging};
 use crate::step::{GroupConfig, Step};
 use crate::store::{Compare, Put, Txn, Write};
@@ -102,8 +102,8 @@ impl Rollout {
     /// Starts the publication of a configuration.
     ///
     /// # Errors
-    /// Returns a one-line message if another publication is in progress, a director is applying a configuration, or the
-    /// text cannot be published.
+    /// Returns a one-line message if another publication is in progress, a director is applying a configuration, the
+    /// version has reached its maximum, or the text cannot be published.
     pub(crate) fn publish(
         &mut self,
         context: &Context<'_>,
@@ -115,10 +115,7 @@ impl Rollout {
             return Err("another publication is in progress".to_owned());
         }
         if let Some((_, turn)) = context.holders().into_iter().next() {
-            return Err(format!(
-                "{} is applying version {}; wait until it has finished",
-                turn.member, turn.version
-            ));
+            return Err(turn_message(&turn));
         }
         let newest_of_members = context.newest_member_version();
         let current = context
@@ -609,19 +606,17 @@ impl Rollout {
             return None;
         }
         let name = context.keys.name(&Key::Current);
+        let mut reason = "another configuration was published in the meantime".to_owned();
         if !is_done && context.mirror.revision_of(&name) == publication.base {
             let turn: Option<ApplyingMember> = context.mirror.read(&context.keys.name(&Key::Turn));
             // If no director has the turn, a chunk was removed. The next step writes it again.
-            turn.as_ref()?;
+            reason = turn_message(&turn?);
         }
         let publication = self.publication.take()?;
         let request = publication.request?;
         Some(match is_done {
             true => (request, Ok(publication.pointer.version)),
-            false => {
-                let reason = "another configuration was published in the meantime".to_owned();
-                (request, Err(reason))
-            }
+            false => (request, Err(reason)),
         })
     }
 
@@ -666,7 +661,8 @@ impl Rollout {
         }
         let request = self.publication.take()?.request?;
         let message = format!(
-            "not published within {} s: {reason}; `weir cluster status` shows whether it was published",
+            "etcd has not confirmed the publication within {} s: {reason}; `weir cluster status` shows whether it was \
+             published",
             PUBLISH_TIMEOUT.as_secs()
         );
         Some((request, Err(message)))
@@ -685,6 +681,15 @@ fn is_applied_by_member(context: &Context<'_>, pointer: &Pointer) -> bool {
         (member.version, &member.digest) == (pointer.version, &pointer.digest)
     };
     context.members().iter().any(has_applied)
+}
+
+/// Returns the error message for a publication while a director is applying a configuration.
+fn turn_message(turn: &ApplyingMember) -> String {
+    format!(
+        "{} is applying version {}; wait until it has finished",
+        sanitize_line(&turn.member),
+        turn.version
+    )
 }
 
 /// Prepares a publication.

@@ -23,7 +23,7 @@ pub enum SealError {
     Cipher,
 }
 
-/// The length of a derived key.
+/// The length of a derived key, in bytes.
 struct KeyLength;
 
 impl hkdf::KeyType for KeyLength {
@@ -95,7 +95,8 @@ impl GroupKey {
     /// Returns the text of a sealed value.
     ///
     /// # Errors
-    /// Returns [`SealError::Forged`] if the value was sealed with a different key or is corrupt.
+    /// Returns [`SealError::Forged`] if the value was sealed with a different key or is corrupt, and
+    /// [`SealError::Cipher`] if the cipher library fails.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let (nonce, body) = sealed
             .split_first_chunk::<NONCE_LEN>()
@@ -127,7 +128,7 @@ impl GroupKey {
         constant_time::verify_slices_are_equal(expected.as_bytes(), mac.as_bytes()).is_ok()
     }
 
-    /// Returns a fingerprint of a secret, which is the same on two machines if their secrets are the same.
+    /// Returns a fingerprint of the group key, which is the same on two machines if their keys are the same.
     pub fn fingerprint(&self) -> String {
         self.digest(b"fingerprint")[..16].to_owned()
     }

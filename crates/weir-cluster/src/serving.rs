@@ -27,8 +27,7 @@ pub(crate) struct AnnouncedVips {
     announced: BTreeSet<IpAddr>,
     /// VIPs that this member has withdrawn although etcd has not confirmed the withdrawal.
     provisional: BTreeSet<IpAddr>,
-    /// VIPs in `announced` whose services cannot serve although another member announces them, and the start of this
-    /// state.
+    /// VIPs in `announced` whose services cannot serve and that another member announces, and the start of this state.
     waiting: BTreeMap<IpAddr, Duration>,
     /// VIPs that this member announces when it joins the group although their services cannot serve. Each is announced
     /// when it becomes a candidate.
@@ -110,8 +109,8 @@ impl AnnouncedVips {
         self.candidates = candidates;
     }
 
-    /// Returns another member that announces each VIP of [`Self::unconfirmed_vips`], if there is one: the key of its
-    /// record, and the revision.
+    /// Returns, for each VIP of [`Self::unconfirmed_vips`] that another member announces, such a member's record: its
+    /// key and revision.
     fn find_announcers<'a>(
         &self,
         keys: &'a Keys,

@@ -237,7 +237,8 @@ impl SharedEntries {
                 continue;
             };
             let own_entry = self.0.get(&key);
-            // A different revision is a change by another director, or the store is new and others have restored it.
+            // A different revision is a change by another director, or another director has restored the entry in a
+            // new store.
             let is_pending = own_entry
                 .is_some_and(|own_entry| own_entry.dirty && stored.revision == own_entry.base);
             if (is_pending && own_entry.is_some_and(|own_entry| own_entry.value != value))
@@ -420,6 +421,11 @@ mod tests {
         assert_eq!(changes, [(key(), state("drain"), 3)]);
         let changes = reconcile(&mut reader, &stored(&second, 4), true);
         assert_eq!(changes, [(key(), state("ready"), 4)]);
+
+        // An altered value is not adopted, although the previous value was authentic.
+        let text = String::from_utf8(second.clone()).unwrap();
+        let altered = text.replace("ready", "maint").into_bytes();
+        assert_eq!(reconcile(&mut reader, &stored(&altered, 5), true), []);
 
         // The newer value replaces a former value, even after a restart.
         let mut reader = SharedEntries::new(reader.state());

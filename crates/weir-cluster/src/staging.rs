@@ -83,7 +83,8 @@ impl Staging {
     }
 
     /// Returns the step that stages the next version, or that waits until all members have staged it; `None` = this
-    /// director may take the turn. Without a guard, all directors apply the version almost at the same time.
+    /// director may take the turn. Without a guard, directors do not stage the version: they apply it in quick
+    /// succession.
     pub(crate) fn stage_next(&mut self, context: &Context<'_>, next: &Pointer) -> Option<Step> {
         if next.guard_ms == 0 {
             return None;

@@ -24,11 +24,11 @@ pub enum RolloutState {
         /// Name of the member whose turn it is to apply the configuration, if any.
         turn: Option<String>,
     },
-    /// A member failed to apply the configuration.
+    /// A member failed to apply the configuration, or the MAC of the configuration's pointer is invalid.
     Stopped {
-        /// Name of the member.
+        /// Name of the member that failed or rejected the pointer.
         member: String,
-        /// Why it failed.
+        /// Why it failed or rejected the pointer.
         reason: String,
     },
 }
@@ -77,8 +77,8 @@ pub struct Status {
     pub down: Verdicts,
 }
 
-/// Prefix of the text that reports different BGP communities of two directors. Routers use the routes of both directors
-/// together, unless their policies depend on these communities.
+/// Prefix of the text that reports different BGP communities of two directors. Routers use both directors' routes
+/// together, unless the routers' policies depend on these communities.
 pub const COMMUNITIES_DIFFER: &str = "BGP communities ";
 
 /// Prefix of the text that reports different MTUs of two directors.

@@ -106,12 +106,12 @@ pub enum TxnResult {
     },
     /// A condition does not hold.
     Conflict {
-        /// The entries of the compared keys that exist.
+        /// The entries of the compared keys that exist, without values for [`Compare::Exists`].
         found: Vec<Entry>,
         /// The store's revision.
         revision: i64,
     },
-    /// There was no response, so the transaction may or may not have been executed. The text is the error.
+    /// There was no response or an error, so the transaction may or may not have been executed. The text is the error.
     Unknown(String),
 }
 
@@ -310,5 +310,41 @@ mod tests {
         assert_eq!(mirror.get("k"), None);
         mirror.apply(put("d", 10));
         assert_eq!(mirror.revision_of("k"), 10);
+    }
+
+    #[test]
+    fn mirror_may_have_exactly_the_maximum_size() {
+        let entry = |extra: usize, revision| Entry {
+            key: "k".to_owned(),
+            value: vec![0; MIRROR_BYTES_MAX - 1 + extra],
+            revision,
+        };
+        let mut mirror = Mirror::default();
+        assert!(!mirror.replace(3, vec![entry(1, 3)]));
+        assert!(mirror.replace(3, vec![entry(0, 3)]));
+        mirror.put(entry(0, 4));
+        assert_eq!((mirror.revision_of("k"), mirror.is_full()), (4, false));
+    }
+
+    /// A deletion is remembered until the watch has reported all earlier changes.
+    #[test]
+    fn older_entry_does_not_restore_a_deleted_key_that_the_watch_has_not_reported() {
+        let entry = || Entry {
+            key: "k".to_owned(),
+            value: b"v".to_vec(),
+            revision: 6,
+        };
+        let mut mirror = Mirror::default();
+        mirror.delete("k".to_owned(), 7);
+        for reported in [5, 6] {
+            mirror.advance(reported);
+            assert_eq!(mirror.revision, reported);
+            mirror.put(entry());
+            assert_eq!(mirror.get("k"), None, "{reported}");
+        }
+        mirror.advance(7);
+        assert!(mirror.deleted.is_empty());
+        mirror.advance(2);
+        assert_eq!(mirror.revision, 7);
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    AppliedConfiguration, Entry, Event, HealthView, Input, Kind, Link, LocalState, Machine, Output,
-    SavedState, Settings, SharedKey, Txn, TxnResult, Write,
+    AppliedConfiguration, Entry, Event, HealthView, Input, Kind, Link, LocalState, Machine,
+    MemberRecord, Output, SavedState, Settings, SharedKey, Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -121,6 +121,110 @@ fn lease_is_renewed_while_keys_are_read() {
     assert!(outputs(&mut machine).contains(&Output::List));
     machine.handle_time(START + TTL / 2);
     assert!(outputs(&mut machine).contains(&Output::Renew { lease: 7 }));
+}
+
+#[test]
+fn member_record_contains_the_settled_and_staged_versions_that_others_wait_for() {
+    let text = "# v3";
+    let record = |applies_with_others, stages_versions| {
+        let applied = AppliedConfiguration {
+            version: 3,
+            text: text.to_owned(),
+            guard_ms: 0,
+        };
+        let mut machine = machine(SavedState {
+            applied: Some(applied),
+            ..SavedState::default()
+        });
+        machine.handle(Input::Settled(8), START);
+        let local_state = LocalState {
+            record: MemberRecord {
+                weir: "1.2.3".to_owned(),
+                settled: Some(1),
+                staged: Some(1),
+                ..MemberRecord::default()
+            },
+            applies_with_others,
+            stages_versions,
+            ..LocalState::default()
+        };
+        machine.handle(Input::LocalState(Box::new(local_state)), START);
+        connect(&mut machine, &[]);
+        let written = outputs(&mut machine).into_iter().find_map(|output| {
+            let Output::Txn { txn, .. } = output else {
+                return None;
+            };
+            let [Write::Put(put)] = txn.writes.as_slice() else {
+                return None;
+            };
+            (put.key == "/weir/edge/member/lb1").then(|| put.value.clone())
+        });
+        serde_json::from_slice::<MemberRecord>(&written.unwrap()).unwrap()
+    };
+    for (applies_with_others, stages_versions, settled, staged) in [
+        (true, false, None, None),
+        (false, false, Some(8), None),
+        (true, true, None, Some(0)),
+        (false, true, Some(8), Some(0)),
+    ] {
+        let expected = MemberRecord {
+            version: 3,
+            digest: weir_cluster::digest(text.as_bytes()),
+            instance: 1,
+            identity: 1,
+            weir: "1.2.3".to_owned(),
+            settled,
+            staged,
+            ..MemberRecord::default()
+        };
+        let found = record(applies_with_others, stages_versions);
+        assert_eq!(found, expected, "{applies_with_others} {stages_versions}");
+    }
+}
+
+#[test]
+fn changed_check_results_are_written_immediately_and_unchanged_ones_after_15_seconds() {
+    let mut machine = machine(SavedState::default());
+    connect(&mut machine, &[]);
+    confirm_all(&mut machine, START);
+    // Returns the number of the transaction that writes the results, and the write.
+    let written = |machine: &mut Machine| {
+        outputs(machine).into_iter().find_map(|output| {
+            let Output::Txn { number, txn, .. } = output else {
+                return None;
+            };
+            let [Write::Put(put)] = txn.writes.as_slice() else {
+                return None;
+            };
+            (put.key == "/weir/edge/health/lb1").then(|| (number, put.clone()))
+        })
+    };
+    let local_state = || {
+        Input::LocalState(Box::new(LocalState {
+            health: HealthView {
+                reaches: true,
+                ..HealthView::default()
+            },
+            ..LocalState::default()
+        }))
+    };
+    machine.handle(local_state(), START);
+    let (number, put) = written(&mut machine).expect("the results have changed");
+    let revision = 20;
+    let result = TxnResult::Done { revision };
+    machine.handle(Input::Txn { number, result }, START);
+    let (key, value) = (put.key, put.value);
+    let events = vec![Event::Put(Entry {
+        key,
+        value,
+        revision,
+    })];
+    machine.handle(Input::Watched { events }, START);
+    let limit = Duration::from_secs(15);
+    for (time, expected) in [(limit - Duration::from_nanos(1), false), (limit, true)] {
+        machine.handle(local_state(), START + time);
+        assert_eq!(written(&mut machine).is_some(), expected, "{time:?}");
+    }
 }
 
 /// Responds to all transactions with success, and reports their changes through the watch.

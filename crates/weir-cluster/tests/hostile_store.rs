@@ -166,7 +166,7 @@ fn control_characters_in_texts_of_other_directors_are_removed() {
 }
 
 #[test]
-fn errors_of_etcd_have_no_control_characters() {
+fn control_characters_in_errors_of_etcd_are_removed() {
     let (mut machine, now) = connected_machine(None, &[]);
     let reason = "a:2379: \u{1b}]0;x\u{7}\u{1b}[2J\nfake line\u{9b}".to_owned();
     machine.handle(
@@ -264,7 +264,7 @@ fn keys_are_read_at_limited_rate() {
         let listings = listings_in_one_minute(is_compacted);
         assert!(
             (10..30).contains(&listings),
-            "{listings} times, compacted {is_compacted}"
+            "{listings} listings, compacted {is_compacted}"
         );
     }
 }
@@ -307,7 +307,7 @@ fn connection_fails_if_keys_are_too_large() {
     let watched = Input::Watched { events };
     machine.handle(watched, now);
     let weir_cluster::Link::Disconnected { error, .. } = machine.status(now).link else {
-        panic!("connected");
+        panic!("still connected");
     };
     assert!(error.contains("exceed 96 MiB"), "{error}");
 }

@@ -342,7 +342,7 @@ impl Simulation {
     }
 
     /// Asserts that a director selects the same servers as all others with the same version and overrides. If a server
-    /// is down only for this director, it skips the server's entries.
+    /// is down only for this director, the director skips the server's entries.
     fn check_choice(&mut self, n: usize) {
         let checks = self.failed_checks(n);
         let director = &mut self.directors[n];
@@ -387,7 +387,7 @@ impl Simulation {
         let since = *director.redundant_since.get_or_insert(now);
         assert!(
             now - since <= ANNOUNCED_MAX,
-            "lb{n} announces the VIP since {since:?}, now {now:?}"
+            "lb{n} has announced the VIP without need since {since:?}; now: {now:?}"
         );
     }
 

@@ -85,7 +85,7 @@ pub(crate) enum Layer4Listener {
     Mark(Mark),
 }
 
-/// Parses `[tcp/|udp/]ADDRESS:PORT`, where PORT may be `A-B` or `*`, `fwmark/N` or `fwmark6/N`.
+/// Parses `fwmark/N`, `fwmark6/N`, or `[tcp/|udp/]ADDRESS:PORT`, where PORT may be `A-B` or `*`.
 pub(crate) fn parse_layer_4_listener(text: &str) -> Result<Layer4Listener, AddressError> {
     let family = match text.split_once('/') {
         Some(("fwmark", _)) => Family::V4,
@@ -105,7 +105,7 @@ pub(crate) fn parse_layer_4_listener(text: &str) -> Result<Layer4Listener, Addre
 }
 
 fn parse_listener(text: &str, allows_unspecified: bool) -> Result<Listener, AddressError> {
-    let (protocol, rest) = protocol_of(text)?;
+    let (protocol, rest) = split_protocol(text)?;
     if let Ok(bare) = rest.parse::<IpAddr>() {
         let example = SocketAddr::new(bare, 80);
         let fix = match address_and_port(rest) {
@@ -176,7 +176,7 @@ fn missing_address(text: &str, port: &str, allows_unspecified: bool) -> AddressE
 }
 
 /// Splits a listener into its protocol (TCP by default) and the remaining text.
-fn protocol_of(text: &str) -> Result<(Protocol, &str), AddressError> {
+fn split_protocol(text: &str) -> Result<(Protocol, &str), AddressError> {
     let (code, message, fix) = match text.split_once('/') {
         None => return Ok((Protocol::Tcp, text)),
         Some(("tcp", rest)) => return Ok((Protocol::Tcp, rest)),
@@ -188,7 +188,7 @@ fn protocol_of(text: &str) -> Result<(Protocol, &str), AddressError> {
         ),
         Some(("sctp", _)) => (
             Code::NotBuilt,
-            format!("`{text}`: SCTP is not built yet"),
+            format!("`{text}`: SCTP is not yet supported"),
             "use tcp/ or udp/".to_owned(),
         ),
         Some((other, rest))
@@ -323,6 +323,8 @@ fn parse_ip(host: &str) -> Result<IpAddr, AddressError> {
         let is_name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
         let fix = if host.contains('%') {
             ZONE_FIX
+        } else if host.contains(':') {
+            "an IPv6 address has up to eight groups of hexadecimal digits, as in 2001:db8::1"
         } else if is_name {
             "write the IP address; host names are not resolved here"
         } else {
@@ -332,12 +334,13 @@ fn parse_ip(host: &str) -> Result<IpAddr, AddressError> {
     })
 }
 
-/// Rejects addresses that cannot belong to a single machine, and addresses that need an interface.
+/// Rejects addresses that cannot belong to a single machine, IPv6 link-local addresses, which need an interface, and
+/// IPv4-mapped IPv6 addresses.
 fn check_usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
-    let reject = |what: &str, fix: String| {
+    let reject = |description: &str, fix: String| {
         Err(AddressError::new(
             Code::BadAddress,
-            format!("`{text}` is {what}"),
+            format!("`{text}` is {description}"),
             fix,
         ))
     };

@@ -30,7 +30,7 @@ impl BundleFile<'_> {
 }
 
 /// Splits a bundle into its files; the first one is the main file.
-pub(crate) fn files_of_bundle(text: &str) -> Vec<BundleFile<'_>> {
+pub(crate) fn split_bundle(text: &str) -> Vec<BundleFile<'_>> {
     let mut files = Vec::new();
     let (mut name, mut start) = ("", 0);
     let separator = format!("\n{FILE_MARKER}");

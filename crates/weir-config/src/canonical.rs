@@ -1,8 +1,9 @@
 //! Converts a TOML configuration to its canonical form, which `weir fmt` writes.
 //!
 //! Only the layout changes; comments and order are kept. The form has one space around `=`, one empty line before every
-//! table, at most one empty line elsewhere, and no indentation. A list or an inline table is on one line if it fits in
-//! [`WIDTH`] columns and contains no comments; otherwise it has one item per line.
+//! table, at most one empty line elsewhere, and no indentation except of list items. A list is on one line if it fits
+//! in [`WIDTH`] columns and contains no comments; otherwise it has one item per line. Inline tables that contain
+//! comments are not changed.
 
 use std::ops::Range;
 
@@ -116,7 +117,7 @@ fn leading_comments(text: &str) -> String {
     out
 }
 
-/// Formats a comment after a value.
+/// Formats a comment after a value or a table header.
 fn trailing_comment(text: Option<&str>) -> String {
     match text.unwrap_or_default().trim() {
         "" => String::new(),
@@ -343,6 +344,56 @@ not . path="/x"
             prop_assert_eq!(&before, &toml::from_str::<toml::Table>(&once).unwrap(), "{}", once);
             prop_assert_eq!(text.matches("# ").count(), once.matches("# ").count(), "{}", once);
             prop_assert_eq!(&canonical(&once).unwrap(), &once);
+        }
+    }
+
+    #[test]
+    fn dotted_keys_in_inline_tables_have_no_spaces_around_dots() {
+        for (text, expected) in [
+            ("x={a=1,c . d=2}\n", "x = { a = 1, c.d = 2 }\n"),
+            ("x={c . d=2 , a=1}\n", "x = { c.d = 2, a = 1 }\n"),
+            (
+                "x={c.d=[1,2],c.e={f=1}}\n",
+                "x = { c.d = [1, 2], c.e = { f = 1 } }\n",
+            ),
+            ("x . y=1\n", "x.y = 1\n"),
+            ("\n\n", ""),
+            ("\u{feff}a=1\r\n", "a = 1\n"),
+        ] {
+            assert_eq!(canonical(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn list_is_on_one_line_if_it_fits_in_100_columns() {
+        // The rest of the line has 8 columns.
+        for (length, is_one_line) in [(91, true), (92, true), (93, false)] {
+            let value = "é".repeat(length);
+            let line = format!("a = [\"{value}\"]");
+            let expected = match is_one_line {
+                true => format!("{line}\n"),
+                false => format!("a = [\n    \"{value}\",\n]\n"),
+            };
+            assert_eq!(canonical(&line).unwrap(), expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn comments_are_found_outside_strings() {
+        for (text, expected) in [
+            ("[1] # c", true),
+            ("['#', \"#\"]", false),
+            ("['#', \"#\"] # c", true),
+            ("[\"\\\"#\"]", false),
+            ("[\"\\\\\"] # c", true),
+            ("['\\'] # c", true),
+            ("['\\', '#']", false),
+            ("['''a'#''']", false),
+            ("[\"\"\"a\"#\"\"\"] # c", true),
+            ("[\"\"] # c", true),
+            ("[1]", false),
+        ] {
+            assert_eq!(has_comments(text), expected, "{text}");
         }
     }
 }

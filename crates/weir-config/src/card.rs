@@ -1,4 +1,4 @@
-//! Generates the manual's configuration reference and its page of diagnostic codes from the catalog.
+//! Generates the manual's configuration reference from the catalog, and its page of diagnostic codes.
 //!
 //! The reference gives the syntax, purpose, default and example of each key.
 
@@ -22,8 +22,8 @@ pub fn cards() -> Vec<(String, String)> {
 pub fn codes() -> String {
     let mut out = String::from(
         "# Diagnostic codes\n\n`weir check`, `plan`, `run` and `reload` report problems of a configuration with these \
-         codes. Errors (E) reject the\nfile. Warnings (W) are legal but suspicious, and fail `weir check --strict`. \
-         Notes (N) are informational.\n`weir explain E016` prints an entry of this page, with `--json` as JSON. Codes \
+         codes. If there are\nerrors (E), the file is rejected. Warnings (W) make `weir check --strict` fail. \
+         Notes (N) are informational.\n`weir explain E016` prints an entry of this page (as JSON with `--json`). Codes \
          are never reused.\n",
     );
     let sections = [
@@ -80,7 +80,10 @@ fn planned_keys(section: &Section) -> String {
         .collect();
     match planned.as_slice() {
         [] => String::new(),
-        _ => format!("\nNot built yet, and rejected: {}.\n", planned.join(", ")),
+        _ => format!(
+            "\nNot yet supported, and rejected: {}.\n",
+            planned.join(", ")
+        ),
     }
 }
 
@@ -110,7 +113,7 @@ fn key_card(key: &Key, when: Option<&str>) -> String {
     if let Some(choices) = choices(&key.kind) {
         for (label, words) in [
             ("Also accepted", choices.aliases),
-            ("Not built yet", choices.planned),
+            ("Not yet supported", choices.planned),
         ] {
             if !words.is_empty() {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();

@@ -1,4 +1,5 @@
-//! Defines the stable diagnostic codes: `E` rejects the configuration, `W` is a warning, `N` is informational.
+//! Defines the stable diagnostic codes: `E` is an error, which rejects the configuration; `W` is a warning; `N` is
+//! informational.
 //!
 //! A code is never reused. The table below explains each code; diagnostic messages contain the details.
 
@@ -71,7 +72,7 @@ macro_rules! codes {
 codes! {
     /// The file is not valid TOML or JSON.
     Syntax = "E001",
-        "The parser cannot continue at this position. The rest of the line is not checked.",
+        "The parser cannot continue at this position. The rest of the line, or of a JSON file, is not checked.",
         "Write `KEY = VALUE`, put strings in double quotes, and close every bracket and quotation mark.";
     /// A key or table is defined twice.
     DuplicateKey = "E002",
@@ -93,7 +94,7 @@ codes! {
     UnknownValue = "E006",
         "The key accepts only a fixed set of values. Equivalent names from other programs are accepted for some keys.",
         "Use one of the values listed in the message.";
-    /// The feature is not built yet.
+    /// The feature is not yet supported.
     NotBuilt = "E007",
         "The key or value is reserved, but this version does not implement it. Such settings are rejected instead of \
          being ignored.",
@@ -110,8 +111,8 @@ codes! {
          }` in the pool.";
     /// Invalid listener.
     BadListener = "E010",
-        "A listener is `[tcp/|udp/]ADDRESS:PORT`, where PORT may also be a range `A-B` or `*`, or `fwmark/N` or \
-         `fwmark6/N`.",
+        "A listener is `fwmark/N`, `fwmark6/N`, or `[tcp/|udp/]ADDRESS:PORT`, where PORT may also be a range `A-B` or \
+         `*`.",
         "Write for example \"192.0.2.10:80\", \"udp/192.0.2.10:53\" or \"[2001:db8::1]:80\".";
     /// Invalid port or port range.
     BadPort = "E011",
@@ -271,7 +272,7 @@ codes! {
     /// A server of `direct` is behind a router.
     DirectThroughRouter = "W012",
         "`direct` changes only the destination MAC address of a packet. A router that receives such a packet routes it \
-         by its destination address, the VIP, so it returns the packet to the director. Servers of lists \
+         by its destination address, the VIP, so it returns the packet to the director. Servers from lists \
          (`servers_file`, `servers_dns`, API) are examined when the file is checked, planned, reloaded, or loaded at \
          startup, but not when a list changes later.",
         "Use `forward = \"tunnel\"` or `forward = \"l3dsr\"`, which work through routers, or connect the server to a \
@@ -335,7 +336,7 @@ codes! {
         "No change is required. Using Weir's own name avoids the note.";
     /// Diagnostics were omitted.
     TooManyDiagnostics = "N002",
-        "A file with more than 1000 different errors or warnings is probably not the intended file.",
+        "A file with more than 1000 different problems is probably not the intended file.",
         "Fix the reported problems, then check again.";
     /// Packets for firewall mark services pass through the kernel's network stack.
     MarkOverhead = "N003",

@@ -18,7 +18,7 @@ const WITHOUT_DEFAULT: [(&str, &[&str]); 3] = [
     ("check", &[]),
 ];
 
-/// Tables whose keys have separate defaults.
+/// Tables that are merged with their defaults key by key.
 const MERGED: [&str; 2] = ["timeouts", "limits"];
 
 /// Returns the tree with the defaults added to the tables that do not set them; `None` without `[defaults]`.
@@ -129,7 +129,7 @@ fn add_defaults(
                     && entry.key == "limits"
                 {
                     let protocol = protocol(table);
-                    inner.entries.retain(|it| is_limit(protocol, &it.key));
+                    inner.entries.retain(|it| is_valid_limit(protocol, &it.key));
                 }
                 table.entries.push(copy);
             }
@@ -158,7 +158,7 @@ fn protocol<'a>(service: &'a Table<'_>) -> Option<&'a str> {
     }
 }
 
-fn is_limit(protocol: Option<&str>, key: &str) -> bool {
+fn is_valid_limit(protocol: Option<&str>, key: &str) -> bool {
     protocol != Some("tcp") || !crate::lower::HTTP_LIMITS.contains(&key)
 }
 
@@ -208,7 +208,7 @@ fn table_of_entry<'a, 't>(entry: &'a mut Entry<'t>) -> Option<&'a mut Table<'t>>
 mod tests {
     use std::time::Duration;
 
-    use weir_model::ProxyProtocol;
+    use weir_model::{Check, Desired, Probe, ProxyProtocol, TunnelKind};
 
     use crate::{Code, Host, parse};
 
@@ -272,5 +272,135 @@ pool = "web"
         let found = parse(text, &Host::default()).unwrap_err();
         let codes: Vec<Code> = found.iter().map(|it| it.code).collect();
         assert_eq!(codes, [Code::NoEffect, Code::UnknownKey]);
+    }
+
+    /// Returns the model of a configuration with one service, which must have no findings.
+    #[track_caller]
+    fn service(defaults: &str, forward: &str, lines: &str) -> Desired {
+        let text = format!(
+            "[defaults.service]\n{defaults}\n[pool.p]\nservers = [\"10.0.0.5:80\"]\ncheck = {{ kind = \"tcp\" }}\n\
+             [service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"{forward}\"\npool = \"p\"\n{lines}\n"
+        );
+        let parsed = parse(&text, &Host::default()).expect("valid");
+        assert_eq!(parsed.findings, [], "{forward}");
+        parsed.desired
+    }
+
+    #[test]
+    fn default_applies_only_to_services_with_this_key() {
+        const DEFAULTS: &str = "tunnel = \"gre\"\nsnat = true\ndscp = 5\ncgroup = \"/sys/fs/cgroup/a\"\n\
+            timeouts = { client = \"7s\" }\nhttp2 = false\nlimits = { connections = 5, rate = 9 }";
+        for forward in ["nat", "direct", "tunnel", "l3dsr", "socket"] {
+            let found = service(DEFAULTS, forward, "").services.remove(0);
+            let is = |other| forward == other;
+            assert_eq!(found.snat.is_some(), is("nat"), "{forward}");
+            assert_eq!(found.dscp == 5, is("l3dsr"), "{forward}");
+            assert_eq!(
+                found.tunnel.kind == TunnelKind::Gre,
+                is("tunnel"),
+                "{forward}"
+            );
+            assert_eq!(found.cgroup.is_some(), is("socket"), "{forward}");
+        }
+        let with_layer_4 = format!("{DEFAULTS}\npersistence = true\nstrict_ipvs = true");
+        for protocol in ["http", "tcp"] {
+            let lines = format!("protocol = \"{protocol}\"");
+            let found = service(&with_layer_4, "proxy", &lines).proxies.remove(0);
+            assert_eq!(found.timeouts.client, Duration::from_secs(7));
+            assert_eq!(found.limits.connections, 5);
+            assert_eq!(found.http2, protocol == "tcp", "{protocol}");
+            let is_limited = found.limits.per_minute == 540;
+            assert_eq!(is_limited, protocol == "http", "{protocol}");
+        }
+    }
+
+    #[test]
+    fn only_timeouts_and_limits_are_merged_key_by_key() {
+        let found = service(
+            "persistence = { timeout = \"10m\", netmask = 24 }",
+            "direct",
+            "persistence = { timeout = \"5m\" }",
+        );
+        let persistence = found.services[0].persistence.expect("it is set");
+        assert_eq!(
+            (persistence.timeout, persistence.netmask),
+            (Duration::from_secs(300), 32)
+        );
+        let found = service(
+            "limits = { connections = 5, retries = 2 }\ntimeouts = { idle = \"9s\" }",
+            "proxy",
+            "protocol = \"http\"\nlimits = { connections = 6 }\ntimeouts = { client = \"8s\" }",
+        );
+        let proxy = &found.proxies[0];
+        assert_eq!((proxy.limits.connections, proxy.limits.retries), (6, 2));
+        assert_eq!(proxy.timeouts.idle, Duration::from_secs(9));
+        assert_eq!(proxy.timeouts.client, Duration::from_secs(8));
+    }
+
+    #[test]
+    fn defaults_of_checks_apply_to_every_check_with_the_key() {
+        let text = "[defaults.check]\ninterval = \"9s\"\npath = \"/up\"\n[check.c]\nkind = \"http\"\n[pool.p]\n\
+            check = [{ kind = \"http\" }, { kind = \"tcp\" }, {}, \"c\"]\nservers = [{ address = \"10.0.0.5:80\", \
+            check = { kind = \"http\", path = \"/own\" } }, { address = \"10.0.0.6:80\", check = [{ kind = \
+            \"https\" }] }, \"10.0.0.7:80\"]\n[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"nat\"\n\
+            pool = \"p\"\n";
+        let parsed = parse(text, &Host::default()).expect("valid");
+        assert_eq!(parsed.findings, []);
+        let pool = &parsed.desired.pools[0];
+        let describe = |check: &Check| {
+            let path = match &check.probe {
+                Probe::Http(http) => http.path.as_str(),
+                other => other.as_str(),
+            };
+            (check.timing.interval.as_secs(), path.to_owned())
+        };
+        let describe_all = |checks: &[Check]| checks.iter().map(describe).collect::<Vec<_>>();
+        let expected = |paths: &[&str]| {
+            let checks = paths.iter().map(|path| (9, (*path).to_owned()));
+            checks.collect::<Vec<(u64, String)>>()
+        };
+        assert_eq!(
+            describe_all(&pool.checks),
+            expected(&["/up", "tcp", "tcp", "/up"])
+        );
+        let checks = pool
+            .servers
+            .iter()
+            .map(|it| it.checks.as_deref().unwrap_or_default());
+        let checks: Vec<_> = checks.map(describe_all).collect();
+        assert_eq!(checks, [expected(&["/own"]), expected(&["/up"]), vec![]]);
+    }
+
+    #[test]
+    fn keys_of_one_table_cannot_have_a_default() {
+        for (text, message) in [
+            (
+                "[defaults.service]\nlisten = []\n",
+                "`listen` cannot have a default",
+            ),
+            (
+                "[defaults.pool]\nservers = []\n",
+                "`servers` cannot have a default",
+            ),
+            (
+                "[defaults.pool]\nservers_file = \"/x\"\n",
+                "`servers_file` cannot have a default",
+            ),
+            (
+                "[defaults.pool]\nsorry = \"10.0.0.1\"\n",
+                "`sorry` cannot have a default",
+            ),
+            (
+                "[defaults.check]\nkin = \"tcp\"\n",
+                "unknown key `kin` in [check.NAME]",
+            ),
+        ] {
+            let found = match parse(text, &Host::default()) {
+                Ok(parsed) => parsed.findings,
+                Err(found) => found,
+            };
+            let messages: Vec<&str> = found.iter().map(|it| it.message.as_str()).collect();
+            assert_eq!(messages, [message]);
+        }
     }
 }

@@ -21,7 +21,7 @@ pub struct RelatedSpan {
     pub label: String,
 }
 
-/// One problem of a configuration.
+/// One problem in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Code of the diagnostic, which determines the severity.
@@ -228,7 +228,7 @@ impl<'t> Lines<'t> {
             files: Vec::new(),
         };
         if bundle_file::is_bundle(text) {
-            let parts = bundle_file::files_of_bundle(text);
+            let parts = bundle_file::split_bundle(text);
             let included = parts.iter().skip(1);
             lines.files = included
                 .map(|part| (lines.index(part.start), part.name))
@@ -348,5 +348,78 @@ mod tests {
         }
         let whole = "y".repeat(2 * Lines::STEP);
         assert_eq!(Lines::new(&whole).source(whole.len()), source_at(1, 513));
+    }
+
+    fn occurrence(span: Range<usize>, line: u32, file: u32) -> Occurrence {
+        let at = Source {
+            line,
+            column: 1,
+            file,
+        };
+        Occurrence { span, at }
+    }
+
+    #[test]
+    fn shift_moves_all_positions() {
+        let mut diagnostic = Diagnostic::new(Code::Syntax, &(1..2), "").related(&(3..5), "");
+        diagnostic.further.push(occurrence(6..9, 1, 0));
+        diagnostic.shift(100);
+        assert_eq!(diagnostic.span, 101..102);
+        assert_eq!(diagnostic.related[0].span, 103..105);
+        assert_eq!(diagnostic.further[0].span, 106..109);
+    }
+
+    #[test]
+    fn merged_diagnostic_keeps_the_first_position() {
+        let found = |span| Diagnostic::new(Code::Syntax, &span, "");
+        let mut diagnostic = found(5..6);
+        diagnostic.merge(found(5..6));
+        assert_eq!(diagnostic.further_count, 0);
+        diagnostic.merge(found(8..9));
+        diagnostic.merge(found(1..2));
+        let further: Vec<_> = diagnostic
+            .further
+            .iter()
+            .map(|it| it.span.clone())
+            .collect();
+        assert_eq!((diagnostic.span, further), (1..2, vec![8..9, 5..6]));
+        assert_eq!(diagnostic.further_count, 2);
+    }
+
+    #[test]
+    fn further_occurrences_are_listed_by_line() {
+        let text = |lines: &[u32], count: usize| {
+            let mut diagnostic = Diagnostic::new(Code::Syntax, &(0..1), "");
+            let further = lines.iter().map(|line| occurrence(0..0, *line, 0));
+            diagnostic.further = further.collect();
+            diagnostic.further_count = count;
+            diagnostic.further_text()
+        };
+        assert_eq!(text(&[], 0), None);
+        let ten: Vec<u32> = (1..=10).map(|number| number * 2).collect();
+        let eleven: Vec<u32> = (1..=11).map(|number| number * 2).collect();
+        for (lines, count, expected) in [
+            (&[5][..], 1, "1 more on line 5"),
+            (&[5, 5], 2, "2 more on line 5"),
+            (&[7, 5, 6, 9], 4, "4 more on lines 5-7, 9"),
+            (&[5], 3, "3 more on line 5, …"),
+            (
+                &ten,
+                10,
+                "10 more on lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20",
+            ),
+            (
+                &eleven,
+                11,
+                "11 more on lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, …",
+            ),
+        ] {
+            assert_eq!(text(lines, count).as_deref(), Some(expected));
+        }
+        let mut diagnostic = Diagnostic::new(Code::Syntax, &(0..1), "");
+        diagnostic.further = vec![occurrence(0..0, 1, 0), occurrence(0..0, 2, 1)];
+        diagnostic.further_count = 2;
+        let text = diagnostic.further_text();
+        assert_eq!(text.as_deref(), Some("2 more, also in other files"));
     }
 }

@@ -79,7 +79,7 @@ fn for_each_name(item: &Item<'_>, action: &mut impl FnMut(&str, &Range<usize>)) 
     }
 }
 
-/// Returns the configuration with its environment variables expanded, or `None` if it contains none.
+/// Returns the configuration with its environment variables expanded, or `None` if the text contains no `${`.
 pub(crate) fn expand_variables(
     sink: &mut Sink<'_>,
     text: &str,

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-use crate::bundle_file::{FILE_MARKER, files_of_bundle, is_bundle, is_json};
+use crate::bundle_file::{FILE_MARKER, is_bundle, is_json, split_bundle};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::file::MAX_FILE_BYTES;
 use crate::json;
 use crate::tree::{Entry, Item, Table, Value};
 
-/// Maximum number of files of one configuration.
+/// Maximum number of files in one configuration.
 const MAX_FILES: usize = 1000;
 
 /// Access to the files that a configuration includes.
@@ -41,7 +41,7 @@ pub trait Files {
 /// A configuration and the files that it includes, as one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// The text; equal to the main file if it includes no file.
+    /// The text; equal to the main file if its `include` is empty or absent.
     pub text: String,
     /// Errors of `include`, in text order.
     pub errors: Vec<Diagnostic>,
@@ -131,6 +131,12 @@ impl Reader<'_> {
             return Err(bad("the path does not name a file"));
         };
         let directory = full.parent().unwrap_or(Path::new("")).to_owned();
+        let parent = pattern.rsplit_once('/').map(|(parent, _)| parent);
+        if parent.is_some_and(|parent| parent.contains(['*', '?'])) {
+            return Err(bad(
+                "`*` and `?` are only allowed in the last component of the path",
+            ));
+        }
         if !name.contains(['*', '?']) {
             return Ok(vec![full]);
         }
@@ -138,13 +144,6 @@ impl Reader<'_> {
             true => PathBuf::from("."),
             false => directory,
         };
-        if directory.to_string_lossy().contains('*')
-            && pattern
-                .rsplit_once('/')
-                .is_some_and(|(d, _)| d.contains('*'))
-        {
-            return Err(bad("`*` is only allowed in the last component of the path"));
-        }
         let mut names = self.files.list(&directory).map_err(|reason| {
             Box::new(
                 Diagnostic::new(
@@ -194,7 +193,7 @@ impl Reader<'_> {
         let size = self.text.len() + text.len();
         if self.parts.len() >= MAX_FILES || size as u64 > MAX_FILE_BYTES {
             let message = format!(
-                "more than {MAX_FILES} files, or more than {MAX_FILE_BYTES} bytes in total"
+                "the configuration has more than {MAX_FILES} files, or more than {MAX_FILE_BYTES} bytes in total"
             );
             self.errors
                 .push(Diagnostic::new(Code::BadInclude, span, message).fix("include fewer files"));
@@ -265,7 +264,7 @@ fn parse_tree(text: &str, json: bool) -> Table<'_> {
 pub fn files(text: &str) -> Vec<String> {
     match is_bundle(text) {
         false => vec![String::new()],
-        true => files_of_bundle(text)
+        true => split_bundle(text)
             .iter()
             .map(|part| part.name.to_owned())
             .collect(),
@@ -275,7 +274,7 @@ pub fn files(text: &str) -> Vec<String> {
 /// Returns the tree of all parts of a text or a bundle that can be parsed.
 pub(crate) fn any_tree(text: &str) -> Table<'static> {
     let mut root = Table::default();
-    for part in files_of_bundle(text) {
+    for part in split_bundle(text) {
         let mut table = parse_tree(part.text, part.is_json()).into_owned();
         table.shift(part.start);
         merge(&mut root, table, &mut Vec::new());
@@ -405,9 +404,131 @@ mod tests {
     }
 
     #[test]
+    fn pattern_in_a_directory_name_is_rejected() {
+        for text in [
+            "include = [\"d*/a.toml\"]\n",
+            "include = [\"d?/a.toml\"]\n",
+            "include = [\"d?/*.toml\"]\n",
+        ] {
+            let bundle = bundle_of(vec![("/etc/weir.toml", text)]);
+            let [error] = &bundle.errors[..] else {
+                panic!("{:?}", bundle.errors)
+            };
+            assert!(
+                error.message.contains("last component"),
+                "{}",
+                error.message
+            );
+        }
+    }
+
+    #[test]
     fn pattern_without_files_is_not_an_error() {
         let bundle = bundle_of(vec![("/etc/weir.toml", "include = [\"d/*.toml\"]\n")]);
         assert_eq!(bundle.errors, []);
         assert!(is_bundle(&bundle.text));
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, name, expected) in [
+            ("a.toml", "a.toml", true),
+            ("a.toml", "a.tom", false),
+            ("a.toml", "b.toml", false),
+            ("*", "", true),
+            ("*", "a", true),
+            ("*.toml", ".toml", true),
+            ("*.toml", "a.b.toml", true),
+            ("*.toml", "a.tomlx", false),
+            ("a*c*e", "abcde", true),
+            ("a*c*e", "abde", false),
+            ("?", "", false),
+            ("?", "a", true),
+            ("?", "ab", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("", "a", false),
+        ] {
+            let found = matches_glob(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(found, expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn invalid_paths_are_reported() {
+        for (path, message) in [
+            ("", "invalid path"),
+            ("a\\u0000", "invalid path"),
+            ("a\\nb", "invalid path"),
+            ("..", "the path does not name a file"),
+        ] {
+            let text = format!("include = [\"{path}\"]\n").leak();
+            let bundle = bundle_of(vec![("/etc/weir.toml", text)]);
+            let found: Vec<&str> = bundle.errors.iter().map(|it| it.message.as_str()).collect();
+            assert_eq!(found, [message], "{path}");
+        }
+    }
+
+    /// Returns the number of errors of a main file that includes these files.
+    fn error_count(included: &[(&'static str, &'static str)]) -> usize {
+        let names = included.iter().map(|(name, _)| format!("\"{name}\""));
+        let names: Vec<String> = names.collect();
+        let main: &str = format!("include = [{}]\n", names.join(", ")).leak();
+        let mut files = vec![("/etc/weir.toml", main)];
+        files.extend(included);
+        bundle_of(files).errors.len()
+    }
+
+    #[test]
+    fn configuration_has_at_most_1000_files() {
+        let files = |count: usize| -> Vec<(&'static str, &'static str)> {
+            let name = |number| -> &'static str { format!("/etc/{number}").leak() };
+            (0..count).map(|number| (name(number), "")).collect()
+        };
+        assert_eq!(error_count(&files(999)), 0);
+        assert_eq!(error_count(&files(1000)), 1);
+    }
+
+    #[test]
+    fn size_of_a_configuration_is_limited() {
+        let max = usize::try_from(MAX_FILE_BYTES).expect("a small number");
+        let main = "include = [\"/etc/a\"]\n".len();
+        for (size, expected) in [(max - main, 0), (max - main + 1, 1)] {
+            let text: &str = " ".repeat(size).leak();
+            assert_eq!(error_count(&[("/etc/a", text)]), expected);
+        }
+    }
+
+    #[test]
+    fn errors_in_included_files_have_their_positions() {
+        let bundle = bundle_of(vec![
+            ("/etc/weir.toml", "include = [\"a\", \"b.json\"]\n"),
+            (
+                "/etc/a",
+                "[node]\nmax_flows = 1024\nmax_flows = 2048\n[pool.p]\nx = = 1\n",
+            ),
+            ("/etc/b.json", "{\n  \"node\": 7, }\n"),
+        ]);
+        assert_eq!(bundle.errors, []);
+        let found = crate::parse(&bundle.text, &crate::Host::default()).unwrap_err();
+        let is_syntax = |it: &&Diagnostic| matches!(it.code, Code::Syntax | Code::DuplicateKey);
+        let found: Vec<&Diagnostic> = found.iter().filter(is_syntax).collect();
+        let positions = found.iter().map(|it| (it.at.file, it.at.line));
+        assert_eq!(positions.collect::<Vec<_>>(), [(1, 3), (1, 5), (2, 2)]);
+        let related = found.iter().flat_map(|it| &it.related);
+        let related = related.map(|it| (it.at.file, it.at.line));
+        assert_eq!(related.collect::<Vec<_>>(), [(1, 2)]);
+    }
+
+    #[test]
+    fn errors_after_a_key_without_a_value_are_found() {
+        let bundle = bundle_of(vec![
+            ("/etc/weir.toml", "include = [\"a\"]\n"),
+            ("/etc/a", "[node]\nmax_flows\n[pool.p]\nservers = = 1\n"),
+        ]);
+        let found = crate::parse(&bundle.text, &crate::Host::default()).unwrap_err();
+        let found = found.iter().filter(|it| it.code == Code::Syntax);
+        let positions = found.map(|it| (it.at.file, it.at.line));
+        assert_eq!(positions.collect::<Vec<_>>(), [(1, 2), (1, 4)]);
     }
 }

@@ -399,4 +399,67 @@ mod tests {
             prop_assert_eq!(accepts(&text), serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{}", text);
         }
     }
+
+    /// RFC 8259 section 7: characters outside the Basic Multilingual Plane are surrogate pairs.
+    #[test]
+    fn surrogate_pairs_are_one_character() {
+        for (text, expected) in [
+            (r#""\ud7ff""#, Some("\u{d7ff}")),
+            (r#""\ue000""#, Some("\u{e000}")),
+            (r#""\ud800\udc00""#, Some("\u{10000}")),
+            (r#""\uD83D\uDE00x""#, Some("\u{1f600}x")),
+            (r#""\udbff\udfff""#, Some("\u{10ffff}")),
+            (r#""\ud800""#, None),
+            (r#""\ud800x""#, None),
+            (r#""\ud800\n""#, None),
+            (r#""\ud800\u0041""#, None),
+            (r#""\ud800\ue000""#, None),
+            (r#""\udc00""#, None),
+            (r#""\udc00\ud800""#, None),
+        ] {
+            let found = read(text).ok().map(|(item, _)| item.value);
+            let expected = expected.map(|it| Value::Text(it.into()));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_have_positions() {
+        for (text, span) in [
+            ("", 0..0),
+            ("{", 1..1),
+            ("[1 2]", 3..4),
+            ("[1,]", 3..4),
+            ("{\"a\" 1}", 5..6),
+            ("{\"a\": 1 \"b\"}", 8..9),
+            ("{a: 1}", 1..2),
+            ("[\"ab", 1..4),
+            ("[\"a\\x\"]", 4..5),
+            ("[\"\\u12g4\"]", 2..4),
+            ("[\"\\ud800\"]", 2..8),
+            ("[1.]", 3..4),
+            ("[-]", 2..3),
+            ("[1e+]", 4..5),
+            ("{} 1", 3..4),
+        ] {
+            let error = read(text).unwrap_err();
+            assert_eq!(error.span, span, "{text}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn numbers_of_64_bits_are_integers() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-0", Some(0)),
+            ("-7", Some(-7)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", None),
+        ] {
+            let (item, _) = read(text).unwrap();
+            assert_eq!(item.value, Value::Integer(expected), "{text}");
+            assert_eq!(item.span, 0..text.len());
+        }
+        assert!(read("01").is_err() && read("+1").is_err() && read(".5").is_err());
+    }
 }

@@ -18,7 +18,8 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     secret.map(|key| key.name).collect()
 });
 
-/// Replaces each character of a secret with a character of the same length in bytes, so spans stay valid.
+/// Replaces each character of a secret, except line breaks, with a character of the same length in bytes, so spans stay
+/// valid.
 pub(crate) fn mask_secrets(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
     // A large text repeats the same few keys many times.
@@ -235,6 +236,54 @@ mod tests {
                 prop_assert!(masked.is_char_boundary(offset));
                 prop_assert_eq!(c == '\n', masked.as_bytes()[offset] == b'\n');
             }
+        }
+    }
+
+    #[test]
+    fn secrets_are_recognized_by_their_keys() {
+        for (key, expected) in [
+            ("Authorization", true),
+            ("proxy-authorization", true),
+            ("X-API-Key", true),
+            ("token", true),
+            ("users", true),
+            ("my_secret_2", true),
+            ("PASSWORD", true),
+            ("ticket_key", true),
+            ("servers", false),
+            ("listen", false),
+            ("tokens_file_path", false),
+        ] {
+            assert_eq!(is_secret(key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn only_values_of_pairs_are_masked() {
+        for (text, expected) in [
+            ("secret", "secret"),
+            ("secret secret = 'a'", "secret secret = '*'"),
+            ("secret\"\" = 'a'", "secret\"\" = 'a'"),
+            ("secret \t=\n 'a'", "secret \t=\n '*'"),
+            ("secret: ab\r\nx: y", "secret: **\r\nx: y"),
+            ("secret = ", "secret = "),
+            ("secret = [", "secret = ["),
+            (
+                "secret = ['a' # ]\n, {x = 'b'}, 'c'] 'd'",
+                "secret = ['*' # ]\n, {x = 'b'}, 'c'] 'd'",
+            ),
+            (
+                "secret = [{x = {y = 'a'}}, 'b'] 'c'",
+                "secret = [{x = {y = 'a'}}, '*'] 'c'",
+            ),
+            ("secret = '''a'b'''x", "secret = '''***'''x"),
+            ("secret = '''ab", "secret = '''**"),
+            ("secret = \"ab", "secret = \"**"),
+            ("secret = 'a\\'b'", "secret = '**'b'"),
+            ("secret = \"\\\\\" b", "secret = \"**\" b"),
+            ("secret = 'é€😀'", "secret = '·•\u{1d16d}'"),
+        ] {
+            assert_eq!(mask_secrets(text), expected, "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A list has one of two formats: JSON, as the value of `servers` or an object that contains `servers`; or lines of the
 //! form `ADDRESS[:PORT] [KEY=VALUE]…`, where `#` starts a comment. The writer of a list is trusted only to choose
-//! servers: an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. An entry cannot define a
+//! servers: an entry can have the keys [`MEMBER_KEYS`], and can refer to a `[check.NAME]`. An entry cannot define a
 //! check, because a check can run a program under a specified account or read a file.
 //!
 //! An error contains a line, a column and a reason, but never quotes the text, because not every user who sees the

@@ -56,7 +56,7 @@ fn parse_bundle(
 ) -> Result<ParsedConfig, Vec<Diagnostic>> {
     let (mut root, mut syntax) = (Table::default(), Syntax::new(Vec::new()));
     let lines = Lines::new(text);
-    for (index, part) in bundle_file::files_of_bundle(text).into_iter().enumerate() {
+    for (index, part) in bundle_file::split_bundle(text).into_iter().enumerate() {
         let is_json = if index == 0 {
             main_is_json
         } else {
@@ -116,8 +116,8 @@ fn stops_parser(error: &toml::de::Error) -> bool {
     error.message().starts_with("key with no value")
 }
 
-/// Replaces the lines at which the parser stops with spaces, to find later errors too and keep spans valid. Returns the
-/// text and the errors of these lines.
+/// Overwrites the lines at which the parser stops with spaces, so that later errors are found too and spans stay valid.
+/// Returns the text and the errors in these lines.
 fn blank_unparsable_lines(
     text: &str,
     mut errors: Vec<toml::de::Error>,
@@ -147,7 +147,7 @@ fn blank_unparsable_lines(
 /// Parses the same schema as JSON.
 ///
 /// # Errors
-/// Returns the same errors as [`parse`]; the text after a syntax error is not checked.
+/// Returns the same errors as [`parse`]; a text with a syntax error is not checked further.
 pub fn parse_json(text: &str, host: &dyn Machine) -> Result<ParsedConfig, Vec<Diagnostic>> {
     if bundle_file::is_bundle(text) {
         return parse_bundle(text, true, host);
@@ -164,7 +164,7 @@ struct Syntax {
 }
 
 impl Syntax {
-    /// Creates a `Syntax` from errors that do not make any line unreadable.
+    /// Creates a `Syntax` without broken lines.
     fn new(found: Vec<Diagnostic>) -> Self {
         Self {
             found,

@@ -1,11 +1,12 @@
 //! Finds changes to a configuration that only the owner of the daemon may make.
 //!
-//! These are changes to programs to run, to files to read or write, and to access control.
+//! These are changes to programs to run, to files to read or write, to environment variables and Unix sockets to use,
+//! and to access control.
 //!
 //! The daemon has more privileges than most users who may upload a configuration: members of `socket_group` and holders
-//! of a write token. Compared with the active configuration, an uploaded one must not add or change keys of
-//! [`PRIVILEGED`]; everything else may change. A key of [`PRIVILEGED`] may be removed, except an access control key:
-//! removing that could grant access.
+//! of a write token. An uploaded configuration may add or change a key of [`PRIVILEGED`] only as far as its
+//! [`Privilege`] permits; everything else may change. A key of [`PRIVILEGED`] may be removed, except an access control
+//! key, because its removal could grant access.
 //!
 //! Both texts are compared as trees before lowering, so the comparison includes keys that are not implemented, and
 //! every diagnostic has a position.
@@ -216,7 +217,7 @@ impl Use {
 
     fn diagnostic(&self, lines: &Lines<'_>) -> Diagnostic {
         let (key, location) = (self.key, &self.location);
-        let (what, cause) = match self.privilege {
+        let (problem, cause) = match self.privilege {
             Privilege::Program => (
                 "would run a program that the active configuration does not run there",
                 "programs run with the daemon's privileges, or as an account given in the configuration",
@@ -242,7 +243,7 @@ impl Use {
                 "it controls access to the daemon",
             ),
         };
-        let message = format!("`{key}` of {location} {what}");
+        let message = format!("`{key}` of {location} {problem}");
         let mut diagnostic = Diagnostic::new(Code::OwnerOnly, &self.span, message)
             .cause(cause)
             .fix("keep the value of the active configuration, or reload the file as root or as the user that runs \
@@ -262,7 +263,7 @@ fn collect_uses(text: &str) -> UseCollector {
     if text.contains("${") {
         collector.record_variables(&root);
     }
-    // The program of a check may be set only in `[defaults]`.
+    // `[defaults]` may contain a part of a check that runs a program.
     let root = defaults::apply(&mut Sink::new(text), &root).unwrap_or(root);
     collector.visit_table(&catalog::ROOT, &root, "");
     collector

@@ -1,4 +1,4 @@
-//! Adds the configuration that a group of directors publishes to each director's bundle, as the last file.
+//! Adds the published configuration of a group of directors to a director's bundle, as the last file, and verifies it.
 //!
 //! The published configuration contains the settings that all directors share. Settings of a single machine, and
 //! settings that control programs, files and access, remain in the director's own file.
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use weir_model::{Cluster, Forward, Listener, Ports, Protocol, Publish};
 
-use crate::bundle_file::{FILE_MARKER, files_of_bundle, is_bundle};
+use crate::bundle_file::{FILE_MARKER, is_bundle, split_bundle};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
@@ -23,7 +23,7 @@ const PUBLISHABLE_TABLES: &[&str] = &[
 ];
 
 /// Returns the name of the group in a director's own configuration, and the files that the published configuration may
-/// name; `None` if there is no valid `[cluster]`.
+/// name; `None` if there is no `[cluster]` with a name.
 pub fn group_of(own: &str) -> Option<(String, Vec<String>)> {
     // Parsing a large file twice is expensive.
     if !own.contains("cluster") {
@@ -78,7 +78,8 @@ fn marker_line(group: &str) -> String {
     format!("{FILE_MARKER}{}{group}\n", Cluster::PUBLISHED)
 }
 
-/// Rejects values of the published part that `[cluster.publish]` does not permit.
+/// Rejects values of the published part that `[cluster.publish]` does not permit. Without `[cluster.publish]`, these
+/// are layer 4 services, `[timeouts]`, `[ipvs]`, and addresses that `vip_interface` would add.
 pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, text: &str) {
     let Some(cluster) = &lowered.cluster else {
         return;
@@ -92,7 +93,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, text: &str) {
     let mut part = PublishedPart { sink, start };
     match &cluster.publish {
         Some(publish) => part.verify(lowered, publish),
-        None => part.reject_layer_4(lowered),
+        None => part.verify_without_limits(lowered),
     }
 }
 
@@ -104,14 +105,16 @@ struct PublishedPart<'s, 't> {
 }
 
 impl PublishedPart<'_, '_> {
-    fn reject_layer_4(&mut self, lowered: &LoweredConfig) {
+    fn verify_without_limits(&mut self, lowered: &LoweredConfig) {
         let services = lowered.services.iter().map(|it| &it.name);
         for span in services.filter(|span| span.start >= self.start) {
             let message = "a layer 4 service cannot be published without [cluster.publish]";
             self.sink.push(
                 Diagnostic::new(Code::OwnerOnly, span, message)
-                    .cause("the file of each director limits the group's publications to it")
-                    .fix("add [cluster.publish] to the file of each director"),
+                    .cause(
+                        "each director's file limits what the group may publish to that director",
+                    )
+                    .fix("add [cluster.publish] to each director's file"),
             );
         }
         self.reject_settings(lowered);
@@ -137,7 +140,7 @@ impl PublishedPart<'_, '_> {
             self.sink.push(
                 Diagnostic::new(Code::OwnerOnly, span, message)
                     .cause("`vip_interface` would add the address to this director")
-                    .fix("add [cluster.publish] to the file of each director"),
+                    .fix("add [cluster.publish] to each director's file"),
             );
         }
     }
@@ -149,11 +152,11 @@ impl PublishedPart<'_, '_> {
             .filter(|span| span.start >= self.start)
         {
             let message =
-                "[timeouts] and [ipvs] cannot be published without `timeouts` of [cluster.publish]";
+                "[timeouts] and [ipvs] cannot be published without `timeouts` in [cluster.publish]";
             self.sink.push(
                 Diagnostic::new(Code::OwnerOnly, span, message)
                     .cause("they apply to all layer 4 services of this director")
-                    .fix("set `timeouts = true` in [cluster.publish] in the file of each director"),
+                    .fix("set `timeouts = true` in [cluster.publish] in each director's file"),
             );
         }
     }
@@ -207,8 +210,8 @@ impl PublishedPart<'_, '_> {
         let address = listener.address;
         self.require(publish.permits_vip(address), span, &address, "vips");
         let ports = listener.ports;
-        let what = format!("port {ports}");
-        self.require(publish.permits_ports(ports), span, &what, "ports");
+        let value = format!("port {ports}");
+        self.require(publish.permits_ports(ports), span, &value, "ports");
     }
 
     fn verify_forward(&mut self, forward: Forward, span: &Range<usize>, publish: &Publish) {
@@ -246,7 +249,7 @@ impl PublishedPart<'_, '_> {
     }
 
     /// Rejects a published value unless it is permitted. `key` is the key of `[cluster.publish]`.
-    fn require(&mut self, is_permitted: bool, span: &Range<usize>, what: &dyn Display, key: &str) {
+    fn require(&mut self, is_permitted: bool, span: &Range<usize>, value: &dyn Display, key: &str) {
         if is_permitted || span.start < self.start {
             return;
         }
@@ -254,11 +257,11 @@ impl PublishedPart<'_, '_> {
             Diagnostic::new(
                 Code::OwnerOnly,
                 span,
-                format!("{what} is not in `{key}` of [cluster.publish]"),
+                format!("{value} is not in `{key}` of [cluster.publish]"),
             )
-            .cause("the file of each director limits the group's publications to it")
+            .cause("each director's file limits what the group may publish to that director")
             .fix(format!(
-                "add it to `{key}` of [cluster.publish] in the file of each director"
+                "add it to `{key}` of [cluster.publish] in each director's file"
             ))
             .merge_group(format!("published {key}")),
         );
@@ -266,12 +269,12 @@ impl PublishedPart<'_, '_> {
 }
 
 /// Returns a diagnostic for each item that the last file of `bundle`, which the group publishes, must not contain:
-/// tables of a single machine, and programs and files that the director's own configuration does not use. The file may
-/// also name `files` as certificates.
+/// tables that cannot be published or, if there are none, programs and files that the director's own configuration does
+/// not use. The file may also name `files` as certificates.
 pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diagnostic> {
     let lines = Lines::new(bundle);
     let mut found = Vec::new();
-    let parts = files_of_bundle(bundle);
+    let parts = split_bundle(bundle);
     if let Some(part) = parts.last() {
         let mut root = include::any_tree(part.text);
         root.shift(part.start);
@@ -281,8 +284,11 @@ pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diag
             }
             let message = format!("`{}` cannot be published", entry.key.escape_debug());
             let mut diagnostic = Diagnostic::new(Code::OwnerOnly, &entry.key_span, message)
-                .cause("it is specific to one director")
-                .fix("move it to the file of each director");
+                .cause(format!(
+                    "only these tables can be published: {}",
+                    PUBLISHABLE_TABLES.join(", ")
+                ))
+                .fix("move it to each director's file");
             diagnostic.at = lines.source(entry.key_span.start);
             found.push(diagnostic);
         }
@@ -354,8 +360,9 @@ mod tests {
         let nat = "listen = [\"192.0.2.1:80\"]\nforward = \"nat\"";
         let server = "\"10.0.0.5\"";
         assert_eq!(errors(LIMITS, nat, server, ""), Vec::<String>::new());
-        let not_in =
-            |what: &str, key: &str| vec![format!("{what} is not in `{key}` of [cluster.publish]")];
+        let not_in = |value: &str, key: &str| {
+            vec![format!("{value} is not in `{key}` of [cluster.publish]")]
+        };
         for (service, server, settings, expected) in [
             (
                 "listen = [\"192.0.3.1:80\"]\nforward = \"nat\"",
@@ -418,7 +425,7 @@ mod tests {
                 server,
                 "[timeouts]\ntcp = \"1m\"\n",
                 vec![
-                    "[timeouts] and [ipvs] cannot be published without `timeouts` of [cluster.publish]".to_owned(),
+                    "[timeouts] and [ipvs] cannot be published without `timeouts` in [cluster.publish]".to_owned(),
                 ],
             ),
         ] {
@@ -548,5 +555,75 @@ mod tests {
         let unlimited = format!("{before}[pool.own]{after}");
         assert!(is_unshareable(&unlimited, "own", "10.0.0.8"));
         assert!(!is_unshareable(&unlimited, "w", "203.0.113.66"));
+    }
+
+    #[test]
+    fn bundle_cannot_be_published() {
+        assert!(is_publishable(""));
+        assert!(is_publishable("[pool.a]\n"));
+        assert!(!is_publishable(&with_published(OWN, "edge", "")));
+    }
+
+    #[test]
+    fn group_is_the_name_of_the_cluster() {
+        let files = |files: &[&str]| files.iter().map(|it| (*it).to_owned()).collect();
+        for (own, expected) in [
+            ("", None),
+            ("# cluster\n", None),
+            ("cluster = 1\n", None),
+            ("[cluster]\n", None),
+            ("[cluster]\nname = 1\n", None),
+            (
+                "[cluster]\nname = \"a\"\n",
+                Some(("a".to_owned(), Vec::new())),
+            ),
+            (
+                "[cluster]\nname = \"a\"\nfiles = [\"/b\", 1, \"/c\"]\n",
+                Some(("a".to_owned(), files(&["/b", "/c"]))),
+            ),
+        ] {
+            assert_eq!(group_of(own), expected, "{own}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_bundle_are_those_of_its_group() {
+        let bundle = with_published("a = 1\n", "g", "b = 2\n");
+        assert_eq!(own_part(&bundle, "g"), "a = 1\n");
+        assert_eq!(published_part(&bundle, "g"), Some("b = 2\n"));
+        assert_eq!(own_part(&bundle, "h"), bundle);
+        assert_eq!(published_part(&bundle, "h"), None);
+    }
+
+    #[test]
+    fn server_on_a_unix_socket_cannot_be_published() {
+        let proxy = "listen = [\"192.0.2.1:80\"]\nforward = \"proxy\"\nprotocol = \"http\"";
+        let found = errors(LIMITS, proxy, "\"unix:/run/a.sock\"", "");
+        assert_eq!(found, ["server unix:/run/a.sock cannot be published"]);
+        let own = format!("{LIMITS}[pool.local]\nservers = [\"unix:/run/b.sock\"]\n");
+        assert_eq!(
+            errors(&own, proxy, "\"10.0.0.5\"", ""),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn setting_at_the_start_of_the_published_text_is_limited() {
+        let bundle = with_published(LIMITS, "edge", "timeouts.tcp = \"1h\"\n");
+        let found = crate::parse(&bundle, &crate::Host::default()).unwrap_err();
+        let found = found.iter().filter(|it| it.code == Code::OwnerOnly);
+        let messages: Vec<&str> = found.map(|it| it.message.as_str()).collect();
+        let message =
+            "[timeouts] and [ipvs] cannot be published without `timeouts` in [cluster.publish]";
+        assert_eq!(messages, [message]);
+    }
+
+    #[test]
+    fn own_services_are_not_limited() {
+        let own = "[node]\nvip_interface = \"eth0\"\n[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n\
+            [pool.own]\nservers = [\"10.0.0.9\"]\n[service.own]\nlisten = [\"192.0.2.9:80\"]\nforward = \"proxy\"\n\
+            protocol = \"tcp\"\npool = \"own\"\n";
+        let proxy = "listen = [\"0.0.0.0:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"";
+        assert_eq!(errors(own, proxy, "\"10.0.0.5\"", ""), Vec::<String>::new());
     }
 }

@@ -17,7 +17,7 @@ use crate::mask::mask_secrets;
 const MAX_LINE_BYTES: usize = 2000;
 
 /// Formats the diagnostics of `text`, the content of `file_name`, followed by a line with the number of diagnostics.
-/// Returns an empty string if there are none.
+/// Secrets in source lines are masked. Returns an empty string if there are no diagnostics.
 pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bool) -> String {
     let Some(summary) = count_text(diagnostics) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! Parses sizes, an integer and a unit: `"64KiB"`, `"10MiB"`; a number without a unit is in bytes.
+//! Parses sizes, an integer and a unit: `"64KiB"`, `"10MiB"`. A number of bytes without a unit is not parsed here.
 
 use crate::unit;
 

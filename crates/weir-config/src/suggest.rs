@@ -1,6 +1,7 @@
 //! Finds the known word that is most similar to an unknown word, for "did you mean".
 
-/// Returns the word in `known` that is most similar to `word`, if at most a third of the letters differ.
+/// Returns the word in `known` that is most similar to `word`, if the edit distance is at most a third of the length of
+/// `word`, or 1, and less than the length of the known word.
 ///
 /// Case and the difference between `-` and `_` are ignored. Of several equally similar words, the first is returned.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {

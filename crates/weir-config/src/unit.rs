@@ -1,4 +1,4 @@
-//! Parses amounts, an integer and a unit.
+//! Parses amounts that consist of an integer and a unit.
 
 /// Parses an amount. Returns the amount in the smallest unit, or the reason why the text is invalid (`overflow_message`
 /// on overflow).

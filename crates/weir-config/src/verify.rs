@@ -143,7 +143,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Ma
                 &pools,
                 &service.service.pool,
                 location,
-                &service.name,
+                (&service.name, USED_BY_SERVICE),
             ),
         }
     }
@@ -214,17 +214,21 @@ fn report_missing_services(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
+/// Labels of the table that refers to a missing pool.
+const USED_BY_SERVICE: &str = "used by this service";
+const USED_BY_ROUTE: &str = "used by this route";
+
+/// Reports a pool that does not exist. `user` is the position of the table that refers to the pool, and its label.
 fn report_missing_pool(
     sink: &mut Sink<'_>,
     lowered: &LoweredConfig,
     pools: &HashMap<&str, &LoweredPool>,
     name: &str,
     location: &Range<usize>,
-    service: &Range<usize>,
+    user: (&Range<usize>, &str),
 ) {
     let message = format!("pool `{name}` does not exist");
-    let diagnostic = Diagnostic::new(Code::DanglingPool, location, message)
-        .related(service, "used by this service");
+    let diagnostic = Diagnostic::new(Code::DanglingPool, location, message).related(user.0, user.1);
     let near = nearest(
         name,
         lowered.pools.iter().map(|pool| pool.pool.name.as_str()),
@@ -267,13 +271,13 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         else {
             continue;
         };
-        let what = key.trim_start_matches("max_");
+        let noun = key.trim_start_matches("max_");
         let message = if count > objects.len() {
             format!(
-                "{count} {what} exceed `{key}` = {allowed}; a server counts once for each layer 4 service that uses it"
+                "{count} {noun} exceed `{key}` = {allowed}; a server counts once for each layer 4 service that uses it"
             )
         } else {
-            format!("{count} {what} exceed `{key}` = {allowed}")
+            format!("{count} {noun} exceed `{key}` = {allowed}")
         };
         let mut fix = format!("raise `{key}` in [node] to {count} or more");
         let doubled = 2 * count;
@@ -291,12 +295,15 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     }
 }
 
-/// Returns the number of servers that counts toward `max_servers`: in the pools or in the layer 4 services, whichever
-/// is larger.
+/// Returns the number of servers that counts toward `max_servers`, including sorry servers: in the pools or in the
+/// layer 4 services, whichever is larger.
 fn needed_servers(lowered: &LoweredConfig) -> usize {
     let pools = lowered.pools.iter();
     let sizes: HashMap<&str, usize> = pools
-        .map(|pool| (pool.pool.name.as_str(), pool.servers.len()))
+        .map(|pool| {
+            let sorry = usize::from(pool.sorry.is_some());
+            (pool.pool.name.as_str(), pool.servers.len() + sorry)
+        })
         .collect();
     let used = lowered.services.iter();
     let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));

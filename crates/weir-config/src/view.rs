@@ -89,9 +89,13 @@ impl<'t> Sink<'t> {
                 self.found.push(diagnostic);
             }
             Ordering::Equal => {
-                let what = if is_error { "errors" } else { "warnings" };
+                let noun = if is_error {
+                    "errors"
+                } else {
+                    "warnings and notes"
+                };
                 let message = format!(
-                    "more than {} {what}; further {what} are omitted",
+                    "more than {} {noun}; further {noun} are omitted",
                     Self::MAX_DISTINCT
                 );
                 self.found.push(Diagnostic::new(
@@ -139,7 +143,7 @@ impl<'a, 't> View<'a, 't> {
                     Diagnostic::new(
                         Code::NotBuilt,
                         &entry.key_span,
-                        format!("`{}` is not built yet", key.name),
+                        format!("`{}` is not yet supported", key.name),
                     )
                     .cause(key.purpose)
                     .fix("remove it; settings that are not implemented are rejected, not ignored"),
@@ -387,7 +391,7 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
         return Diagnostic::new(
             Code::NotBuilt,
             span,
-            format!("\"{keyword}\" is not built yet"),
+            format!("\"{keyword}\" is not yet supported"),
         )
         .fix(format!("use {known}"));
     }
@@ -563,4 +567,62 @@ fn intended_key(section: &Section, key: &str) -> Option<&'static str> {
         .find(|known| known.known_as.contains(&key))
         .map(|known| known.name);
     equivalent.or_else(|| nearest(key, section.keys.iter().map(|known| known.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a diagnostic at an offset.
+    fn found(code: Code, offset: usize, message: &str) -> Diagnostic {
+        Diagnostic::new(code, &(offset..offset + 1), message)
+    }
+
+    #[test]
+    fn different_errors_are_limited_separately_from_warnings() {
+        let mut sink = Sink::new("");
+        for number in 0..2 * Sink::MAX_DISTINCT {
+            sink.push(found(Code::NoEffect, number, &number.to_string()));
+        }
+        // The last diagnostic reports that others are omitted.
+        assert_eq!(sink.found.len(), Sink::MAX_DISTINCT + 1);
+        assert_eq!((sink.errors(), sink.is_full()), (0, false));
+        for number in 0..Sink::MAX_DISTINCT {
+            sink.push(found(Code::BadText, number, &number.to_string()));
+        }
+        assert_eq!(sink.found.len(), 2 * Sink::MAX_DISTINCT + 1);
+        assert!(!sink.is_full());
+        for number in 0..2 {
+            sink.push(found(Code::BadText, number, &format!("further {number}")));
+            assert_eq!(sink.found.len(), 2 * Sink::MAX_DISTINCT + 2);
+            assert!(sink.is_full());
+        }
+        assert_eq!(sink.errors(), Sink::MAX_DISTINCT + 2);
+    }
+
+    #[test]
+    fn checking_stops_after_too_many_repeated_errors() {
+        let mut sink = Sink::new("");
+        for offset in 0..Sink::MAX_ERRORS {
+            sink.push(found(Code::BadText, offset, "same"));
+        }
+        assert_eq!((sink.found.len(), sink.is_full()), (1, false));
+        for offset in 0..2 {
+            sink.push(found(Code::BadText, Sink::MAX_ERRORS + offset, "same"));
+            assert!(sink.is_full());
+            assert_eq!(sink.found.len(), 2);
+        }
+        let last = &sink.found[1];
+        assert_eq!(last.code, Code::TooManyDiagnostics);
+        assert_eq!(last.message, "more than 100000 errors; checking stopped");
+    }
+
+    #[test]
+    fn syntax_errors_are_not_merged() {
+        let mut sink = Sink::new("");
+        for offset in 0..3 {
+            sink.push(found(Code::Syntax, offset, "same"));
+        }
+        assert_eq!(sink.found.len(), 3);
+    }
 }

@@ -26,7 +26,7 @@ mod tests {
     use crate::catalog;
     use crate::catalog::is_condition;
 
-    /// Maximum number of keys without a sentence, without the conditions of routes. Do not raise it.
+    /// Maximum number of keys without a sentence, excluding route conditions. Do not raise it.
     const KEYS_WITHOUT_SENTENCE_MAX: usize = 55;
 
     #[test]

@@ -375,6 +375,20 @@ fn ten_thousand_services_parse() {
     assert_eq!(parse(&text, &HOST).unwrap().desired.services.len(), 10_000);
 }
 
+#[test]
+fn sorry_servers_count_toward_max_servers() {
+    let codes = |max: u32| {
+        let text = format!(
+            "[node]\nmax_servers = {max}\n[pool.p]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\nsorry = \"10.0.0.3\"\n\
+             [service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"p\"\n"
+        );
+        let found = parse(&text, &HOST).err().unwrap_or_default();
+        found.iter().map(|found| found.code).collect::<Vec<_>>()
+    };
+    assert!(codes(2).contains(&Code::OverLimit));
+    assert!(!codes(3).contains(&Code::OverLimit));
+}
+
 /// Returns a valid file after some edits: bytes are replaced, removed, inserted or duplicated.
 fn mutated(edits: &[(usize, u8, u8)]) -> Vec<u8> {
     let mut bytes = FULL.as_bytes().to_vec();

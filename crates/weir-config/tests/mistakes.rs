@@ -112,6 +112,17 @@ fn overlong_lines_are_not_quoted() {
 }
 
 #[test]
+fn lines_of_at_most_2000_bytes_are_quoted() {
+    let content = "{\"node\": {\"max_flow\": 1}}";
+    for (length, is_quoted) in [(2000, true), (2001, false), (3000, false)] {
+        let text = format!("{content}{}", " ".repeat(length - content.len()));
+        let found = parse_json(&text, &HOST).unwrap_err();
+        let output = render(&found, &text, "weir.json", false);
+        assert_eq!(output.contains("\n1 | "), is_quoted, "{output}");
+    }
+}
+
+#[test]
 fn diagnostics_are_limited_per_severity() {
     let mut text = String::from("[node]\n");
     for n in 0..5000 {
@@ -188,7 +199,7 @@ fn server_with_a_note_stays_in_the_pool() {
 }
 
 #[test]
-fn ipv6_server_that_may_end_in_a_port_gets_a_note() {
+fn ipv6_server_address_that_may_end_in_a_port_gets_a_note() {
     let text = |servers: &str| {
         format!(
             "[pool.p]\nservers = [{servers}]\ncheck = {{ kind = \"tcp\", port = 80 }}\n[service.s]\nlisten = \

@@ -22,7 +22,7 @@ pub(crate) enum Settling {
     Flows,
 }
 
-/// Returns the announcer's input; `None` = nothing is announced.
+/// Returns the announcer's input; `None` = `[announce]` is not configured.
 pub(crate) fn daemon_report(
     desired: &Desired,
     plane: &impl Plane,
@@ -129,8 +129,8 @@ impl Availability {
     }
 }
 
-/// Returns whether a service can serve. One usable pool is enough, because each of the others may belong to a single
-/// route.
+/// Returns whether a service can serve: it has no pools, or at least one usable pool. One is enough, because each of
+/// the others may be used by only one route.
 fn availability(plane: &impl Plane, service: &str, pools: &[&str]) -> Availability {
     let serves = |pool: &&str| plane.serves(pool);
     if pools.is_empty() || pools.iter().any(serves) {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_data_concerns_only_services_that_use_it() {
+    fn missing_data_affects_only_services_that_use_it() {
         const TEXT: &str = "
             [cluster]
             name = \"edge\"

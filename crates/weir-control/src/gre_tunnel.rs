@@ -1,4 +1,5 @@
-//! Selects GRE tunnels with checksums, for which the data plane drops packets that consist of many segments.
+//! Finds services and servers with GRE tunnels with checksums, for which the data plane drops packets that consist of
+//! many segments.
 
 use weir_model::{Desired, Forward, Server, Service, Tunnel, TunnelChecksum, TunnelKind};
 
@@ -8,7 +9,7 @@ pub(crate) fn services_with_gre_checksum(desired: &Desired) -> impl Iterator<Ite
     let servers = servers.flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
     let own = servers.filter_map(|server| server.tunnel);
     let services = desired.services.iter();
-    // Most files contain no such tunnel, so the pools of their services are not searched.
+    // Most configurations contain no such tunnel; then, the pools of the services need not be searched.
     let is_used = services
         .clone()
         .map(|service| service.tunnel)

@@ -44,7 +44,7 @@ pub struct PublishedFiles(pub BTreeMap<String, Vec<PublishedFile>>);
 pub struct PublishedFile {
     /// Path of the file on the director that published it.
     pub path: String,
-    /// The content in PEM format, including the key.
+    /// The content in PEM format, including a certificate's key.
     pub pem: String,
     /// The certificate's OCSP response in DER format; absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ impl PublishedFiles {
 }
 
 impl PublishedFile {
-    /// Returns the size of the content, in bytes.
+    /// Returns the size of the content and the OCSP response, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.pem.len() + self.ocsp.as_ref().map_or(0, Vec::len)
     }
@@ -139,8 +139,8 @@ impl GroupConfiguration {
     /// Returns the text and the files of a publication.
     ///
     /// # Errors
-    /// Returns a one-line message if a later version of Weir has published it, or it is malformed. The message contains
-    /// no part of the files.
+    /// Returns a one-line message if a later version of Weir has published it, if it is malformed, or if it has too
+    /// many or too large files. The message contains no part of the files.
     pub fn read_publication(publication: &str) -> Result<(String, PublishedFiles), String> {
         let Some(rest) = publication.strip_prefix(FORMAT_PREFIX) else {
             return Ok((publication.to_owned(), PublishedFiles::default()));

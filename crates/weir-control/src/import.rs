@@ -21,7 +21,7 @@ use weir_model::{Desired, VirtualRouter};
 use weir_netlink::Netlink;
 use weir_sys::names;
 
-/// The time limit for resolving all host names of an import.
+/// The timeout for resolving all host names of an import.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of runs of an importer after the first. If an importer looks up one name only after another has been
 /// resolved, an additional run is needed.
@@ -206,9 +206,9 @@ impl Names for Machine {
 /// Maximum number of VIPs that the comment lists.
 const MAX_VIPS_SHOWN: usize = 4;
 
-/// Returns comment lines about the VIPs in an imported file. Like the original program, Weir expects the VIPs to be on
-/// this machine already, unless they are addresses of a virtual router. Only the operator can decide whether Weir
-/// should add them, because Weir must not add VIPs that another director has.
+/// Returns comment lines about the VIPs in an imported file; empty if it has no VIPs or is invalid. Like the original
+/// program, Weir expects the VIPs to be on this machine already, unless they are addresses of a virtual router. Only
+/// the operator can decide whether Weir should add them, because Weir must not add VIPs that another director has.
 pub async fn vip_comment(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
@@ -318,7 +318,7 @@ impl Environment for Machine {
         file.take(MAX_BYTES)
             .read_to_end(&mut bytes)
             .map_err(to_text)?;
-        // Comments can be in another encoding.
+        // Comments can be in an encoding other than UTF-8.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -361,7 +361,7 @@ impl Environment for Machine {
     }
 }
 
-/// Expands `a{b,c}d` to `abd` and `acd`. Returns at most 256 patterns; further braces are not expanded.
+/// Expands `a{b,c}d` to `abd` and `acd`. Once there are 256 patterns, further braces are not expanded.
 fn alternatives(pattern: &str) -> Vec<String> {
     let mut pending = vec![pattern.to_owned()];
     let mut expanded = Vec::new();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn included_files_are_below_the_root() {
+    fn files_outside_the_root_are_inaccessible() {
         let base = std::env::temp_dir().join(format!("weir-import-root-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&base);
         let root = base.join("root");

@@ -46,7 +46,7 @@ pub fn active() -> Option<Filter> {
 /// Changes the filter until the process ends.
 ///
 /// # Errors
-/// Returns a one-line message if the filter is invalid. Nothing changes then.
+/// Returns a one-line message if the filter is invalid or no log is registered. Nothing changes then.
 pub fn change(new: &Filter) -> Result<(), String> {
     let log = LOG.get().ok_or("this process has no log")?;
     check(&new.filter)?;

@@ -65,7 +65,7 @@ impl OverrideStore {
         self.revision
     }
 
-    /// Increments the revision, unless the configuration equals the previous one.
+    /// Increments the revision and writes the file, unless the configuration equals the previous one.
     pub(crate) fn count_revision(&mut self, desired: &Desired, overrides: &Overrides) {
         let mut hasher = DefaultHasher::new();
         desired.hash(&mut hasher);
@@ -79,8 +79,8 @@ impl OverrideStore {
         }
     }
 
-    /// Adds the server states from the engine's state file to `states`. If the overrides file was not found (`is_found`
-    /// is false), takes the overrides from the state file and writes them to the overrides file.
+    /// Adds the server states from the engine's state file to `states`. `is_found` is whether the overrides file was
+    /// found. If [`ServerStates::adopt`] takes overrides from the state file, writes them to the overrides file.
     ///
     /// # Errors
     /// Fails if the overrides file cannot be written.

@@ -141,7 +141,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// Returns the plane's error.
-    fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Self::Error> {
+    fn end_ejections_except(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Self::Error> {
         let _ = kept;
         Ok(())
     }
@@ -193,8 +193,8 @@ pub trait Plane {
     /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
 
-    /// Returns only the services of [`Plane::snapshot`]. The other parts may be more expensive, such as iterating over
-    /// the flows.
+    /// Returns only the services of [`Plane::snapshot`]. The other parts may take longer to compute: some require
+    /// iterating over all flows.
     ///
     /// # Errors
     /// Returns the plane's error.
@@ -218,7 +218,7 @@ pub trait Plane {
         Ok((0, 0))
     }
 
-    /// Explains how a packet would be handled.
+    /// Explains how a packet would be handled. `last_result` returns the reason for a server's last check result.
     fn explain(
         &self,
         packet: &Packet,
@@ -302,7 +302,7 @@ pub trait Plane {
         drop(channel);
     }
 
-    /// Returns the proxied connections that remain, including while draining.
+    /// Returns the remaining proxied connections. May also be called after [`Self::hand_over`].
     fn remaining_connections(&self) -> RemainingConnections {
         RemainingConnections::default()
     }

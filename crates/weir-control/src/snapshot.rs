@@ -24,7 +24,7 @@ pub use crate::trace_export::TraceStatus;
 pub struct Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Interfaces that XDP is attached to, with their modes.
+    /// Interfaces that the packet path is attached to, with their modes.
     pub interfaces: Vec<InterfaceStatus>,
     /// Layer 4 services in file order.
     pub services: Vec<ServiceStatus>,

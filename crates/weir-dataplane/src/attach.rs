@@ -15,17 +15,18 @@ use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::error::{Context, Error, Result};
 use crate::pins::{Hook, PinDir, remove_file};
-use crate::sys::{self, LinkKind};
+use crate::sys::{self, AttachType};
 
-const XDP_GENERIC: u32 = 1 << 1;
-const XDP_NATIVE: u32 = 1 << 2;
-/// Attach before all other tcx programs, because packets that XDP passes on must not reach another program first.
-const BEFORE: u32 = 1 << 3;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// Without a target program: attach before all other tcx programs, so that none of them sees a packet first.
+const BPF_F_BEFORE: u32 = 1 << 3;
 
-/// Priority and handle that identify Weir's clsact filters.
+/// Priority of Weir's filters at clsact ingress (after XDP) and egress.
 const CLSACT_PRIORITY: u16 = 0x57;
-/// Priority of the packet path on socket buffers, which runs before the other filters.
+/// Priority of the filter with the whole packet path, which runs before Weir's other filter at ingress.
 const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
+/// Handle of all of Weir's clsact filters.
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
 
 /// The mode in which the packet path runs on a device.
@@ -35,12 +36,12 @@ pub enum Mode {
     Native,
     /// XDP on socket buffers, after GRO.
     Generic,
-    /// At tc ingress, on socket buffers with their offloads.
+    /// At tc ingress, on socket buffers, which can be GRO aggregates and have partial checksums.
     Tc,
 }
 
 impl Mode {
-    /// Returns the name in configuration, status and metrics.
+    /// Returns the name used in configuration, status and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -60,9 +61,9 @@ impl Mode {
     }
 }
 
-/// The direction and purpose of a tc attachment.
+/// The purpose of a tc program, which determines its hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
+pub enum TcRole {
     /// Ingress, after XDP.
     Ingress,
     /// Egress.
@@ -71,8 +72,17 @@ pub enum Direction {
     Balance,
 }
 
-impl Direction {
-    /// Returns the direction's hooks: tcx, and clsact for kernels without tcx.
+impl TcRole {
+    /// Returns the name used in error messages.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ingress => "tc ingress",
+            Self::Egress => "tc egress",
+            Self::Balance => "tc balancing",
+        }
+    }
+
+    /// Returns the role's hooks: tcx, and clsact for kernels without tcx.
     pub(crate) const fn hooks(self) -> [Hook; 2] {
         match self {
             Self::Ingress => [Hook::Ingress, Hook::ClsactIngress],
@@ -115,10 +125,10 @@ pub fn attach_xdp(
 ) -> Result<Mode> {
     let attempt = |mode: Mode| -> Result<std::result::Result<Mode, io::Error>> {
         let (flags, hook) = match mode {
-            Mode::Native => (XDP_NATIVE, Hook::XdpNative),
-            Mode::Generic | Mode::Tc => (XDP_GENERIC, Hook::XdpGeneric),
+            Mode::Native => (XDP_FLAGS_DRV_MODE, Hook::XdpNative),
+            Mode::Generic | Mode::Tc => (XDP_FLAGS_SKB_MODE, Hook::XdpGeneric),
         };
-        let link = match sys::link_create(program, ifindex, LinkKind::Xdp, flags) {
+        let link = match sys::link_create(program, ifindex, AttachType::Xdp, flags) {
             Ok(link) => link,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                 return Err(Error::Busy { ifindex });
@@ -130,10 +140,10 @@ pub fn attach_xdp(
         sys::pin(link.as_fd(), &path).at(&path)?;
         Ok(Ok(mode))
     };
-    let device = || format!("XDP to device {ifindex}");
+    let subject = || format!("the XDP program to device {ifindex}");
     match choice {
-        XdpChoice::Native => attempt(Mode::Native)?.during("attach", device),
-        XdpChoice::Generic => attempt(Mode::Generic)?.during("attach", device),
+        XdpChoice::Native => attempt(Mode::Native)?.during("attach", subject),
+        XdpChoice::Generic => attempt(Mode::Generic)?.during("attach", subject),
         XdpChoice::Best => {
             let native = match attempt(Mode::Native)? {
                 Ok(mode) => return Ok(mode),
@@ -159,17 +169,17 @@ pub fn attach_tc(
     program: BorrowedFd<'_>,
     program_pin: &Path,
     ifindex: u32,
-    direction: Direction,
+    role: TcRole,
     clsact: bool,
 ) -> Result<Hook> {
-    let [hook, _] = direction.hooks();
-    let kind = match direction {
-        Direction::Ingress | Direction::Balance => LinkKind::TcxIngress,
-        Direction::Egress => LinkKind::TcxEgress,
+    let [hook, _] = role.hooks();
+    let kind = match role {
+        TcRole::Ingress | TcRole::Balance => AttachType::TcxIngress,
+        TcRole::Egress => AttachType::TcxEgress,
     };
-    let subject = || format!("tc {direction:?} to device {ifindex}");
+    let subject = || format!("the {} program to device {ifindex}", role.as_str());
     if !clsact {
-        match sys::link_create(program, ifindex, kind, BEFORE) {
+        match sys::link_create(program, ifindex, kind, BPF_F_BEFORE) {
             Ok(link) => {
                 let path = pins.link(ifindex, hook);
                 remove_file(&path)?;
@@ -181,7 +191,7 @@ pub fn attach_tc(
             Err(error) => return Err(error).during("attach", subject),
         }
     }
-    attach_clsact(pins, program, program_pin, ifindex, direction)
+    attach_clsact(pins, program, program_pin, ifindex, role)
 }
 
 fn attach_clsact(
@@ -189,10 +199,10 @@ fn attach_clsact(
     program: BorrowedFd<'_>,
     program_pin: &Path,
     ifindex: u32,
-    direction: Direction,
+    role: TcRole,
 ) -> Result<Hook> {
-    let [_, hook] = direction.hooks();
-    let (kind, priority) = direction.clsact();
+    let [_, hook] = role.hooks();
+    let (kind, priority) = role.clsact();
     let name = device_name(ifindex)?;
     // The qdisc may already exist. If the call fails for another reason, adding the filter fails too.
     let _ = qdisc_add_clsact(&name);
@@ -228,10 +238,10 @@ fn replace_clsact(
     program: BorrowedFd<'_>,
     program_pin: &Path,
     ifindex: u32,
-    direction: Direction,
+    role: TcRole,
     hook: Hook,
 ) -> Result<()> {
-    let link = clsact_link(ifindex, direction)?;
+    let link = clsact_link(ifindex, role)?;
     let mut classifier = classifier(program_pin, ifindex)?;
     let id = classifier
         .attach_to_link(link)
@@ -249,8 +259,8 @@ fn classifier(program_pin: &Path, ifindex: u32) -> Result<SchedClassifier> {
     SchedClassifier::from_pin(program_pin).map_err(|error| clsact_error(ifindex, &error))
 }
 
-fn clsact_link(ifindex: u32, direction: Direction) -> Result<SchedClassifierLink> {
-    let (kind, priority) = direction.clsact();
+fn clsact_link(ifindex: u32, role: TcRole) -> Result<SchedClassifierLink> {
+    let (kind, priority) = role.clsact();
     SchedClassifierLink::attached(&device_name(ifindex)?, kind, priority, CLSACT_HANDLE, None)
         .during("find the filter of", || format!("device {ifindex}"))
 }
@@ -286,17 +296,17 @@ fn interface_name(ifindex: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// Returns the ids of all programs at a device's tcx ingress; empty if the kernel has no tcx.
+/// Returns the ids of all tcx programs at a device's ingress; empty if the kernel has no tcx.
 ///
 /// # Errors
 /// Fails if the device does not exist, or the kernel rejects the request.
-pub fn programs_at_tc(ifindex: u32) -> Result<Vec<u32>> {
-    match sys::programs_at(ifindex, LinkKind::TcxIngress) {
-        // ENOENT: no program was ever attached. EINVAL: kernels before 6.6 lack the attach type.
+pub fn tcx_ingress_programs(ifindex: u32) -> Result<Vec<u32>> {
+    match sys::programs_at(ifindex, AttachType::TcxIngress) {
+        // ENOENT: no program is attached. EINVAL: kernels before 6.6 lack the attach type.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
             Ok(Vec::new())
         }
-        found => found.during("list the tc programs of", || format!("device {ifindex}")),
+        found => found.during("list the tcx programs of", || format!("device {ifindex}")),
     }
 }
 
@@ -319,7 +329,7 @@ pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
     let mut found = Vec::new();
     for (ifindex, hook, path) in pins.links()? {
         let object = sys::open_pin(&path, sys::Access::Full).at(&path)?;
-        let program_id = if clsact_direction(hook).is_some() {
+        let program_id = if clsact_role(hook).is_some() {
             if device_name(ifindex).is_err() {
                 continue;
             }
@@ -340,11 +350,11 @@ pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
     Ok(found)
 }
 
-fn clsact_direction(hook: Hook) -> Option<Direction> {
+fn clsact_role(hook: Hook) -> Option<TcRole> {
     match hook {
-        Hook::ClsactIngress => Some(Direction::Ingress),
-        Hook::ClsactEgress => Some(Direction::Egress),
-        Hook::ClsactBalance => Some(Direction::Balance),
+        Hook::ClsactIngress => Some(TcRole::Ingress),
+        Hook::ClsactEgress => Some(TcRole::Egress),
+        Hook::ClsactBalance => Some(TcRole::Balance),
         _ => None,
     }
 }
@@ -352,7 +362,8 @@ fn clsact_direction(hook: Hook) -> Option<Direction> {
 /// Replaces the program of a pinned attachment atomically. Returns false if the program is already attached.
 ///
 /// # Errors
-/// Fails if the kernel returns an error; the old program stays attached.
+/// Fails if the kernel rejects a request. The old program then stays attached, except if the new program has replaced
+/// it at clsact and only the pin could not be replaced.
 pub(crate) fn replace(
     pins: &PinDir,
     attachment: Attachment,
@@ -364,13 +375,13 @@ pub(crate) fn replace(
         hook,
         program_id,
     } = attachment;
-    let wanted =
+    let new_program =
         sys::program_info(program).during("read the properties of", || "a program".to_owned())?;
-    if wanted.id == program_id {
+    if new_program.id == program_id {
         return Ok(false);
     }
-    if let Some(direction) = clsact_direction(hook) {
-        replace_clsact(pins, program, program_pin, ifindex, direction, hook)?;
+    if let Some(role) = clsact_role(hook) {
+        replace_clsact(pins, program, program_pin, ifindex, role, hook)?;
         return Ok(true);
     }
     let path = pins.link(ifindex, hook);
@@ -386,9 +397,9 @@ pub(crate) fn replace(
 /// Fails if the kernel returns an error; the pin stays.
 pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     let path = pins.link(ifindex, hook);
-    if let Some(direction) = clsact_direction(hook) {
+    if let Some(role) = clsact_role(hook) {
         if device_name(ifindex).is_ok() {
-            detach_clsact(ifindex, direction)?;
+            detach_clsact(ifindex, role)?;
         }
         return remove_file(&path);
     }
@@ -406,9 +417,9 @@ pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     remove_file(&path)
 }
 
-fn detach_clsact(ifindex: u32, direction: Direction) -> Result<()> {
+fn detach_clsact(ifindex: u32, role: TcRole) -> Result<()> {
     use aya::programs::links::Link;
-    let link = clsact_link(ifindex, direction)?;
+    let link = clsact_link(ifindex, role)?;
     match link.detach() {
         Ok(()) => Ok(()),
         Err(error) => Err(clsact_error(ifindex, &error)),

@@ -1,7 +1,7 @@
 //! Copies the contents of an old state, which has different sizes or is from a different build, into a new state.
 //!
-//! Rows are copied by index, up to the smaller size. A map with a different value type is skipped; maps that refer to
-//! each other are either all copied or all skipped. Until the programs are replaced, packets are counted in the old
+//! Rows are copied by index, up to the smaller size. A map whose key or value size differs is skipped; maps that refer
+//! to each other are either all copied or all skipped. Until the programs are replaced, packets are counted in the old
 //! maps. The counts since the copy are added to the new maps once no packet can be in an old program.
 
 use std::io::ErrorKind;
@@ -80,7 +80,7 @@ impl CarriedCounters {
             traffic: None,
         };
         if let Some(old) = if_compatible(mapped::<Live>(state, "weir_live"))?
-            && !same_map(&old, &new.live)
+            && !is_same_map(&old, &new.live)
         {
             let rows = rows_in_both(&old, &new.live)?;
             new.live.set_all(0, &rows)?;
@@ -163,7 +163,7 @@ pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let Some(new_live) = if_compatible(Mapped::open("weir_live", state, Access::Full))? else {
         return Ok(false);
     };
-    if same_map(&old.live, &new_live) {
+    if is_same_map(&old.live, &new_live) {
         return Ok(false);
     }
     let count = dests.min(old.dests.entries());
@@ -229,7 +229,7 @@ fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
     Mapped::open(name, state, Access::Read)
 }
 
-/// Returns `None` if the old state has no such map, or a map of a different type.
+/// Returns `None` if the state has no such map, or one with different properties, such as the value size.
 fn if_compatible<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -257,7 +257,7 @@ fn copy_rows<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> Result<()> {
 }
 
 /// Returns whether two states share this map.
-fn same_map<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> bool {
+fn is_same_map<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> bool {
     use std::os::fd::AsFd;
     let id = |map: &Mapped<T>| sys::map_info(map.map().as_fd()).map(|info| info.id).ok();
     id(old).is_some() && id(old) == id(new)

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use weir_abi::{ABI_FLOW_LAYOUT, SETTINGS_BEGIN_IN_OLD};
 
-use crate::attach::{self, Attachment, Direction, Mode, XdpChoice};
+use crate::attach::{self, Attachment, Mode, TcRole, XdpChoice};
 use crate::carry::{self, CarriedCounters};
 use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
@@ -104,8 +104,8 @@ impl Dataplane {
     /// Opens the data plane pinned in a directory, or creates it.
     ///
     /// # Errors
-    /// Fails if a size is out of range, there is no bpffs, the record is not Weir's, or the kernel rejects a map or a
-    /// program. The running data plane is not affected.
+    /// Fails if a size or a flow layout is out of range, there is no bpffs, the record is not Weir's, or the kernel
+    /// rejects a map or a program. The running data plane is not affected.
     pub fn open(options: &OpenOptions) -> Result<(Self, OpenOutcome)> {
         options.sizes.check()?;
         layout::check_layout(options.flow_layout)?;
@@ -285,7 +285,7 @@ impl Dataplane {
     /// [`Error::NotActive`], or the kernel rejects the request.
     pub fn attach_at_tc(&self, ifindex: u32) -> Result<Mode> {
         let packet_path_hooks = self.packet_path_hooks(ifindex)?;
-        self.attach_tc(ifindex, Direction::Balance)?;
+        self.attach_tc(ifindex, TcRole::Balance)?;
         for (hook, _) in packet_path_hooks
             .iter()
             .filter(|(_, mode)| *mode != Mode::Tc)
@@ -304,13 +304,13 @@ impl Dataplane {
             .collect())
     }
 
-    /// Attaches the tc program of one direction to a device, unless it is already attached.
+    /// Attaches the tc program with a role to a device, unless it is already attached. Returns the hook.
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel rejects the request.
-    pub fn attach_tc(&self, ifindex: u32, direction: Direction) -> Result<Hook> {
+    pub fn attach_tc(&self, ifindex: u32, role: TcRole) -> Result<Hook> {
         self.require_active()?;
-        let hooks = direction.hooks();
+        let hooks = role.hooks();
         let attachments = self.attachments()?;
         if let Some(attachment) = attachments
             .iter()
@@ -320,7 +320,7 @@ impl Dataplane {
         }
         let (name, pin) = self.program_of(hooks[0]);
         let program = loader::program(&self.programs, name)?;
-        attach::attach_tc(&self.pins, program, &pin, ifindex, direction, self.clsact)
+        attach::attach_tc(&self.pins, program, &pin, ifindex, role, self.clsact)
     }
 
     /// Restores the program of every attachment that another process changed. Returns the affected devices.

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// A data plane error. A call that fails does not change the objects that were already pinned and attached.
+/// A data plane error. Unless the function's documentation says otherwise, a call that fails does not change the
+/// objects that were already pinned and attached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bpf(2) command or a related system call failed.
@@ -49,7 +50,7 @@ pub enum Error {
     /// The verifier or the loader rejected an object.
     #[error("failed to load {object}: {message}")]
     Load {
-        /// The object's name.
+        /// The object's name, or a description of several objects.
         object: &'static str,
         /// aya's message, with the verifier's log if there is one.
         message: String,
@@ -76,11 +77,11 @@ pub enum Error {
         program: &'static str,
     },
     /// The properties of a map differ from those that this build expects.
-    #[error("map {name}: {attribute} is {found}, not {expected}")]
+    #[error("map {name} has {attribute} {found}, not {expected}")]
     MapMismatch {
         /// The map.
         name: String,
-        /// The property: type, key size, value size, entries or flags.
+        /// The property: type, key size, value size, max_entries, flags or CPU count.
         attribute: &'static str,
         /// The value that this build expects.
         expected: u32,
@@ -121,10 +122,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// A size is out of range, for example because a flow entry cannot refer to so many servers.
-    #[error("{what} is {value}, but must be between {min} and {max}")]
+    #[error("{name} is {value}, but must be between {min} and {max}")]
     Size {
         /// Name of the size.
-        what: &'static str,
+        name: &'static str,
         /// Its value.
         value: u32,
         /// The minimum.

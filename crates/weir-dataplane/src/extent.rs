@@ -75,8 +75,8 @@ impl ExtentAllocator {
         }
     }
 
-    /// Allocates `length` elements; `None` = no free run is long enough, although one may exist once retired runs are
-    /// freed.
+    /// Allocates `length` elements; `None` = `length` is 0, or no free run is long enough, although one may exist once
+    /// retired runs are freed.
     pub fn allocate(&mut self, length: u32) -> Option<Extent> {
         if length == 0 {
             return None;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn adopted_extents_are_used_even_if_they_overlap() {
+    fn elements_of_overlapping_adopted_extents_are_not_free() {
         let mut allocator =
             ExtentAllocator::with_used(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
         assert_eq!(free_elements(&allocator), 4 + 8);

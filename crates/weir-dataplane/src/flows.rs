@@ -1,8 +1,8 @@
 //! Reads the flow table while packets change it.
 //!
-//! A flow that changes while it is read is read again or skipped. This module never changes entries; [`crate::migrate`]
-//! moves entries to a table with a different size or layout. The spill counts of buckets differ in layout 2, so this
-//! module does not use them.
+//! If a flow changes during a read, the read is repeated or the flow is skipped. This module never changes entries;
+//! [`crate::migrate`] moves entries to a table with a different size or layout. Layout 2 stores the buckets' spill
+//! counts differently, so this module does not use them.
 
 use std::path::Path;
 
@@ -71,7 +71,8 @@ impl FlowTable {
         self.buckets.get(index)
     }
 
-    /// Returns a bit set of the tags whose home bucket may be this one; see [`Entry::hint_bit`].
+    /// Returns a bucket's hint: the bits ([`Entry::hint_bit`]) of all tags that may have an entry whose home is this
+    /// bucket.
     ///
     /// # Errors
     /// Fails if the bucket is outside the table.
@@ -80,7 +81,7 @@ impl FlowTable {
         Ok(hints.tags[(bucket % HINTS) as usize])
     }
 
-    /// Returns all flows, forward and reverse entries, in order of entry index.
+    /// Returns all used entries, forward and reverse, in order of entry index: a nat flow is returned twice.
     pub fn walk(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..self.buckets.entries()).flat_map(move |index| {
             let slots = self
@@ -99,10 +100,10 @@ impl FlowTable {
         })
     }
 
-    /// Returns the flow at an entry index; `None` if the entry is free, or if it changed during every attempt to read
-    /// it.
+    /// Returns the flow at an entry index; `None` if the index is outside the table, the entry is free, or it changed
+    /// during every attempt to read it.
     pub fn at(&self, index: u32) -> Option<Flow> {
-        // Make three attempts. The next walk reads an entry that keeps changing.
+        // Make three attempts. An entry that keeps changing is left to the next walk.
         for _ in 0..3 {
             let before = self.entry(index)?;
             if before.id == 0 || before.parts().kind == KIND_FREE {
@@ -110,9 +111,9 @@ impl FlowTable {
             }
             let cold = self.cold.get(index).ok()?;
             let after = self.entry(index)?;
-            let same =
+            let is_unchanged =
                 before.id == after.id && before.parts().generation == after.parts().generation;
-            if same && after.parts().kind != KIND_FREE {
+            if is_unchanged && after.parts().kind != KIND_FREE {
                 return Some(Flow {
                     index,
                     entry: after,

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn row_that_is_too_short_accepts_all() {
+    fn row_with_too_many_words_accepts_all_addresses() {
         let row = new_row([0; 8], (1..=9).collect());
         assert_eq!(row, [1, 2, 3, 4, 5, 6, 7, MAC_ANY]);
         let row = new_row(row, (2..=9).collect());

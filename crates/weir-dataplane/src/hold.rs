@@ -19,7 +19,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Error, Result};
 use crate::testrun::{self, TestInput};
-use crate::verify::until_verified;
+use crate::verify::load_until_verified;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_hold.bpf.o"));
 
@@ -77,7 +77,8 @@ impl Hold {
     /// [`Self::set_deadline`] is called.
     ///
     /// # Errors
-    /// Fails if the process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
+    /// Fails if the process lacks CAP_BPF or CAP_NET_ADMIN, the kernel rejects a map or a program, or there are more
+    /// than 4096 targets or host addresses.
     pub fn open(targets: &[HoldTarget], host_addresses: &[IpAddr]) -> Result<Self> {
         let mut object = EbpfLoader::new()
             .load(OBJECT)
@@ -101,9 +102,9 @@ impl Hold {
         let deadline = map(&mut object, "weir_hold_until")?;
         let counts = map(&mut object, "weir_hold_counts")?;
         let ingress: &mut SchedClassifier = program(&mut object, INGRESS)?;
-        until_verified(|| ingress.load()).map_err(|error| load_error(&error))?;
+        load_until_verified(|| ingress.load()).map_err(|error| load_error(&error))?;
         let release: &mut Xdp = program(&mut object, RELEASE)?;
-        until_verified(|| release.load()).map_err(|error| load_error(&error))?;
+        load_until_verified(|| release.load()).map_err(|error| load_error(&error))?;
         Ok(Self {
             object,
             ring,
@@ -112,7 +113,8 @@ impl Hold {
         })
     }
 
-    /// Attaches the programs to an Ethernet device or the loopback device in the calling thread's network namespace.
+    /// Attaches the ingress program to an Ethernet device or the loopback device in the calling thread's network
+    /// namespace.
     ///
     /// # Errors
     /// Fails if the device does not exist, or the kernel rejects the request.
@@ -179,7 +181,7 @@ impl Hold {
     /// because its packets have a route attached.
     ///
     /// # Errors
-    /// Fails if the device does not exist.
+    /// Fails if the device does not exist, or the kernel rejects the request.
     pub fn release(&self, frame: &HeldFrame) -> Result<()> {
         let missing = || Error::NoProgram {
             name: RELEASE.to_owned(),

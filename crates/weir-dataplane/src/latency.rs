@@ -11,7 +11,7 @@ use weir_abi::{
 use crate::error::Result;
 use crate::maps::Maps;
 
-/// The position that each ring has been read up to.
+/// The position up to which each ring has been read.
 #[derive(Clone, Debug)]
 pub struct RingPositions([u64; LATENCY_RINGS as usize]);
 
@@ -19,7 +19,7 @@ impl Maps {
     /// Returns the current ends of the rings. Reading from them skips older samples.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Fails if the map was opened read-only.
     pub fn latency_positions(&self) -> Result<RingPositions> {
         let mut positions = RingPositions([0; LATENCY_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -36,7 +36,7 @@ impl Maps {
     /// Appends the samples since the last call. Skips samples that were overwritten before they were read.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Fails if the map was opened read-only.
     pub fn latency_samples(
         &self,
         positions: &mut RingPositions,
@@ -90,7 +90,7 @@ impl Maps {
     /// Fails if the kernel rejects the request.
     pub fn latency_reasons(&self) -> Result<[u64; LATENCY_REASONS.len()]> {
         let mut sums = [0; LATENCY_REASONS.len()];
-        self.latency_counts.each(|reason, values| {
+        self.latency_counts.for_each(|reason, values| {
             if let Some(sum) = sums.get_mut(reason as usize) {
                 *sum = values.iter().copied().fold(0, u64::wrapping_add);
             }
@@ -101,7 +101,7 @@ impl Maps {
     /// Sets the cost of a server row other than 0.
     ///
     /// # Errors
-    /// Fails if the row is outside the map.
+    /// Fails if the row is outside the map, or the map was opened read-only.
     pub fn set_cost(&self, dest: u32, cost: Cost) -> Result<()> {
         let share = cost.share.min(COST_SHARE_MAX);
         let word = u64::from(cost.latency_us) << 32 | u64::from(share);
@@ -111,7 +111,7 @@ impl Maps {
     /// Sets the time of the last cost update, in nanoseconds of the monotonic clock.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Fails if the map was opened read-only.
     pub fn refresh_costs_timestamp(&self, now_ns: u64) -> Result<()> {
         self.costs.store_u64(0, 0, now_ns)
     }

@@ -86,10 +86,10 @@ impl Sizes {
             ("devices", self.devices, 1, 1 << 16),
             ("fragments", self.fragments, 16, 1 << 20),
         ];
-        for (what, value, min, max) in limits {
+        for (name, value, min, max) in limits {
             if !(min..=max).contains(&value) {
                 return Err(Error::Size {
-                    what,
+                    name,
                     value,
                     min,
                     max,
@@ -114,7 +114,7 @@ pub(crate) fn check_layout(layout: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::Size {
-        what: "flow_layout",
+        name: "flow_layout",
         value: layout,
         min: ABI_FLOW_LAYOUT_OLDEST,
         max: ABI_FLOW_LAYOUT,
@@ -139,9 +139,9 @@ pub(crate) struct LayoutRecord {
     /// Hash secret of the flow table.
     pub(crate) secret: [u64; 2],
     pub(crate) flow_layout: u32,
-    /// The number in the name of the state directory.
+    /// The state's generation: the number in the name of the state directory.
     pub(crate) state: u32,
-    /// The number in the name of the program directory.
+    /// The programs' generation: the number in the name of the program directory.
     pub(crate) programs: u32,
     /// Layout and number of buckets of the old flow table, whose entries must still be moved; 0 buckets = none.
     pub(crate) old_flow_layout: u32,
@@ -194,8 +194,8 @@ impl LayoutRecord {
         let info = sys::map_info(map.as_fd()).at(path)?;
         if (info.kind, info.key_size, info.value_size) != (ARRAY, 4, size_of::<Self>() as u32) {
             return Err(foreign(format!(
-                "a map with values of {} bytes",
-                info.value_size
+                "a map of type {} with {}-byte keys and {}-byte values",
+                info.kind, info.key_size, info.value_size
             )));
         }
         let mut record = pod::zeroed::<Self>();
@@ -266,7 +266,7 @@ mod tests {
         };
         assert!(matches!(
             sizes.check(),
-            Err(Error::Size { what: "dests", .. })
+            Err(Error::Size { name: "dests", .. })
         ));
         assert!(Sizes::default().check().is_ok());
     }

@@ -35,8 +35,8 @@ mod testrun;
 mod verify;
 
 pub use attach::{
-    Attachment, Direction, Mode, XdpChoice, attach_tc, attach_xdp, attachments, detach,
-    programs_at_tc,
+    Attachment, Mode, TcRole, XdpChoice, attach_tc, attach_xdp, attachments, detach,
+    tcx_ingress_programs,
 };
 pub use dataplane::{Dataplane, OpenOptions, OpenOutcome, clean};
 pub use error::{Error, Result};

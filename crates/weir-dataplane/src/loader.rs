@@ -13,7 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::error::{Context, Error, Result};
 use crate::sys;
-use crate::verify::until_verified;
+use crate::verify::load_until_verified;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
@@ -107,7 +107,7 @@ pub(crate) fn load_all(
         }
     }
     let all = objects.iter_mut().map(|(_, object)| object);
-    load_programs(all).map_err(|message| load_error("director", &message))?;
+    load_programs(all).map_err(|message| load_error("the director's programs", &message))?;
     let mut programs = Programs::new();
     for (name, object) in objects {
         programs.extend(pin_programs(name, object, directory)?);
@@ -209,11 +209,11 @@ fn load_programs<'a>(
 
 fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), String> {
     let loaded = match program {
-        Program::Xdp(program) => until_verified(|| program.load()),
-        Program::SchedClassifier(program) => until_verified(|| program.load()),
-        Program::CgroupSockAddr(program) => until_verified(|| program.load()),
-        Program::CgroupSock(program) => until_verified(|| program.load()),
-        Program::SockOps(program) => until_verified(|| program.load()),
+        Program::Xdp(program) => load_until_verified(|| program.load()),
+        Program::SchedClassifier(program) => load_until_verified(|| program.load()),
+        Program::CgroupSockAddr(program) => load_until_verified(|| program.load()),
+        Program::CgroupSock(program) => load_until_verified(|| program.load()),
+        Program::SockOps(program) => load_until_verified(|| program.load()),
         _ => {
             return Err(format!("program {name} has an unsupported type"));
         }

@@ -121,7 +121,7 @@ impl Maps {
     /// previous writes.
     ///
     /// # Errors
-    /// Fails if the row is outside the map.
+    /// Fails if the row is outside the map, or the map was opened read-only.
     pub fn set_extent(&self, service: u32, extent: u32) -> Result<()> {
         self.services
             .store_u32(service, offset_of!(Service, extent), extent)
@@ -130,7 +130,7 @@ impl Maps {
     /// Writes one of a server's next hops. Packets that read a partly written next hop take the slow path.
     ///
     /// # Errors
-    /// Fails if the row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
+    /// Fails if the row is outside the map, `slot` is not below [`HOPS_PER_DEST`], or the map was opened read-only.
     pub fn set_hop(&self, dest: u32, slot: u32, hop: &Hop) -> Result<()> {
         let index = hop_index(dest, slot)?;
         self.hops.store_u64(index, offset_of!(Hop, link), 0)?;
@@ -146,7 +146,7 @@ impl Maps {
     /// Returns one of a server's next hops.
     ///
     /// # Errors
-    /// See [`Self::set_hop`].
+    /// Fails if the row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
     pub fn hop(&self, dest: u32, slot: u32) -> Result<Hop> {
         self.hops.get(hop_index(dest, slot)?)
     }
@@ -156,7 +156,7 @@ impl Maps {
     /// first packet and keeps them.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Fails if the map was opened read-only.
     pub fn set_client_flags(&self, flags: impl Fn(u32) -> Option<u8>) -> Result<()> {
         const MASK: u64 = ((HOP_SEND | HOP_REDIRECT) as u64) << 16;
         let offset = offset_of!(Client, hop) + offset_of!(Hop, link);
@@ -180,7 +180,7 @@ impl Maps {
     /// Returns the run-time settings.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Never fails: the map has one element.
     pub fn settings(&self) -> Result<Settings> {
         self.settings.get(0)
     }
@@ -201,7 +201,7 @@ impl Maps {
     /// Returns the address filter.
     ///
     /// # Errors
-    /// Never fails if the map is memory-mapped.
+    /// Never fails: the map has one element.
     pub fn filter(&self) -> Result<Filter> {
         self.filters.get(0)
     }
@@ -225,7 +225,7 @@ impl Maps {
     /// used.
     ///
     /// # Errors
-    /// Fails if the values do not fit in the map.
+    /// Fails if the values do not fit in the map, or the map was opened read-only.
     pub fn set_elements<T: Pod>(&self, first: u32, values: &[T]) -> Result<u32> {
         let elements = elements_of(values);
         self.elements.set_all(first, &elements)?;
@@ -262,7 +262,7 @@ impl Maps {
     /// Fails if the kernel rejects the request.
     pub fn reasons(&self) -> Result<Vec<u64>> {
         let mut sums = vec![0u64; REASON_COUNT as usize];
-        self.reasons.each(|reason, values| {
+        self.reasons.for_each(|reason, values| {
             if let Some(sum) = sums.get_mut(reason as usize) {
                 *sum = values.iter().copied().fold(0, u64::wrapping_add);
             }
@@ -275,7 +275,7 @@ impl Maps {
     /// this happened.
     ///
     /// # Errors
-    /// Fails if the row is outside the map.
+    /// Fails if the row is outside the map, or the map was opened read-only.
     pub fn set_thresholds(&self, row: u32, upper: u32, lower: u32) -> Result<bool> {
         let before = self.live(row)?;
         if (before.upper, before.lower) == (upper, lower) {
@@ -293,7 +293,7 @@ impl Maps {
     /// Resets a server row's counts and traffic before the row is reused for another server.
     ///
     /// # Errors
-    /// Fails if the row is outside the map.
+    /// Fails if the row is outside the map, or the map was opened read-only.
     pub fn reset_counts(&self, dest: u32) -> Result<()> {
         self.live.set(dest, &Live::ZERO)?;
         self.traffic.reset(dest)
@@ -393,7 +393,7 @@ fn hop_index(dest: u32, slot: u32) -> Result<u32> {
 /// Returns the packets and bytes of every row, summed over all CPUs.
 pub(crate) fn sums_of_traffic(traffic: &PerCpu<Traffic>) -> Result<Vec<Traffic>> {
     let mut rows = vec![Traffic::ZERO; traffic.entries() as usize];
-    traffic.each(|row, values| {
+    traffic.for_each(|row, values| {
         if let Some(sum) = rows.get_mut(row as usize) {
             *sum = sum_traffic(values);
         }
@@ -430,7 +430,7 @@ pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
 #[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
 pub fn wait_for_packets() {
     const GLOBAL: libc::c_long = 1;
-    // SAFETY: no pointers.
+    // SAFETY: membarrier(2) takes no pointers.
     if unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } != 0 {
         std::thread::sleep(Duration::from_secs(1));
     }

@@ -55,7 +55,7 @@ impl<T: Pod> Mapped<T> {
         if info.value_size as usize != size_of::<T>() {
             return Err(Error::MapMismatch {
                 name: name.to_owned(),
-                attribute: "the value's size",
+                attribute: "value size",
                 expected: size_of::<T>() as u32,
                 found: info.value_size,
             });
@@ -244,7 +244,7 @@ const CACHE_LINE_BYTES: usize = 64;
 #[cfg(target_arch = "x86_64")]
 fn prefetch(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: the instruction is a hint that accesses no memory, whatever the address.
+    // SAFETY: the instruction is a hint; it does not fault, whatever the address.
     unsafe { _mm_prefetch(address.cast(), _MM_HINT_T0) };
 }
 

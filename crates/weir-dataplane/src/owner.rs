@@ -20,7 +20,7 @@ use crate::pins::{PinDir, remove_file};
 struct Owner {
     /// The number of the lock.
     number: String,
-    /// Id of the process that took the lock; 0 = unknown.
+    /// ID of the process that took the lock; 0 = unknown.
     process: u32,
     runtime_dir: PathBuf,
 }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn target_round_trips() {
+    fn link_target_round_trips() {
         let owner = Owner {
             number: "00:1a:77".to_owned(),
             process: 42,
@@ -174,7 +174,7 @@ mod tests {
             directory.lock("second"),
         );
         pins.check_owner(&second).unwrap();
-        let held = LockFile::acquire(&first).unwrap();
+        let lock = LockFile::acquire(&first).unwrap();
         let owner = Owner::of_lock(&first).unwrap();
         assert_eq!(owner.process, std::process::id());
         directory.record(&owner);
@@ -185,8 +185,8 @@ mod tests {
             first.parent().unwrap().display(),
             std::process::id()
         );
-        for other in [&second, &directory.path.join("missing")] {
-            let error = pins.check_owner(other).unwrap_err();
+        for lock_path in [&second, &directory.path.join("missing")] {
+            let error = pins.check_owner(lock_path).unwrap_err();
             assert!(error.to_string().contains(&expected), "{error}");
         }
         // The lock's number was reused, or the lock's holder is a later daemon that uses a different pin directory.
@@ -197,7 +197,7 @@ mod tests {
         });
         pins.check_owner(&second).unwrap();
         directory.record(&owner);
-        drop(held);
+        drop(lock);
         pins.check_owner(&second).unwrap();
     }
 

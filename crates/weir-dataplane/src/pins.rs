@@ -191,7 +191,7 @@ impl PinDir {
         Ok(())
     }
 
-    /// Returns the links pinned in the directory.
+    /// Returns the attachments to devices that are pinned in the directory, sorted.
     pub(crate) fn links(&self) -> Result<Vec<(u32, Hook, PathBuf)>> {
         let mut links = Vec::new();
         for path in entries(&self.root)? {
@@ -215,7 +215,8 @@ impl PinDir {
         for path in entries(&self.root)? {
             if is_generation(&path) {
                 for inner in entries(&path)? {
-                    let kind = if file_name(&path).starts_with("prog-") && inner_is_program(&inner)
+                    let kind = if file_name(&path).starts_with("prog-")
+                        && is_program_in_generation(&inner)
                     {
                         PinKind::Program
                     } else {
@@ -260,7 +261,8 @@ impl PinDir {
         Ok(found)
     }
 
-    /// Removes all pins except for links; the record is removed last. Then removes the directory if it is empty.
+    /// Removes all of Weir's pins except for attachments to devices. Removes the record last, and then the directory if
+    /// it is empty.
     pub(crate) fn remove_all(&self) -> Result<()> {
         for path in entries(&self.root)? {
             if is_generation(&path) {
@@ -301,7 +303,7 @@ fn is_generation(path: &Path) -> bool {
 }
 
 /// Returns whether a pin in a generation's directory is a program. The directory also contains private maps.
-fn inner_is_program(path: &Path) -> bool {
+fn is_program_in_generation(path: &Path) -> bool {
     !crate::loader::PRIVATE_MAPS.contains(&file_name(path))
 }
 

@@ -120,7 +120,7 @@ fn specs_where(is_wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'stat
     MAPS.iter().filter(move |spec| is_wanted(spec.group))
 }
 
-/// Returns whether every map of these groups is pinned in a directory with the properties that this build expects.
+/// Returns whether `directory` contains every map of these groups, with the properties that this build expects.
 fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) -> Result<bool> {
     for spec in specs_where(is_wanted) {
         let path = directory.join(spec.name);
@@ -187,7 +187,7 @@ pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
 }
 
 /// Returns the maps of the old flow table, under the names that the programs use. If there is no old table, each object
-/// has unused private maps.
+/// creates its own unused maps with these names.
 fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSource> {
     let directory = (record.program_old_buckets > 0)
         .then(|| pins.flows(record.old_flow_layout, record.program_old_buckets));

@@ -30,7 +30,7 @@ pub use rules::{Mark, Ports, Prefix, Rules, TunnelSet, TunnelVip};
 use maps::{ReadMaps, write_maps};
 use pin::Pins;
 
-use crate::verify::until_verified;
+use crate::verify::load_until_verified;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/weir_real_server.bpf.o"));
@@ -66,7 +66,7 @@ pub const COUNTS: [(&str, &str); 12] = [
     ),
     (
         "drop-ecn",
-        "tunnel packets marked with congestion although their flow does not support ECN",
+        "tunnel packets marked CE (congestion experienced) although their flow does not support ECN",
     ),
     ("drop-failed", "the kernel failed to modify the packet"),
     (
@@ -96,7 +96,7 @@ pub struct InstalledState {
     pub counts: [u64; COUNTS.len()],
 }
 
-/// Returns the ids of all tcx programs, including those of other software, in one direction of an interface.
+/// Returns the IDs of all tcx programs, including those of other software, in one direction of an interface.
 ///
 /// # Errors
 /// Fails if the interface does not exist, `CAP_NET_ADMIN` is missing, or the kernel has no tcx.
@@ -180,11 +180,11 @@ impl RealServer {
         write_maps(&mut object, rules)?;
         seed_counts(object.map_mut("weir_rs_counts"), counts)?;
         for direction in [Direction::Ingress, Direction::Egress] {
-            let wanted: Vec<_> = hooks
+            let hooks_of_direction: Vec<_> = hooks
                 .iter()
                 .filter(|hook| hook.direction == direction)
                 .collect();
-            if wanted.is_empty() {
+            if hooks_of_direction.is_empty() {
                 continue;
             }
             let program: &mut SchedClassifier = object
@@ -194,8 +194,9 @@ impl RealServer {
                 })?
                 .try_into()
                 .map_err(|source| Error::program("find", source))?;
-            until_verified(|| program.load()).map_err(|source| Error::program("load", source))?;
-            for hook in wanted {
+            load_until_verified(|| program.load())
+                .map_err(|source| Error::program("load", source))?;
+            for hook in hooks_of_direction {
                 self.pins.attach(program, hook)?;
             }
         }
@@ -220,8 +221,8 @@ fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()>
         missing: "weir_rs_counts",
     })?;
     let mut array: PerCpuArray<&mut MapData, u64> =
-        PerCpuArray::try_from(map).map_err(|source| Error::map("counts", source))?;
-    let cpus = aya::util::nr_cpus().map_err(|(what, source)| Error::Cpus { what, source })?;
+        PerCpuArray::try_from(map).map_err(|source| Error::map("weir_rs_counts", source))?;
+    let cpus = aya::util::nr_cpus().map_err(|(subject, source)| Error::Cpus { subject, source })?;
     for (index, count) in counts
         .into_iter()
         .enumerate()
@@ -232,12 +233,12 @@ fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()>
             *first = count;
         }
         let values = PerCpuValues::try_from(values).map_err(|source| Error::Cpus {
-            what: "counts",
+            subject: "counts",
             source,
         })?;
         array
             .set(index as u32, values, 0)
-            .map_err(|source| Error::map("counts", source))?;
+            .map_err(|source| Error::map("weir_rs_counts", source))?;
     }
     Ok(())
 }

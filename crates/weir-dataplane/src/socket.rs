@@ -17,7 +17,7 @@ use crate::loader::{self, Constant, MapSource};
 use crate::pins::{PinDir, entries, file_name, remove_file};
 use crate::plan;
 use crate::spec::SOCKET_MAPS;
-use crate::sys::{self, Access, LinkKind};
+use crate::sys::{self, Access, AttachType};
 use crate::table::Table;
 
 const OBJECT: &str = "weir_socket";
@@ -29,11 +29,11 @@ pub const MAX_SCOPE: u32 = 255;
 struct Hook {
     name: &'static str,
     program: &'static str,
-    kind: LinkKind,
+    kind: AttachType,
     selects: bool,
 }
 
-const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects: bool) -> Hook {
+const fn hook(name: &'static str, program: &'static str, kind: AttachType, selects: bool) -> Hook {
     Hook {
         name,
         program,
@@ -45,26 +45,31 @@ const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects
 /// The hooks, in the order in which they are attached: a socket is counted only after the hook that observes its
 /// release is attached.
 const HOOKS: [Hook; 10] = [
-    hook("release", "weir_sock_release", LinkKind::SockRelease, false),
-    hook("recvmsg4", "weir_recvmsg4", LinkKind::Recvmsg4, false),
-    hook("recvmsg6", "weir_recvmsg6", LinkKind::Recvmsg6, false),
+    hook(
+        "release",
+        "weir_sock_release",
+        AttachType::SockRelease,
+        false,
+    ),
+    hook("recvmsg4", "weir_recvmsg4", AttachType::Recvmsg4, false),
+    hook("recvmsg6", "weir_recvmsg6", AttachType::Recvmsg6, false),
     hook(
         "getpeername4",
         "weir_getpeername4",
-        LinkKind::Getpeername4,
+        AttachType::Getpeername4,
         false,
     ),
     hook(
         "getpeername6",
         "weir_getpeername6",
-        LinkKind::Getpeername6,
+        AttachType::Getpeername6,
         false,
     ),
-    hook("sockops", "weir_sock_ops", LinkKind::SockOps, true),
-    hook("connect4", "weir_connect4", LinkKind::Connect4, true),
-    hook("connect6", "weir_connect6", LinkKind::Connect6, true),
-    hook("sendmsg4", "weir_sendmsg4", LinkKind::Sendmsg4, true),
-    hook("sendmsg6", "weir_sendmsg6", LinkKind::Sendmsg6, true),
+    hook("sockops", "weir_sock_ops", AttachType::SockOps, true),
+    hook("connect4", "weir_connect4", AttachType::Connect4, true),
+    hook("connect6", "weir_connect6", AttachType::Connect6, true),
+    hook("sendmsg4", "weir_sendmsg4", AttachType::Sendmsg4, true),
+    hook("sendmsg6", "weir_sendmsg6", AttachType::Sendmsg6, true),
 ];
 
 /// Returns a pinned link's scope and hook index.
@@ -83,7 +88,7 @@ fn link_path(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
 pub struct Scope {
     /// Id of the cgroup; 0 = the cgroup was removed.
     pub cgroup: u64,
-    /// Whether all hooks are attached, or only the hooks that open sockets need.
+    /// Whether all hooks are attached. If not, usually those are attached that open sockets still need.
     pub complete: bool,
 }
 

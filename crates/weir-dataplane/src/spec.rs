@@ -32,9 +32,10 @@ const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
+/// The flags `BPF_F_NO_PREALLOC` and `BPF_F_MMAPABLE`.
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
-/// `struct bpf_timer`, at the end of the value of `weir_sweeps`.
+/// Size in bytes of `struct bpf_timer`, which is at the end of the value of `weir_sweeps`.
 const TIMER_SIZE: usize = 16;
 
 /// Maximum number of concurrent probes through a service's path.
@@ -195,19 +196,15 @@ impl MapSpec {
     /// Compares a map with the expected properties.
     pub(crate) fn check(&self, sizes: &Sizes, found: &MapInfo) -> Result<()> {
         self.check_shape(found)?;
-        self.compare(
-            "the number of entries",
-            self.entries(sizes),
-            found.max_entries,
-        )
+        self.compare("max_entries", self.entries(sizes), found.max_entries)
     }
 
     /// Compares a map with the expected properties except for the number of entries.
     pub(crate) fn check_shape(&self, found: &MapInfo) -> Result<()> {
-        self.compare("the type", self.kind, found.kind)?;
-        self.compare("the key's size", self.key_size, found.key_size)?;
-        self.compare("the value's size", self.value_size, found.value_size)?;
-        self.compare("the flags", self.flags, found.flags)
+        self.compare("type", self.kind, found.kind)?;
+        self.compare("key size", self.key_size, found.key_size)?;
+        self.compare("value size", self.value_size, found.value_size)?;
+        self.compare("flags", self.flags, found.flags)
     }
 
     fn compare(&self, attribute: &'static str, expected: u32, found: u32) -> Result<()> {
@@ -241,24 +238,24 @@ mod tests {
         };
         assert!(spec.check(&sizes, &good).is_ok());
         for (attribute, bad) in [
-            ("the type", MapInfo { kind: 2, ..good }),
+            ("type", MapInfo { kind: 2, ..good }),
             (
-                "the key's size",
+                "key size",
                 MapInfo {
                     key_size: 4,
                     ..good
                 },
             ),
             (
-                "the value's size",
+                "value size",
                 MapInfo {
                     value_size: 8,
                     ..good
                 },
             ),
-            ("the flags", MapInfo { flags: 0, ..good }),
+            ("flags", MapInfo { flags: 0, ..good }),
             (
-                "the number of entries",
+                "max_entries",
                 MapInfo {
                     max_entries: good.max_entries / 2,
                     ..good

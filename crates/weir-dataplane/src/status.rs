@@ -23,7 +23,8 @@ pub struct PinnedPlane {
 /// Opens a pinned data plane read-only, for `weir status` while no daemon is running.
 ///
 /// # Errors
-/// [`Error::Absent`] if nothing is pinned, [`Error::ForeignLayout`] if its ABI version is different.
+/// [`Error::Absent`] if nothing is pinned, [`Error::ForeignLayout`] if its ABI version is different,
+/// [`Error::FlowLayout`] if this build does not support its flow table. Also fails if a pin cannot be opened.
 pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     let Some(record) = LayoutRecord::read(&pins.layout())? else {
         return Err(Error::Absent {
@@ -46,7 +47,8 @@ pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     })
 }
 
-/// Returns the name of a loaded program; `None` = there is no program with this id, or it has no name.
+/// Returns the name of a loaded program; `None` = there is no program with this id, it has no name, or the programs
+/// cannot be listed.
 pub fn program_name(id: u32) -> Option<String> {
     let mut programs = aya::programs::loaded_programs().flatten();
     let program = programs.find(|program| program.id() == id)?;

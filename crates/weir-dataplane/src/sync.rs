@@ -39,8 +39,8 @@ impl Maps {
             .load(Ordering::Acquire))
     }
 
-    /// Appends the entry indexes recorded since the last call. Returns the number of indexes that were overwritten
-    /// before they were read.
+    /// Appends the entry indexes recorded since `positions`, and advances `positions`. Returns the number of indexes
+    /// that were overwritten before they were read.
     ///
     /// # Errors
     /// Fails if the map was opened read-only.
@@ -53,7 +53,7 @@ impl Maps {
         for (ring, position) in (0..).zip(&mut positions.0) {
             let head = self.sync_word(ring, offset_of!(SyncRing, head))?;
             if *position > head {
-                // The map has been created again.
+                // The map was replaced by a new one.
                 *position = 0;
             }
             let oldest = head.saturating_sub(SYNC_RING_SLOTS.into());

@@ -32,8 +32,8 @@ fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
     true
 }
 
-/// Retries a write that fails because the kernel has no memory for it.
-fn retry_without_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+/// Retries a write that fails with ENOMEM.
+fn retry_on_enomem(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let mut retries = MAX_MEMORY_RETRIES;
     loop {
         match write() {
@@ -48,8 +48,8 @@ fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> R
     let info =
         sys::map_info(map.as_fd()).during("read the properties of map", || name.to_owned())?;
     for (attribute, expected, found) in [
-        ("the key's size", key, info.key_size),
-        ("the value's size", value, info.value_size),
+        ("key size", key, info.key_size),
+        ("value size", value, info.value_size),
     ] {
         if expected != found as usize {
             return Err(Error::MapMismatch {
@@ -109,7 +109,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     pub fn set(&self, key: &K, value: &V) -> Result<()> {
         let (key, value) = (pod::bytes(key), pod::bytes(value));
         // SAFETY: `new` compared both sizes.
-        let result = retry_without_memory(|| unsafe { sys::update(self.map.as_fd(), key, value) });
+        let result = retry_on_enomem(|| unsafe { sys::update(self.map.as_fd(), key, value) });
         result.during("write to map", || self.name.to_owned())
     }
 
@@ -228,7 +228,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     ///
     /// # Errors
     /// Fails if the kernel rejects the request.
-    pub fn each(&self, mut visit: impl FnMut(&K, &V)) -> Result<()> {
+    pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) -> Result<()> {
         let mut size = BATCH.min(self.entries.max(1));
         let mut position = None;
         loop {
@@ -337,7 +337,7 @@ impl<V: Pod> PerCpu<V> {
         if values.len() != self.cpus {
             return Err(Error::MapMismatch {
                 name: self.name.to_owned(),
-                attribute: "the number of CPUs",
+                attribute: "CPU count",
                 expected: self.cpus as u32,
                 found: values.len() as u32,
             });
@@ -365,7 +365,7 @@ impl<V: Pod> PerCpu<V> {
     ///
     /// # Errors
     /// Fails if the kernel rejects the request.
-    pub fn each(&self, mut visit: impl FnMut(u32, &[V])) -> Result<()> {
+    pub fn for_each(&self, mut visit: impl FnMut(u32, &[V])) -> Result<()> {
         let size = BATCH.min(self.entries.max(1));
         let mut keys = vec![0u32; size as usize];
         let mut values = vec![pod::zeroed::<V>(); size as usize * self.cpus];
@@ -401,10 +401,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_write_without_memory_is_retried() {
+    fn only_enomem_is_retried() {
         let run = |error: i32, failures: u32| {
             let mut calls = 0;
-            let result = retry_without_memory(|| {
+            let result = retry_on_enomem(|| {
                 calls += 1;
                 match calls <= failures {
                     true => Err(io::Error::from_raw_os_error(error)),

@@ -71,8 +71,8 @@ pub struct TestRun {
 const XDP_PASS: u32 = 2;
 
 impl TestRun {
-    /// Returns the run of `program`, an XDP program that gets a request instead of a packet, if the program accepted
-    /// the request.
+    /// Returns this run if `program`, an XDP program that gets a request instead of a packet, has accepted the
+    /// request.
     ///
     /// # Errors
     /// Fails if the verdict is not XDP_PASS.

@@ -12,7 +12,7 @@ const MAX_ATTEMPTS: usize = 5;
 ///
 /// # Errors
 /// Returns the error of the last attempt.
-pub(crate) fn until_verified(
+pub(crate) fn load_until_verified(
     load: impl FnMut() -> Result<(), ProgramError>,
 ) -> Result<(), ProgramError> {
     retry_interrupted(

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Sandbox, privileged, small_sizes, veth};
-use weir_dataplane::{Dataplane, Direction, Hook, OpenOptions, Sizes, clean};
+use weir_dataplane::{Dataplane, Hook, OpenOptions, Sizes, TcRole, clean};
 
 fn filters(device: &str, direction: &str) -> String {
     let output = std::process::Command::new("tc")
@@ -22,11 +22,11 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
     let ifindex = veth("va", "vb");
     let (mut first, _) = Dataplane::open(&options).unwrap();
     first.activate().unwrap();
-    let attached = [Direction::Ingress, Direction::Egress]
-        .map(|direction| first.attach_tc(ifindex, direction).unwrap());
+    let attached =
+        [TcRole::Ingress, TcRole::Egress].map(|role| first.attach_tc(ifindex, role).unwrap());
     assert_eq!(attached, expected);
     assert_eq!(
-        first.attach_tc(ifindex, Direction::Ingress).unwrap(),
+        first.attach_tc(ifindex, TcRole::Ingress).unwrap(),
         expected[0],
         "a second attachment has no effect"
     );

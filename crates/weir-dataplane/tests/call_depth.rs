@@ -167,7 +167,8 @@ impl<'a> CallChains<'a> {
         self.chain.push((&function.name, function.frame));
         let depth = above + function.frame;
         self.deepest = self.deepest.max(depth);
-        let mut report = |why: String| self.violations.push(format!("{why}: {:?}", self.chain));
+        let mut report =
+            |excess: String| self.violations.push(format!("{excess}: {:?}", self.chain));
         if depth > STACK_MAX {
             report(format!("{depth} bytes"));
         }

@@ -426,8 +426,8 @@ fn one_of_several_daemons_that_start_together_gets_the_pin_directory() {
             assert!(matches!(claim, Error::InUse { .. }), "{claim}");
         }
         // A second claim by the same daemon, as after a restart, is not rejected.
-        let again = locks.iter().filter(|lock| pins.claim(lock.path()).is_ok());
-        assert_eq!(again.count(), 1);
+        let second_claims = locks.iter().filter(|lock| pins.claim(lock.path()).is_ok());
+        assert_eq!(second_claims.count(), 1);
     }
     clean(&pins).unwrap();
     assert!(!pins.path().exists());

@@ -111,8 +111,8 @@ fn assert_migration(old_shape: TableShape, new_shape: TableShape) {
     }
 }
 
-/// Asserts that the programs insert entries as in layout 2: they do not use the stash, and each home bucket counts its
-/// entries that are in their second bucket.
+/// Asserts that the programs insert entries as in layout 2: they do not use the stash, and the spilled counts of all
+/// buckets add up to the number of spilled entries.
 fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, shape: TableShape) {
     let path = table_directory(sandbox, shape).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
@@ -130,9 +130,9 @@ fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, shape: Table
             (0, 0)
         );
     }
-    let is_away = |flow: &weir_dataplane::Flow| flow.meta().flags & FLOW_AWAY != 0;
-    let away_count = dataplane.maps().flows.walk().filter(is_away).count();
-    assert_eq!(spilled_count as usize, away_count);
+    let is_spilled = |flow: &weir_dataplane::Flow| flow.meta().flags & FLOW_AWAY != 0;
+    let spilled_entries = dataplane.maps().flows.walk().filter(is_spilled).count();
+    assert_eq!(spilled_count as usize, spilled_entries);
 }
 
 fn table_directory(sandbox: &Sandbox, (layout, buckets): TableShape) -> std::path::PathBuf {
@@ -147,7 +147,7 @@ fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
     assert_eq!(
         (active_flows.len() as u64, inactive_flows.len() as u64),
         (active, inactive),
-        "the table"
+        "flow counts of the table"
     );
     for row in [1, 64] {
         let live = dataplane.maps().live(row).unwrap();
@@ -189,7 +189,7 @@ fn flows_are_migrated_back_to_the_previous_layout() {
 }
 
 #[test]
-fn interrupted_migration_continues() {
+fn interrupted_migration_is_resumed_before_next_resize() {
     if !privileged() {
         return;
     }
@@ -252,7 +252,7 @@ fn port_of_flow_that_ended_during_migration_can_be_reused() {
     (1000..1030).for_each(|port| send(&new, port, RST));
     wait_for_flows(&new, 0);
     assert_counts(&new, 0, 0);
-    // The entries that remain in the old table are still established.
+    // The old table still has established entries of these flows, which must no longer match.
     (1000..1030).for_each(|port| send(&new, port, ACK));
     assert_eq!(unmatched_packets(&new), 30);
     (1000..1030).for_each(|port| send(&new, port, SYN));
@@ -316,7 +316,7 @@ fn resize_started_by_previous_release_is_finished_first() {
     );
     assert!(
         table_directory(&sandbox, (PREVIOUS_LAYOUT, 64)).exists(),
-        "there are never three tables"
+        "the new layout is not created before the resize is finished"
     );
     drop(next);
     let (mut last, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();

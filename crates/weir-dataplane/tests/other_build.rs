@@ -1,4 +1,4 @@
-//! Tests maps that another build pinned: if the type of one map differs, the other maps keep their contents.
+//! Tests the change to or from another build: incompatible maps, counts that are copied later, and its tc programs.
 
 mod support;
 

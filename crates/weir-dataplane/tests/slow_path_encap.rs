@@ -11,9 +11,9 @@ use weir_wire::{ChecksumState, Datagram, Packet, TcpFlags, Transport, TunnelHead
 
 fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<Testbed> {
     let mut setup = Setup::new(v6, Forward::Tunnel);
-    let outside = net(v6_outside);
-    setup.dest.addr = outside.server.into();
-    setup.dest.tunnel_source = outside.director.into();
+    let outer_net = net(v6_outside);
+    setup.dest.addr = outer_net.server.into();
+    setup.dest.tunnel_source = outer_net.director.into();
     setup.dest.family = if v6_outside { 6 } else { 4 };
     (setup.dest.tunnel, setup.dest.tunnel_flags) = (tunnel as u8, flags);
     setup.hop_mtu = 0;
@@ -60,8 +60,8 @@ fn packets(testbed: &Testbed) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Asserts that the inner packet equals the sent packet, except for its TTL and a checksum that is left to the
-/// receiver. Returns the inner packet.
+/// Asserts that the inner packet has the addresses, ports, length and checksum state of the sent packet. Returns the
+/// inner packet.
 fn inner_packet<'a>(out: &'a PacketOutcome, sent: &[u8]) -> &'a Datagram {
     let inner = out
         .sent()

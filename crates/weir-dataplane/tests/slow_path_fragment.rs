@@ -115,17 +115,14 @@ fn fragmented_replies_are_translated_with_nat_and_snat() {
                 return;
             };
             let net = testbed.net;
-            let destination = testbed.send(&frame().ip_packet(&udp_packet(
+            let request = testbed.send(&frame().ip_packet(&udp_packet(
                 net.client,
                 net.vip,
                 CLIENT_PORT,
                 PORT,
                 10,
             )));
-            let (source, sport) = (
-                destination.sent().src(),
-                destination.ip().ports().unwrap().0,
-            );
+            let (source, sport) = (request.sent().src(), request.ip().ports().unwrap().0);
             let answer = udp_packet(net.server, source, SERVER_PORT, sport, 1400);
             let outcomes: Vec<_> = parts(&answer, 9)
                 .iter()

@@ -37,7 +37,7 @@ fn mtu(ip: &Datagram) -> u32 {
             message: Icmpv6Message::PacketTooBig { mtu },
             ..
         } => *mtu,
-        other => panic!("not too big: {other:?}"),
+        other => panic!("not a \"too big\" error: {other:?}"),
     }
 }
 
@@ -92,7 +92,7 @@ fn error_about_a_reply_reaches_its_server() {
 }
 
 #[test]
-fn error_about_dscp_packet_is_translated_with_l3dsr() {
+fn error_forwarded_with_l3dsr_carries_the_servers_dscp() {
     for v6 in [false, true] {
         let mut setup = Setup::new(v6, Forward::L3dsr);
         setup.dest.dscp = 5;
@@ -109,7 +109,7 @@ fn error_about_dscp_packet_is_translated_with_l3dsr() {
 }
 
 #[test]
-fn eight_bytes_of_the_quoted_header_are_enough() {
+fn eight_bytes_of_the_quoted_transport_header_are_enough() {
     for v6 in [false, true] {
         let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -388,7 +388,7 @@ fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     ]
 }
 
-fn from_tunnel(
+fn send_too_big_about_tunnel_packet(
     testbed: &Testbed,
     encapsulation: Encapsulation,
     v6_outside: bool,
@@ -407,7 +407,7 @@ fn from_tunnel(
 }
 
 #[test]
-fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
+fn too_big_about_tunnel_packet_is_translated_and_sent_to_client() {
     for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
         for (tunnel, flags, encapsulation, shim) in tunnels() {
             let mut setup = Setup::new(v6, Forward::Tunnel);
@@ -420,8 +420,8 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
             let Some(testbed) = setup.open() else { return };
             let net = testbed.net;
             testbed.start_flow();
-            // If the kernel returns no route, the packet leaves at tc, through the client's device.
-            let out = from_tunnel(&testbed, encapsulation, v6_outside, 1400);
+            // If the kernel returns no route, the tc program sends the packet through the client's device.
+            let out = send_too_big_about_tunnel_packet(&testbed, encapsulation, v6_outside, 1400);
             assert_eq!(out.verdict, XDP_PASS, "{tunnel:?}");
             assert_eq!(testbed.count(Reason::PassToTc), 1);
             let ip = out.ip();
@@ -439,7 +439,7 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
 }
 
 #[test]
-fn error_about_a_foreign_tunnel_passes() {
+fn error_about_a_foreign_tunnel_or_with_a_tiny_mtu_passes() {
     let Some(testbed) = Setup::new(false, Forward::Tunnel).open() else {
         return;
     };
@@ -452,13 +452,13 @@ fn error_about_a_foreign_tunnel_passes() {
     let input = too_big(net.router, net.director, 1400, &tunnel_packet);
     let out = testbed.send(&input);
     assert_eq!((out.verdict, out.frame), (XDP_PASS, input));
-    let too_small = from_tunnel(&testbed, Encapsulation::Ipip, false, 60);
+    let too_small = send_too_big_about_tunnel_packet(&testbed, Encapsulation::Ipip, false, 60);
     assert_eq!(too_small.verdict, XDP_PASS);
     assert_eq!(testbed.count(Reason::PassNotOurs), 2);
 }
 
 #[test]
-fn flow_without_entry_is_found_by_hash() {
+fn server_of_flow_without_entry_is_found_by_hash() {
     let mut setup = Setup::new(false, Forward::Direct);
     setup.settings.syn_budget = 0;
     let Some(testbed) = setup.open() else { return };

@@ -117,7 +117,7 @@ fn packet_from_invalid_source_gets_no_reply() {
 }
 
 #[test]
-fn no_server_drop_sends_no_reply() {
+fn packet_is_dropped_without_reply_if_no_server_is_drop() {
     let mut setup = Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)

@@ -1,6 +1,6 @@
 //! Tests the tc programs: packets sent through the neighbor table, local servers' replies, and other hosts' frames.
 //!
-//! XDP passes packets that it cannot send to tc. Local servers are servers on the director. Frames to the MAC address
+//! XDP passes a packet to tc if it cannot send it. Local servers are servers on the director. Frames to the MAC address
 //! of another host are left to the stack.
 
 #![allow(unsafe_code, reason = "packet sockets")]
@@ -17,7 +17,7 @@ use testbed::{
     tcp, tcp_packet, udp_packet,
 };
 use weir_abi::{Device, Forward, Hop, Reason};
-use weir_dataplane::{Direction, XdpChoice};
+use weir_dataplane::{TcRole, XdpChoice};
 use weir_wire::{IpProtocol, MacAddr, Packet, TcpFlags};
 
 const TC_NEXT: u32 = u32::MAX;
@@ -130,7 +130,7 @@ fn fragments_of_a_local_reply_are_translated() {
 }
 
 #[test]
-fn other_packets_leave_unchanged() {
+fn other_packets_are_not_changed() {
     let Some(testbed) = open_local(false, false) else {
         return;
     };
@@ -197,7 +197,7 @@ impl PacketSocket {
         assert!(fd >= 0, "{}", io::Error::last_os_error());
         // SAFETY: this is the only owner of the descriptor.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: all-zero is a value of this plain structure.
+        // SAFETY: all-zero bytes are a valid value of this plain structure.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = ETH_P_ALL.to_be();
@@ -261,11 +261,12 @@ impl PacketSocket {
     }
 }
 
-/// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbor request.
+/// Sends a SYN to `va`, and returns the packet that leaves through `vc`. The neighbor table contains the server's MAC
+/// address, but the next-hop rows do not.
 fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::ParsedFrame> {
     let testbed = Setup::new(v6, forward).open_with_tc()?;
     let net = testbed.net;
-    let (inside, outside) = (veth("va", "vb"), veth("vc", "vd"));
+    let (ingress, egress) = (veth("va", "vb"), veth("vc", "vd"));
     let (address, length) = (net.director, if v6 { 64 } else { 24 });
     let quick = if v6 { " nodad" } else { "" };
     run(&format!("ip addr add {address}/{length} dev vc{quick}"));
@@ -275,7 +276,7 @@ fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire
         net.server
     ));
     let unresolved = Hop {
-        link: u64::from(outside) << 32 | u64::from(weir_abi::HOP_STATIC) << 16 | 1500,
+        link: u64::from(egress) << 32 | u64::from(weir_abi::HOP_STATIC) << 16 | 1500,
         ..Hop::default()
     };
     for slot in 0..weir_abi::HOPS_PER_DEST {
@@ -286,17 +287,17 @@ fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire
         .maps()
         .devices
         .set(
-            &inside,
+            &ingress,
             &Device {
                 flags: weir_abi::DEVICE_SEND,
-                port: inside,
+                port: ingress,
                 vlan: 0,
                 mtu: 1500,
             },
         )
         .unwrap();
-    testbed.plane.attach(inside, XdpChoice::Best).unwrap();
-    testbed.plane.attach_tc(inside, Direction::Ingress).unwrap();
+    testbed.plane.attach(ingress, XdpChoice::Best).unwrap();
+    testbed.plane.attach_tc(ingress, TcRole::Ingress).unwrap();
     let (feed, sink) = (
         PacketSocket::open(index("vb")),
         PacketSocket::open(index("vd")),
@@ -409,7 +410,7 @@ fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
     assert_eq!(verdict_for(OTHER_MAC), (XDP_PASS, true));
     list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
     assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
-    // Even if there are more addresses than fit in the table, none of them is lost.
+    // Frames to all addresses are accepted even if there are more than fit in the table.
     let many: Vec<[u8; 6]> = (0..4_000u32)
         .map(|n| {
             let [_, _, high, low] = n.to_be_bytes();
@@ -475,13 +476,13 @@ fn icmp_error_about_a_tunnel_is_left_to_the_addressed_host() {
     };
     let net = testbed.net;
     testbed.start_flow();
-    let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1000);
+    let inner_packet = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1000);
     let tunnel = Packet::ip(net.director, net.server);
-    let tunnel_packet = tunnel.encapsulate(weir_wire::Encapsulation::Ipip, &inside);
+    let tunnel_packet = tunnel.encapsulate(weir_wire::Encapsulation::Ipip, &inner_packet);
     let error = Packet::ip(net.router, net.director).too_big(1400, &tunnel_packet);
     let error = error.build();
     list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
-    // Without a route to the client, a translated error leaves at tc.
+    // Without a route to the client, the tc program sends a translated error.
     for (mac, translated) in [(OTHER_MAC, 0), (testbed::DIRECTOR_MAC, 1)] {
         let (verdict, _) = verdict_to(&testbed, "weir_xdp", mac, &error);
         let count = testbed.count(Reason::PassToTc);

@@ -48,7 +48,7 @@ fn batch_writes_and_removes_every_element() {
     assert!(table.remove(&keys[7]).unwrap());
     assert!(!table.remove(&keys[7]).unwrap());
     assert_eq!(table.get(&keys[7]).unwrap(), None);
-    // A missing entry does not end the walk.
+    // A missing key does not end the removal.
     table.remove_many(&keys).unwrap();
     assert_eq!(table.keys().unwrap(), []);
 }

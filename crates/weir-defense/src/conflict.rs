@@ -9,25 +9,27 @@ use weir_wire::MacAddr;
 
 use crate::event::{Event, EventKind, SegmentAddress};
 
-/// Interval between queries of all VIPs. VIPs with a conflict are queried in every tick.
+/// Interval between queries of all VIPs. Up to [`BATCH`] VIPs with a conflict are also queried in every tick.
 const QUERY_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of VIPs without a conflict that are queried in one tick. More VIPs are queried in several ticks.
+/// Maximum number of VIPs without a conflict that are queried per tick; more are spread over several ticks. Also the
+/// maximum number of VIPs with a conflict that are queried per tick.
 const BATCH: usize = 64;
-/// Number of successive queries without a reply after which a conflict has ended: a reply can be lost.
-const SILENT_QUERIES: u32 = 3;
+/// Number of successive unanswered queries after which a conflict has ended. One is not enough: a reply can be lost.
+const MAX_UNANSWERED_QUERIES: u32 = 3;
 /// Minimum interval between two announcements that defend a VIP (RFC 5227 section 2.4, `DEFEND_INTERVAL`).
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval doubles up to this limit. Two machines that both defend an address take packets from each other.
+/// Upper limit of the interval, which doubles with each announcement. Frequent announcements do harm: if both machines
+/// defend the address, each of them redirects the other's traffic.
 const DEFEND_INTERVAL_MAX: Duration = Duration::from_secs(160);
 
 /// A VIP for which another machine has replied.
 #[derive(Debug)]
 struct Conflict {
     machine: MacAddr,
-    /// Successive queries without a reply.
-    silent: u32,
-    /// When the VIP may be announced next, and the interval after that; `None` = the machine has replied only once.
-    /// During a takeover, two machines have the VIP for a moment.
+    /// Successive unanswered queries.
+    unanswered: u32,
+    /// When the VIP may be announced next, and the current interval; `None` = the machine has replied only once, which
+    /// is not a conflict: two machines briefly have the VIP during a takeover.
     defense: Option<(Instant, Duration)>,
 }
 
@@ -37,7 +39,7 @@ pub(crate) struct Conflicts {
     known: BTreeMap<SegmentAddress, Conflict>,
     /// When VIPs were last announced, if that is less than [`DEFEND_INTERVAL`] ago.
     announced: BTreeMap<SegmentAddress, Instant>,
-    /// When to query VIPs without a conflict; `None` = now.
+    /// When to query all VIPs again; `None` = now.
     next_queries: Option<Instant>,
     /// The last VIP that was queried, if not all have been.
     last_queried: Option<SegmentAddress>,
@@ -97,7 +99,7 @@ impl Conflicts {
                     .handle_claim(*address, *machine, now)
                     .map(|kind| (*machine, kind)),
                 None => self
-                    .handle_silence(address)
+                    .handle_missing_reply(address)
                     .map(|machine| (machine, EventKind::Ended)),
             };
             let Some((machine, kind)) = found else {
@@ -125,13 +127,13 @@ impl Conflicts {
         let Some(conflict) = self.known.get_mut(&address) else {
             let conflict = Conflict {
                 machine,
-                silent: 0,
+                unanswered: 0,
                 defense: None,
             };
             self.known.insert(address, conflict);
             return None;
         };
-        (conflict.machine, conflict.silent) = (machine, 0);
+        (conflict.machine, conflict.unanswered) = (machine, 0);
         match conflict.defense {
             None => {
                 let last = self.announced.get(&address);
@@ -150,10 +152,10 @@ impl Conflicts {
     }
 
     /// Returns the other machine if its conflict has ended.
-    fn handle_silence(&mut self, address: &SegmentAddress) -> Option<MacAddr> {
+    fn handle_missing_reply(&mut self, address: &SegmentAddress) -> Option<MacAddr> {
         let conflict = self.known.get_mut(address)?;
-        conflict.silent += 1;
-        if conflict.defense.is_some() && conflict.silent < SILENT_QUERIES {
+        conflict.unanswered += 1;
+        if conflict.defense.is_some() && conflict.unanswered < MAX_UNANSWERED_QUERIES {
             return None;
         }
         let ended = self.known.remove(address)?;
@@ -193,24 +195,24 @@ mod tests {
     fn vip_is_announced_when_a_conflict_starts_and_ends() {
         let started = EventKind::Started { announce: true };
         let events = simulate(60, |tick| (13..25).contains(&tick));
-        // Queries are due in ticks 10 and 20, then in each tick.
+        // Queries are due in ticks 0, 10 and 20, and from 21 in each tick until the conflict ends.
         assert_eq!(events, [(21, started), (27, EventKind::Ended)]);
         assert_eq!(simulate(60, |_| false), []);
     }
 
     #[test]
-    fn one_reply_is_not_a_conflict_and_one_lost_reply_does_not_end_it() {
+    fn one_reply_does_not_start_a_conflict_and_two_lost_replies_do_not_end_it() {
         assert_eq!(simulate(60, |tick| tick == 20), []);
         let events = simulate(8, |tick| tick != 4 && tick != 5);
         assert_eq!(events, [(1, EventKind::Started { announce: true })]);
     }
 
     #[test]
-    fn defense_is_limited_and_becomes_less_frequent() {
+    fn defense_is_rate_limited_and_backs_off() {
         let events = simulate(2000, |_| true);
         let ticks: Vec<u64> = events.iter().map(|(tick, _)| *tick).collect();
         assert_eq!(ticks[..7], [1, 11, 31, 71, 151, 311, 471]);
-        // A machine that replies in phases: at most one defense per 10 s.
+        // A machine that replies intermittently: at most one defense per 10 s.
         let events = simulate(600, |tick| tick % 6 < 2);
         let defenses = events.iter().filter(|(_, kind)| {
             matches!(
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn conflict_ends_silently_when_the_vip_is_lost() {
+    fn conflict_is_dropped_when_the_vip_is_removed() {
         let mut conflicts = Conflicts::default();
         let (now, owned) = (Instant::now(), [vip(10), vip(11)].into());
         let claims = [(vip(10), OTHER)].into();

@@ -29,13 +29,13 @@ pub struct View {
     pub addresses: BTreeSet<SegmentAddress>,
     /// The interfaces, by index. VIPs on other interfaces are not examined.
     pub interfaces: BTreeMap<u32, Interface>,
-    /// The link addresses of this machine, whose replies are expected.
+    /// The link-layer addresses of this machine, whose replies are expected.
     pub own_macs: BTreeSet<MacAddr>,
 }
 
 impl View {
-    /// Adds an interface and its link addresses. `links` and `addresses` are those of this machine. The VIPs must have
-    /// been added before.
+    /// Adds an interface, and the link-layer addresses of all `links`. `links` and `addresses` are those of this
+    /// machine. The VIPs must have been added before.
     pub fn add_interface(&mut self, ifindex: u32, links: &[&Link], addresses: &[Address]) {
         let mac_of = |link: &&Link| Some(MacAddr::new(link.mac?.octets()));
         self.own_macs.extend(links.iter().filter_map(mac_of));
@@ -46,7 +46,7 @@ impl View {
         let link_local = addresses.iter().find_map(|address| match address.ip {
             IpAddr::V6(ip) if address.ifindex == ifindex && ip.is_unicast_link_local() => {
                 // A solicitation from a VIP would change its entry in neighbor tables: a virtual router can have a
-                // link address of its own.
+                // link-layer address of its own.
                 let is_vip = self.addresses.iter().any(|(_, vip)| *vip == address.ip);
                 (!is_vip && !address.tentative && !address.duplicate).then_some(ip)
             }
@@ -60,7 +60,7 @@ impl View {
 /// The addresses of an interface that are the source of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The interface's own link address.
+    /// The interface's own link-layer address.
     pub mac: MacAddr,
     /// A link-local address. Without one, IPv6 VIPs are not examined: a solicitation from the unspecified address would
     /// be part of duplicate address detection.
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_of_ipv6_vips_have_another_link_local_source() {
+    fn queries_for_ipv6_vips_are_sent_from_a_link_local_address_other_than_the_vip() {
         let address = |ip: &str| Address {
             ifindex: 2,
             ip: ip.parse().expect("parse the address"),

@@ -12,7 +12,7 @@ pub type SegmentAddress = (u32, IpAddr);
 pub struct Event {
     /// The VIP.
     pub address: SegmentAddress,
-    /// Link address of the other machine.
+    /// Link-layer address of the other machine.
     pub machine: MacAddr,
     /// The kind of change.
     pub kind: EventKind,

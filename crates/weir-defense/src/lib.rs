@@ -1,4 +1,4 @@
-//! Finds machines that reply to ARP or NDP requests for our VIPs, and decides when to announce the VIPs again.
+//! Finds machines that reply to ARP or NDP requests for Weir's VIPs, and decides when to announce the VIPs again.
 //!
 //! A client that received such a reply sends its packets to the other machine, and TCP confirms the client's neighbor
 //! entry for as long as that machine responds. The entry therefore remains after the other machine has lost the VIP,

@@ -14,8 +14,8 @@ impl Membership {
     /// already added. `keys` are the keys of a list entry without the address.
     ///
     /// # Errors
-    /// Returns a one-line message if the keys or the address are invalid, or if the configuration or another source
-    /// already contains the server.
+    /// Returns a one-line message if the keys or the address are invalid, if the configuration or another source
+    /// already contains the server, or if the server cannot belong to the pool.
     pub fn with_server(
         &self,
         configured: &Desired,
@@ -48,7 +48,7 @@ impl Membership {
     /// Returns the lists after removing a server that the API has added.
     ///
     /// # Errors
-    /// Returns a one-line message if the API has not added the server.
+    /// Returns a one-line message if the address is invalid or the API has not added the server.
     pub fn without_server(
         &self,
         configured: &Desired,

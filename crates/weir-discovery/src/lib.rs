@@ -75,8 +75,8 @@ pub struct Membership {
 
 impl Lists {
     /// Reads the server lists of the pools in a configuration. `force` accepts lists that have lost more than half of
-    /// their servers. A list from a source that has replaced another one may always have fewer servers, unless it is
-    /// empty, because its file may be incomplete.
+    /// their servers. The first list from a source that replaces another may have any number of servers except zero,
+    /// because an empty file may be incomplete.
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
@@ -165,13 +165,13 @@ impl Lists {
             }
         };
         let restored = self.by_source.iter().filter(|(key, _)| !is_common(key));
-        let kept = current_lists
+        let common = current_lists
             .by_source
             .iter()
             .filter(|(key, _)| is_common(key));
         Self {
             by_source: restored
-                .chain(kept)
+                .chain(common)
                 .map(|(key, list)| (key.clone(), list.clone()))
                 .collect(),
         }
@@ -269,7 +269,7 @@ fn find_incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> O
         .into_iter()
         .any(|name| configured.check(name).is_none())
     {
-        return Some("`check` does not name a [check.NAME] of the configuration".to_owned());
+        return Some("`check` does not name a [check.NAME] in the configuration".to_owned());
     }
     if let Some(reason) = configured.unpublishable_reason(pool, server.address) {
         return Some(reason);

@@ -120,7 +120,7 @@ fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
     let resolvers: Vec<SocketAddr> = text
         .lines()
         .filter_map(parse_address)
-        .map(|parse_address| SocketAddr::new(parse_address, PORT))
+        .map(|address| SocketAddr::new(address, PORT))
         .collect();
     if resolvers.is_empty() {
         return Err(format!("{RESOLV_CONF} contains no name server"));
@@ -195,7 +195,7 @@ impl Resolver {
         Ok(servers)
     }
 
-    /// Returns the records in the first usable response of a resolver.
+    /// Returns the records in the first usable response from a resolver.
     async fn query(&mut self, name: &str, kind: TYPE) -> Result<Records, String> {
         let mut last_error = String::new();
         for _ in 0..ROUNDS {

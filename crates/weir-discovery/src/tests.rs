@@ -73,7 +73,7 @@ async fn last_good_list_is_kept() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Applies changed lists as the daemon does, after a watch event or a change of directories, until `is_done`.
+/// Applies changed lists as the daemon does, after a watch event or a directory change, until `is_done` returns true.
 async fn apply_changes_until(
     membership: &mut Membership,
     configured: &Desired,
@@ -300,13 +300,13 @@ async fn persisted_check_of_earlier_version_is_removed() {
     assert!(has_problem("`check` can only name a [check.NAME]")(
         &membership
     ));
-    let kept = fs::read_to_string(root.join(FILE)).unwrap();
-    assert!(!kept.contains("script"), "{kept}");
+    let persisted = fs::read_to_string(root.join(FILE)).unwrap();
+    assert!(!persisted.contains("script"), "{persisted}");
     fs::remove_dir_all(&root).unwrap();
 }
 
 #[tokio::test]
-async fn list_entry_uses_its_check_while_configured() {
+async fn list_entry_uses_named_check_while_it_is_configured() {
     let root = std::env::temp_dir().join(format!("weir-names-check-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();

@@ -123,7 +123,7 @@ impl Watch {
         self.descriptor.clone()
     }
 
-    /// Waits until a file may have changed. The future is cancel-safe.
+    /// Waits until a file or a DNS response may have changed. The future is cancel-safe.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

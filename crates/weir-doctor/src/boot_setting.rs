@@ -1,6 +1,6 @@
 //! Determines whether sysctls set at run time are set again at boot, from the files of sysctl.d(5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ const LAST_FILE: &str = "etc/sysctl.conf";
 struct BootSettings {
     values: BTreeMap<String, (String, PathBuf)>,
     globs: Vec<(String, String, PathBuf)>,
+    /// Names that no pattern sets.
+    excluded: BTreeSet<String>,
 }
 
 impl BootSettings {
@@ -67,13 +69,16 @@ impl BootSettings {
     fn parse(&mut self, text: &str, path: &Path) {
         for line in text.lines() {
             let line = line.trim();
-            let line = line.strip_prefix('-').unwrap_or(line);
-            let Some((name, value)) = line.split_once('=') else {
-                continue;
-            };
             if line.starts_with(['#', ';']) {
                 continue;
             }
+            let ignores_errors = line.strip_prefix('-');
+            let Some((name, value)) = ignores_errors.unwrap_or(line).split_once('=') else {
+                // A name alone after `-` is excluded from the patterns of all files (sysctl.d(5)).
+                self.excluded
+                    .extend(ignores_errors.map(|name| slash_form(name.trim())));
+                continue;
+            };
             let (name, value) = (slash_form(name.trim()), value.trim().to_owned());
             let path = path.to_owned();
             if name.contains('*') {
@@ -88,6 +93,9 @@ impl BootSettings {
     fn get(&self, name: &str) -> Option<(&str, &Path)> {
         if let Some((value, path)) = self.values.get(name) {
             return Some((value, path));
+        }
+        if self.excluded.contains(name) {
+            return None;
         }
         let mut globs = self.globs.iter().rev();
         let (_, value, path) = globs.find(|(glob, ..)| glob_matches(glob, name))?;
@@ -202,8 +210,8 @@ pub fn settings_lost_at_boot(
     findings
 }
 
-/// Returns the file to which a value is added that replaces the value in `path`: the same file if it is the operator's,
-/// otherwise one that is read later, because an update of the package replaces `path`.
+/// Returns the file for a line that overrides the value in `path`: the same file if it is the operator's, otherwise one
+/// that is read later, because an update of the package replaces `path`.
 fn file_for_override(path: &Path, root: &Path) -> PathBuf {
     if path.starts_with(root.join("etc")) {
         return path.to_owned();
@@ -243,6 +251,21 @@ mod tests {
         let other = boot_settings.get("net/ipv4/conf/eth0/arp_ignore");
         assert_eq!(other.map(|(value, _)| value), Some("2"));
         assert_eq!(boot_settings.get("net/ipv4/conf/eth0/arp_announce"), None);
+    }
+
+    #[test]
+    fn excluded_name_is_set_by_no_pattern() {
+        let pattern = "net.ipv4.conf.*.arp_ignore = 1";
+        let boot_settings = boot_settings_from(&["-net.ipv4.conf.all.arp_ignore", pattern]);
+        assert_eq!(boot_settings.get(ARP_IGNORE), None);
+        let other = boot_settings.get("net/ipv4/conf/eth0/arp_ignore");
+        assert_eq!(other.map(|(value, _)| value), Some("1"));
+        let exact = "net.ipv4.conf.all.arp_ignore = 2";
+        let boot_settings = boot_settings_from(&["-net.ipv4.conf.all.arp_ignore", pattern, exact]);
+        assert_eq!(
+            boot_settings.get(ARP_IGNORE).map(|(value, _)| value),
+            Some("2")
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ const RECENT_ERRORS_MIN: u64 = 3;
 /// Minimum time between two readings. A stalled connection retransmits several times a second at first.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The period of a first reading.
+/// The period that a first reading covers.
 const SINCE_BOOT: &str = "since boot";
 
 /// Packets of a protocol since boot.
@@ -39,7 +39,7 @@ impl Counters {
     }
 
     /// Returns whether there are more errors than a bad cable would cause.
-    const fn is_too_high(self) -> bool {
+    const fn has_excessive_errors(self) -> bool {
         self.errors > 0 && self.errors >= self.packets / PACKETS_PER_TOLERATED_ERROR
     }
 }
@@ -123,10 +123,10 @@ fn evaluate(earlier: &Protocols, now: &Protocols) -> Vec<Diagnosis> {
     for (name, total) in now {
         let first = earlier.iter().find(|(other, _)| other == name);
         let recent = first.map(|(_, first)| total.since(*first));
-        let recent =
-            recent.filter(|recent| recent.is_too_high() && recent.errors >= RECENT_ERRORS_MIN);
+        let recent = recent
+            .filter(|recent| recent.has_excessive_errors() && recent.errors >= RECENT_ERRORS_MIN);
         let (Counters { errors, packets }, period) = match recent {
-            _ if total.is_too_high() => (*total, SINCE_BOOT),
+            _ if total.has_excessive_errors() => (*total, SINCE_BOOT),
             Some(recent) => (recent, "in the last few seconds"),
             None => continue,
         };

@@ -17,7 +17,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 const ETHERTYPE_ARP: u16 = 0x0806;
 pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// A reply from another machine: the address in the query, and the machine's link address.
+/// A reply from another machine: the address in the query, and the machine's link-layer address.
 pub(crate) type Claim = (IpAddr, String);
 
 /// The findings about other machines that reply to queries for VIPs.
@@ -162,9 +162,9 @@ impl KnownMachines<'_> {
         }
     }
 
-    /// Returns what corrects the neighbor entries of clients and routers on a device's segment after the other machine
-    /// has lost the VIP: traffic confirms a wrong entry as long as that machine responds. The daemon announces only
-    /// VIPs on `vip_interface`, and only on the segment of this interface.
+    /// Returns the part of the fix that corrects the neighbor entries of clients and routers on a device's segment
+    /// after the other machine has lost the VIP: traffic confirms a wrong entry as long as that machine responds. The
+    /// daemon announces only VIPs on `vip_interface`, and only on the segment of this interface.
     fn announcement(&self, device: &str, vip: IpAddr) -> String {
         let is_on_device = |ifindex| {
             let link = self.state.links.get(&ifindex);
@@ -186,8 +186,8 @@ impl KnownMachines<'_> {
         format!("then {correct}; Weir announces only VIPs on the `vip_interface` of [node]")
     }
 
-    /// Returns the active director with this link address. If it is active for several virtual routers, prefers one
-    /// with addresses of the VIP's family whose advertisements contain addresses other than those configured here.
+    /// Returns the active director with this link-layer address. If it is active for several virtual routers, prefers
+    /// one with addresses of the VIP's family whose advertisements contain addresses other than those configured here.
     fn active_peer(
         &self,
         vip: IpAddr,
@@ -205,7 +205,7 @@ impl KnownMachines<'_> {
     }
 }
 
-/// Returns the link addresses of a virtual router for IPv4 and IPv6 (RFC 9568 section 7.3).
+/// Returns the link-layer addresses of a virtual router for IPv4 and IPv6 (RFC 9568 section 7.3).
 fn virtual_macs(router_id: u8) -> [String; 2] {
     [1, 2].map(|family| MacAddr::new([0, 0, 0x5e, 0, family, router_id]).to_string())
 }
@@ -262,7 +262,7 @@ pub(crate) fn layer_4_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     listeners.map(|listener| listener.address).collect()
 }
 
-/// Returns the servers on this machine's segments, by link address.
+/// Returns the servers on this machine's segments, by link-layer address.
 fn servers_by_mac(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAddr> {
     let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
     let mut by_mac = BTreeMap::new();
@@ -353,7 +353,7 @@ pub(crate) fn move_to_lo(vip: IpAddr, forward: &str) -> String {
     )
 }
 
-/// Parses a reply. Ignores replies from `local`, which is this machine's address.
+/// Parses a reply. Ignores replies from `local`, which is this machine's MAC address.
 fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     let (address, mac) = address_claim(frame)?;
     (mac != local).then(|| (address, mac.to_string()))
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn second_active_director_is_explained_by_the_guard() {
+    fn guarded_reload_is_named_as_the_cause_of_a_second_active_director() {
         let fix = |is_waiting| {
             let finding = second_active_director("eth0", ip("10.0.0.10"), PEER, is_waiting);
             finding.fix.unwrap_or_default()

@@ -50,7 +50,7 @@ pub fn missing_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
                 drop.table, drop.chain, drop.tool
             ),
             "connections whose handshake conntrack has not seen (because rules were reloaded, or the entry of an idle \
-            connection timed out) are dropped: their clients hang",
+             connection timed out) are dropped: their clients hang",
         )
         .fix("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1"),
     )

@@ -1,6 +1,6 @@
 //! Defines a problem that `weir doctor` reports: observation, consequence for load balancing, and fix.
 //!
-//! The fix is a command. A note has the same form, but does not break load balancing.
+//! The fix is a command or an instruction. A note has the same form, but describes no problem.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Diagnosis {
     /// The consequence.
     #[serde(rename = "why")]
     pub consequence: String,
-    /// The command that fixes the problem, or `None` if the operator has to decide.
+    /// The command or instruction that fixes the problem, or `None` if the operator has to decide.
     #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Whether `--fix` has fixed the problem.
@@ -47,7 +47,7 @@ impl Diagnosis {
         }
     }
 
-    /// Adds the command that fixes the problem.
+    /// Adds the command or instruction that fixes the problem.
     #[must_use]
     pub fn fix(self, command: impl Into<String>) -> Self {
         Self {

@@ -21,8 +21,8 @@ use crate::{
     slow, source, stack, tunnel,
 };
 
-/// Time limit for resolving link addresses. The kernel sends a request every second, and one request or reply may be
-/// lost.
+/// Time limit for resolving link-layer addresses. The kernel sends a request every second, and one request or reply may
+/// be lost.
 const RESOLVE_TIMEOUT: Duration = Duration::from_millis(2_500);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -64,10 +64,10 @@ pub async fn director(
     failover_vips: &BTreeSet<IpAddr>,
 ) -> Result<DirectorFindings, weir_netlink::Error> {
     let netlink = Netlink::open()?;
-    let none = DaemonReport::default();
+    let empty_report = DaemonReport::default();
     let report = match daemon {
         Daemon::Running(report) => report,
-        _ => &none,
+        _ => &empty_report,
     };
     let reported = &report.services;
     let servers: BTreeSet<IpAddr> = desired
@@ -100,7 +100,7 @@ pub async fn director(
     ));
     findings.extend(duplicate::unusable_vips(
         &vips,
-        &addresses_with_findings(&state, &disconnected),
+        &examined_addresses(&state, &disconnected),
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
     findings.extend(source::director_sources(desired, &state));
@@ -131,14 +131,15 @@ pub async fn director(
     })
 }
 
-/// Reports that there is no status of the daemon. `root` is `/` except in tests.
+/// Reports that the daemon's status is not available. `root` is `/` except in tests.
 fn daemon_finding(daemon: &Daemon, root: &Path) -> Option<Diagnosis> {
     let not_examined = "problems that only the daemon's status shows, such as servers that are down, are not reported";
     Some(match daemon {
         Daemon::Running(_) => return None,
         Daemon::NotRunning => Diagnosis::new(
             "no daemon is running",
-            "checks do not run, and nothing is repaired; only services of an earlier daemon are still forwarded",
+"checks do not run, and nothing is repaired; only packets for services of an earlier daemon are still \
+            forwarded",
         )
         .fix(start_command(root)),
         Daemon::Starting => {
@@ -169,8 +170,8 @@ fn start_command(root: &Path) -> &'static str {
     }
 }
 
-/// Makes the kernel resolve the servers' link addresses, because neighbor entries expire without traffic. Returns the
-/// network state with lookups of `destinations`.
+/// Makes the kernel resolve the servers' link-layer addresses, because neighbor entries expire without traffic. Returns
+/// the network state with lookups of `destinations`.
 async fn resolve_neighbors(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
@@ -194,8 +195,8 @@ async fn resolve_neighbors(
     Ok(state)
 }
 
-/// Makes the kernel resolve the link address of a server or its router, by sending an empty datagram. If sending fails,
-/// the address remains unknown.
+/// Makes the kernel resolve the link-layer address of a server or its router, by sending an empty datagram. If sending
+/// fails, the address remains unknown.
 fn trigger_resolution(server: IpAddr) {
     let unspecified: IpAddr = match server {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -228,11 +229,11 @@ fn unmanaged_vips(desired: &Desired, state: &NetState) -> Vec<AssignedVip> {
     assigned.collect()
 }
 
-/// Returns this machine's addresses, without those whose duplicate address detection waits for a carrier.
-fn addresses_with_findings(state: &NetState, disconnected: &Disconnected) -> Vec<Address> {
+/// Returns this machine's addresses, without those whose duplicate address detection may be waiting for a carrier.
+fn examined_addresses(state: &NetState, disconnected: &Disconnected) -> Vec<Address> {
     let addresses = state.addresses.iter();
-    let has_findings = |it: &&Address| it.duplicate || !disconnected.contains_index(it.ifindex);
-    addresses.filter(has_findings).cloned().collect()
+    let is_examined = |it: &&Address| it.duplicate || !disconnected.contains_index(it.ifindex);
+    addresses.filter(is_examined).cloned().collect()
 }
 
 /// Returns the servers behind interfaces without a connection.
@@ -299,7 +300,7 @@ fn missing_vips(
         .collect()
 }
 
-/// Reports servers without a route or without a known link address.
+/// Reports servers without a route or without a known link-layer address.
 fn unresolved_servers(
     servers: &BTreeSet<IpAddr>,
     state: &NetState,
@@ -395,8 +396,8 @@ fn status_findings(
         let is_usable = configured.clone().any(|server| server.effective_weight > 0);
         // Pools without servers are reported separately.
         if !is_usable && !configured.all(is_unreachable) {
-            let found = service_without_usable_server(service, desired, absent_vips);
-            findings.push(found);
+            let finding = service_without_usable_server(service, desired, absent_vips);
+            findings.push(finding);
         }
         let mut service = service.clone();
         service.servers.retain(|server| !is_unreachable(server));
@@ -478,7 +479,7 @@ fn unusable_servers<'a>(servers: impl Iterator<Item = &'a ServerReport>) -> Stri
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let texts: Vec<String> = counts
-        .map(|(count, why)| format!("{count} {why}"))
+        .map(|(count, reason)| format!("{count} {reason}"))
         .collect();
     texts.join(", ")
 }
@@ -494,8 +495,8 @@ fn is_standby(service: &str, desired: &Desired, absent_vips: &BTreeSet<IpAddr>) 
     vips.peek().is_some() && vips.all(|vip| absent_vips.contains(&vip))
 }
 
-/// Reports an ejected server: client handshakes with it do not complete. With `nat` and without a check, its reply path
-/// may be the cause.
+/// Reports an ejected server: client handshakes with it do not complete, or proxied requests to it fail. With `nat` and
+/// without a check, its reply path may be the cause.
 fn ejected_server(
     service: &str,
     server: &ServerReport,
@@ -588,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn warning_names_its_age_and_what_ends_it() {
+    fn finding_about_a_warning_states_its_age_and_its_end() {
         let server = ServerReport {
             address: "10.0.0.5:80".to_owned(),
             forward: "nat".to_owned(),

@@ -12,7 +12,7 @@ use weir_netlink::NetState;
 use crate::server_path::{is_unresolved, parse_ip, replies_must_pass_director, return_route_fix};
 use crate::{Diagnosis, ServerReport, claimant, reach};
 
-/// Follows the fix of a server that must accept packets for the VIP.
+/// The command that verifies the fix on a server that must accept packets for the VIP.
 const DOCTOR: &str = "weir real-server doctor";
 
 /// Reports a server whose checks fail.
@@ -190,7 +190,7 @@ fn configured_server<'a>(
 }
 
 /// Returns whether a probe whose reply had to pass through this machine received no reply: with `nat` and without
-/// source rewriting, probes through the path use the VIP as their source.
+/// source rewriting, probes along the path use the VIP as their source.
 fn has_no_reply_through_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     let Some(service) = desired.service(service) else {
         return false;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn server_without_link_address_must_be_reachable_first() {
+    fn server_without_link_layer_address_must_be_reachable_first() {
         let (desired, state) = (Desired::default(), crate::reach::tests::state(None, None));
         let server = ServerReport {
             address: "10.9.0.2:80".to_owned(),

@@ -4,8 +4,8 @@
 //! net/ipv4/fib_frontend.c), so such a gateway does not forward the server's replies. It forwards IPv6 packets with
 //! these sources, so IPv6 VIPs are not examined.
 //!
-//! A machine can have several link addresses: a virtual router has its own (RFC 9568 section 7.3). Whether the machine
-//! with a VIP's link address also has the gateway's address is therefore tested with an echo request.
+//! A machine can have several link-layer addresses: a virtual router has its own (RFC 9568 section 7.3). Whether the
+//! machine with a VIP's link-layer address also has the gateway's address is therefore tested with an echo request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -77,7 +77,7 @@ pub async fn gateways_with_vips(
     Ok(findings)
 }
 
-/// Returns those of `vips` for which the gateway's link address was in a reply.
+/// Returns those of `vips` for which the gateway's link-layer address was in a reply.
 fn vips_on(gateway: IpAddr, vips: &BTreeSet<IpAddr>, claims: &BTreeSet<Claim>) -> BTreeSet<IpAddr> {
     let is_on_gateway = |vip: &IpAddr| {
         let mut of_vip = claims.iter().filter(|(address, _)| address == vip);
@@ -86,8 +86,8 @@ fn vips_on(gateway: IpAddr, vips: &BTreeSet<IpAddr>, claims: &BTreeSet<Claim>) -
     vips.iter().copied().filter(is_on_gateway).collect()
 }
 
-/// Returns a claim of the gateway's address for each link address in `claims` whose machine replies to an echo request
-/// to the gateway.
+/// Returns a claim of the gateway's address for each link-layer address in `claims` whose machine replies to an echo
+/// request to the gateway.
 fn claims_by_echo(
     link: &Link,
     (state, vips): (&NetState, &BTreeSet<IpAddr>),
@@ -120,7 +120,7 @@ fn claims_by_echo(
     replies.unwrap_or_default()
 }
 
-/// Parses the link address of a claim.
+/// Parses the link-layer address of a claim.
 fn parse_mac(text: &str) -> Option<MacAddr> {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
     let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn vips_with_the_link_address_of_the_gateway_are_on_the_gateway() {
+    fn vips_with_the_gateways_link_layer_address_are_on_the_gateway() {
         assert_eq!(found(&[(GATEWAY, DIRECTOR), (VIP, DIRECTOR)]), [VIP]);
         let both = [
             (GATEWAY, DIRECTOR),

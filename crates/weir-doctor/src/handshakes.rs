@@ -9,8 +9,8 @@ use crate::{Diagnosis, Handshakes, ServerReport, ServiceReport, reach};
 /// Minimum number of SYNs without an established connection before a problem is reported.
 const MIN_SYNS: u64 = 10;
 
-/// Returns whether the daemon warns about a server whose clients receive no reply. The number of SYNs includes old
-/// ones, but the warning ends if no client tries again.
+/// Returns whether the daemon itself warns about a server if its clients receive no reply. Such a server is not
+/// reported here: the number of SYNs includes old ones, whereas the daemon's warning ends if no client tries again.
 fn is_watched(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     server.state == "up"
         && server.packets_out == 0
@@ -31,11 +31,12 @@ fn age_of_last_syn(seconds: Option<u64>) -> String {
     })
 }
 
-/// Adds to a consequence what ends the finding: the fix alone does not, as the next client may reach another server.
-fn with_end(finding: Diagnosis, with: &str) -> Diagnosis {
+/// Adds the event that ends the finding to its consequence. The fix alone does not end it, because the next client may
+/// reach another server.
+fn with_end(finding: Diagnosis, servers: &str) -> Diagnosis {
     let consequence = format!(
-        "{}. This finding ends with the first handshake that a client completes with {with}, or {} min after the last \
-         SYN",
+        "{}. This finding ends with the first handshake that a client completes with {servers}, or {} min after the \
+         last SYN",
         finding.consequence,
         NO_REPLY_LIFETIME.as_secs() / 60
     );

@@ -72,13 +72,13 @@ impl Disconnected {
 
     fn diagnosis(&self, link: &Link) -> Diagnosis {
         let name = &link.name;
-        let behind = self.unreachable.iter();
-        let behind = behind.filter(|(_, cause)| **cause == link.index);
-        let behind: Vec<String> = behind.map(|(address, _)| address.to_string()).collect();
-        let consequence = match behind.len() {
+        let addresses = self.unreachable.iter();
+        let addresses = addresses.filter(|(_, cause)| **cause == link.index);
+        let addresses: Vec<String> = addresses.map(|(address, _)| address.to_string()).collect();
+        let consequence = match addresses.len() {
             0 => "nothing behind it can be reached; other findings may be a consequence".to_owned(),
             count => {
-                let shown = behind[..count.min(MAX_SHOWN_ADDRESSES)].join(", ");
+                let shown = addresses[..count.min(MAX_SHOWN_ADDRESSES)].join(", ");
                 let more = match count.saturating_sub(MAX_SHOWN_ADDRESSES) {
                     0 => String::new(),
                     more => format!(" and {more} more"),

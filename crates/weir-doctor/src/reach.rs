@@ -27,8 +27,8 @@ const MAX_PROBES: usize = 256;
 /// ephemeral ports (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
-/// TTL of probes that pass a router. A router may forward them to the server. If it returns them to this machine, Weir
-/// drops them, because a TTL of 1 is not sufficient for the next server.
+/// TTL of probes that pass a router. The router may forward a probe to the server. If it returns the probe to this
+/// machine, Weir drops it, because a packet with a TTL of 1 is not forwarded.
 const ROUTED_TTL: u8 = 2;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -138,7 +138,7 @@ pub(crate) fn unreachable_vips(
     findings
 }
 
-/// Returns the router on all paths to a server.
+/// Returns the router on the first path to a server, if all paths pass through routers.
 pub(crate) fn router(server: IpAddr, state: &NetState) -> Option<IpAddr> {
     let paths = resolve(server, state);
     let is_routed = paths.iter().all(|path| path.gateway.is_some());
@@ -356,8 +356,8 @@ pub(crate) mod tests {
         text.parse().expect("address is valid")
     }
 
-    /// Returns the state of a machine with the address 10.0.0.1 and a route to [`SERVER`]. `mac` is the link address of
-    /// the next hop.
+    /// Returns the state of a machine with the address 10.0.0.1 and a route to [`SERVER`]. `mac` is the next hop's MAC
+    /// address.
     pub(crate) fn state(gateway: Option<IpAddr>, mac: Option<[u8; 6]>) -> NetState {
         let link = Link {
             index: 2,

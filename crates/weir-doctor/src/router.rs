@@ -2,7 +2,7 @@
 //!
 //! The router is a Linux machine with BIRD 2 or 3, or with FRR. The BGP paths to a VIP come from `birdc` or `vtysh`,
 //! the next hops from the kernel. Only BIRD's tables `master4` and `master6`, FRR's default VRF, and the kernel's
-//! lookup of packets from this machine are examined. This module changes nothing.
+//! route lookups for packets from this machine are examined. This module changes nothing.
 
 mod bird;
 mod cause;
@@ -52,7 +52,7 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
     }
     let omitted = vips.len().saturating_sub(VIPS_MAX);
     vips.truncate(VIPS_MAX);
-    let mut found: BTreeMap<Cause, Vec<IpAddr>> = BTreeMap::new();
+    let mut vips_by_cause: BTreeMap<Cause, Vec<IpAddr>> = BTreeMap::new();
     let mut families_with_choice = BTreeSet::new();
     for vip in &vips {
         let mut entry = client.route(*vip).await?;
@@ -64,7 +64,7 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
             families_with_choice.insert(vip.is_ipv6());
         }
         for cause in causes(*vip, entry.as_ref(), kernel.as_ref(), client.speaker) {
-            found.entry(cause).or_default().push(*vip);
+            vips_by_cause.entry(cause).or_default().push(*vip);
         }
     }
     let command = client.command_line();
@@ -73,8 +73,8 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
         command: &command,
         as_number: client.as_number,
     };
-    let found = found.iter();
-    let mut findings: Vec<Diagnosis> = found
+    let mut findings: Vec<Diagnosis> = vips_by_cause
+        .iter()
         .map(|(cause, vips)| report::diagnosis(cause, vips, context))
         .collect();
     for is_ipv6 in families_with_choice {
@@ -155,7 +155,8 @@ fn hash_policy(is_ipv6: bool, netlink: &Netlink) -> Option<Diagnosis> {
 }
 
 /// Returns whether the hash of a flow includes its ports: 0 = addresses, 1 = addresses and ports, 2 = like 0, or the
-/// inner packet's addresses, 3 = `fields` (Documentation/networking/ip-sysctl.rst).
+/// inner packet's addresses, 3 = `fields` (Documentation/networking/ip-sysctl.rst). Unknown values are assumed to
+/// include them.
 fn includes_ports(policy: &str, fields: Option<&str>) -> bool {
     match policy {
         "0" | "2" => false,

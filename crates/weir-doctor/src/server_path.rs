@@ -1,4 +1,4 @@
-//! Examines the paths to servers and back: link addresses, and the routes of replies with `nat`.
+//! Examines the paths to servers and back: link-layer addresses, and the routes of replies with `nat`.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use weir_netlink::{NetState, resolve};
 
 use crate::{ServerReport, claimant, interface};
 
-/// Returns whether the link address for packets to a server is unknown.
+/// Returns whether the link-layer address for packets to a server is unknown.
 pub(crate) fn is_unresolved(server: IpAddr, state: &NetState) -> bool {
     let paths = resolve(server, state);
     !paths.is_empty() && paths.iter().all(|path| !path.local && path.mac.is_none())
@@ -34,8 +34,8 @@ pub(crate) fn return_route_fix(
     let header = weir_config::header(&["service", service]);
     if let Some(other) = address.and_then(|server| service_with_direct_replies(server, desired)) {
         return format!(
-            "set `snat = true` in {header}; with this machine as the server's default gateway, it would drop the \
-             replies of {}, whose source is the VIP",
+            "set `snat = true` in {header}; as the server's default gateway, this machine would drop the replies of \
+             {}, whose source is the VIP",
             other.name
         );
     }
@@ -95,7 +95,7 @@ pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().or(with_port).ok()
 }
 
-/// Returns this machine's address in a server's network.
+/// Returns an address of this machine, other than a VIP, in a server's network.
 fn local_address_near(server: IpAddr, desired: &Desired, state: &NetState) -> Option<IpAddr> {
     let vips = claimant::layer_4_vips(desired);
     let mut addresses = state.addresses.iter();

@@ -108,7 +108,7 @@ fn selected_source(vip: IpAddr, destination: IpAddr) -> Diagnosis {
     Diagnosis::new(
         format!("packets from this machine to {to} have the VIP {vip} as their source"),
         "the replies go to the director. Either the outgoing interface has no other address, or the route has the VIP \
-        as its source (src)",
+         as its source (src)",
     )
     .fix(format!(
         "`ip route get {destination}` shows the interface, and `ip route show` the route: add an address of this \
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documentation_addresses_are_examples() {
+    fn documentation_addresses_are_named_as_examples() {
         let vip = [10, 0, 0, 10].into();
         let found = selected_source(vip, REMOTE_ADDRESSES[0].parse().unwrap()).to_string();
         assert!(

@@ -1,7 +1,7 @@
 //! Reports firewall rules and conntrack states that drop packets in the director's network stack.
 //!
-//! XDP handles packets of layer 4 services before any firewall. The network stack handles packets of proxy services,
-//! packets selected by a firewall mark, and the director's own packets to servers, which are probes and proxy
+//! XDP or tc handles packets of layer 4 services before any firewall. The network stack handles packets of proxy
+//! services, packets selected by a firewall mark, and the director's own packets to servers, which are probes and proxy
 //! connections.
 
 use std::collections::{BTreeMap, BTreeSet};

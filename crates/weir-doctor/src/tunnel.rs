@@ -36,7 +36,9 @@ pub(crate) fn small_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> 
         let pool = desired.pool(&service.pool).into_iter();
         let servers = pool.flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
         for server in servers.filter(|it| it.forward_in(service) == Forward::Tunnel) {
-            let overhead = service.tunnel.overhead(Family::of(server.address));
+            let overhead = server
+                .tunnel_in(service)
+                .overhead(Family::of(server.address));
             let paths = resolve(server.address, state).into_iter();
             for path in paths.filter(|path| !path.local) {
                 let packet = path.mtu.saturating_sub(overhead);
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn device_without_room_is_a_note_with_its_limits() {
+    fn device_without_room_is_reported_in_a_note_with_its_limits() {
         let v4 = "listen = [\"192.0.2.1:80\"]\nforward = \"tunnel\"";
         let v6 = "listen = [\"[2001:db8::1]:80\"]\nforward = \"tunnel\"\ntunnel = \"gue\"";
         for (server, keys, mtu, route_mtu, packet, fixes) in [
@@ -192,7 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn device_with_room_and_other_methods_have_no_note() {
+    fn overhead_is_that_of_each_servers_tunnel() {
+        let text = "[pool.p]\nservers = [{ address = \"10.1.0.5\", tunnel = \"gue\" }]\n[service.s]\npool = \"p\"\n\
+                    listen = [\"192.0.2.1:80\"]\nforward = \"tunnel\"\n";
+        let desired = parse(text, &Host::default()).unwrap().desired;
+        let found = small_mtus(&desired, &state(1500, None));
+        let [note] = &found[..] else {
+            panic!("{found:?}")
+        };
+        // The IPv4, UDP and GUE headers have 20 + 8 + 4 bytes.
+        let note = note.to_string();
+        assert!(note.contains("at most 1468 bytes"), "{note}");
+    }
+
+    #[test]
+    fn devices_with_room_and_other_forwarding_methods_have_no_note() {
         let tunnel = "listen = [\"192.0.2.1:80\"]\nforward = \"tunnel\"";
         let direct = "listen = [\"192.0.2.1:80\"]\nforward = \"direct\"";
         assert_eq!(notes(SERVERS[0], tunnel, &state(1519, None)).len(), 1);

@@ -32,7 +32,8 @@ pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> 
         return Ok(user);
     }
     Err(format!(
-        "user {user} is not allowed to edit ipvsadm services: only root and members of `socket_group` are"
+        "user {user} is not allowed to edit ipvsadm services: only root is, and members of `socket_group` if \
+        `socket_mode` permits them to"
     ))
 }
 

@@ -50,8 +50,8 @@ pub struct EngineClient {
 }
 
 impl EngineClient {
-    /// Creates a client of the process at the other end of the channel, and starts a thread. The process may be started
-    /// later.
+    /// Creates a client for the process at the other end of the channel, and starts a thread that receives its replies.
+    /// The process may be started later.
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(Shared {
             channel,
@@ -196,7 +196,8 @@ impl Shared {
                 }
                 continue;
             }
-            // The first request starts the first process, and is still in the channel.
+            // A new process has started, and earlier requests are lost. The first request is an exception: it starts
+            // the first process, and is still in the channel.
             if !std::mem::take(&mut is_first) {
                 self.lost.store(true, Ordering::Relaxed);
                 self.lock().clear();
@@ -230,14 +231,14 @@ mod tests {
         };
         let host = std::thread::spawn(move || {
             message::send(&engine_end, UNREQUESTED, &Reply::Started, &[]).unwrap();
-            for dies in [false, true] {
+            for must_die in [false, true] {
                 let (number, _, _) =
                     message::open::<Request>(engine_end.receive().unwrap().unwrap()).unwrap();
                 let parts = [vec![service("a"), service("b")], vec![service("c")]];
                 for part in parts {
                     message::send_reply(&engine_end, number, &Reply::Services(part)).unwrap();
                 }
-                if dies {
+                if must_die {
                     message::send(&engine_end, UNREQUESTED, &Reply::Started, &[]).unwrap();
                     return engine_end;
                 }
@@ -274,16 +275,17 @@ mod tests {
         let (daemon_end, engine_end) = Channel::pair().unwrap();
         let client = EngineClient::new(daemon_end);
         let host = std::thread::spawn(move || {
-            let next = || message::open::<Request>(engine_end.receive().unwrap().unwrap()).unwrap();
+            let receive_request =
+                || message::open::<Request>(engine_end.receive().unwrap().unwrap()).unwrap();
             let send_reply =
                 |number, reply: &Reply| message::send(&engine_end, number, reply, &[]).unwrap();
             send_reply(UNREQUESTED, &Reply::Started);
-            let (number, _, _) = next();
+            let (number, _, _) = receive_request();
             send_reply(number, &Reply::Current(true));
             // The process dies during a request, and another one starts.
-            drop(next());
+            drop(receive_request());
             send_reply(UNREQUESTED, &Reply::Started);
-            let (number, request, _) = next();
+            let (number, request, _) = receive_request();
             assert!(matches!(request, Request::Begin { .. }));
             send_reply(number, &Reply::Done);
         });

@@ -17,7 +17,7 @@ use weir_netlink::Event;
 use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
 
 use crate::message::{SyncPeerStatus, SyncStatus};
-use crate::proxied::{ProxiedConnections, ProxiedCounts, ProxiedListeners, WithConnections};
+use crate::proxied::{ProxiedConnections, ProxiedCounts, ProxyListeners, WithConnections};
 
 /// Pause between two steps while a peer responds.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
@@ -56,7 +56,7 @@ struct ActiveSync {
     counts: SyncCounts,
     /// Start time of the sessions.
     joined_at: Duration,
-    /// Whether peers sent flows for a service or server that this director did not have.
+    /// Whether peers sent flows for a service or server that this director did not have, or while it had no engine.
     has_unknown_flows: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct FlowSynchronizer {
     started_at: Instant,
     running: Option<ActiveSync>,
     proxied: ProxiedConnections,
-    /// Time at which the walk last found flows that a table change had moved.
+    /// Time of the last step at which there were moved flows ([`Engine::has_moved_flows`]).
     moved_at: Duration,
     /// Revision of the engine's configuration at the last step; `None` = there was no engine.
     revision: Option<u64>,
@@ -341,7 +341,7 @@ impl FlowSynchronizer {
     }
 
     /// Adopts the listeners of proxy services.
-    pub fn set_listeners(&mut self, listeners: ProxiedListeners) {
+    pub fn set_listeners(&mut self, listeners: ProxyListeners) {
         self.proxied.set_listeners(listeners);
     }
 
@@ -417,8 +417,8 @@ impl FlowSynchronizer {
         self.step(engine)
     }
 
-    /// Starts or stops an ipvsadm synchronization daemon. ipvsadm has a separate command for this, so this is the only
-    /// edit. Returns `None` if there are other edits, or if there is no `[sync]`.
+    /// Starts or stops an ipvsadm synchronization daemon if that is the only edit: ipvsadm has a separate command for
+    /// it. Returns `None` for all other edits, or if there is no `[sync]`.
     pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), EditError>> {
         let now = self.started_at.elapsed();
         let running = self.running.as_mut()?;

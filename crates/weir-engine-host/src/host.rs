@@ -124,7 +124,7 @@ impl Host {
         self.engine = Some(engine);
         self.is_paused = false;
         self.sync.configure(sync.as_ref());
-        self.sync.set_listeners(accepted.proxied_listeners());
+        self.sync.set_listeners(accepted.proxy_listeners());
         self.policy.set_active(accepted);
         reply
     }
@@ -266,7 +266,7 @@ impl Host {
         self.permits.serve(&engine.desired().node);
         if let Some(sync) = sync {
             self.sync.configure(sync.as_ref());
-            self.sync.set_listeners(accepted.proxied_listeners());
+            self.sync.set_listeners(accepted.proxy_listeners());
         }
         self.policy.set_active(accepted);
         reply

@@ -37,7 +37,7 @@ pub use message::{
 };
 pub use permits::permit_edits;
 pub use policy::RECORD_FILE;
-pub use proxied::ProxiedListeners;
+pub use proxied::ProxyListeners;
 pub use serve::{restrict, serve};
 
 /// Why the process exits.

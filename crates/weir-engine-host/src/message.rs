@@ -31,7 +31,7 @@ const VERSION: u32 = 1;
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 /// Maximum size of a message without an attached file, in bytes.
 const MAX_INLINE_BYTES: usize = 32 << 10;
-/// Maximum size of a message, in bytes: a snapshot of a million servers.
+/// Maximum size of a message, in bytes; enough for a snapshot of a million servers.
 const MAX_BYTES: u64 = 1 << 30;
 /// The content of a packet if the message is in the first attached file.
 const ATTACHED: &[u8] = b"attached";
@@ -158,7 +158,7 @@ pub enum Query {
     Connections,
     /// The active timeouts.
     Timeouts,
-    /// Explains how a packet would be handled.
+    /// How a packet would be handled.
     Explain {
         /// `tcp SRC:PORT VIP:PORT`.
         packet: String,
@@ -183,11 +183,11 @@ pub enum Query {
     Latencies,
     /// Status of flow synchronization.
     Sync,
-    /// Results of a probe through a service's path.
+    /// Results of a probe along a service's path.
     Probe(ProbeId),
 }
 
-/// Identifies the packets of a probe through a service's path.
+/// Identifies the packets of a probe along a service's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeId {

@@ -24,7 +24,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
-/// Maximum number of requests waiting for the daemon; a new request then replaces the oldest one.
+/// Maximum number of requests waiting for the daemon; a further request replaces the oldest one.
 const MAX_WAITING_REQUESTS: usize = 64;
 
 /// A client's request.
@@ -171,7 +171,7 @@ impl Permits {
         state
             .waiting
             .retain(|it| it.received_at.elapsed() < VALIDITY);
-        // The daemon executes weight changes of configured servers itself, so its request does not contain them.
+        // The daemon executes weight changes for configured servers itself, so its request does not contain them.
         let is_part = |client_edits: &[Edit]| {
             let mut client_edits = client_edits.iter();
             edits

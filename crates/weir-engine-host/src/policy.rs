@@ -24,7 +24,7 @@ use weir_model::{
 use weir_sys::{read_owned_file, replace_file};
 
 use crate::message::AddedServer;
-use crate::proxied::ProxiedListeners;
+use crate::proxied::ProxyListeners;
 
 /// Name of the file in the runtime directory that contains the text of the active configuration. Root owns the file.
 pub const RECORD_FILE: &str = "layer4-configuration";
@@ -252,8 +252,8 @@ impl AcceptedConfiguration {
 
     /// Returns the listeners of proxy services. The daemon, not root's file, determines them. They select the clients
     /// that get a segment after a takeover, and the segment's source must be on this machine (`proxied`).
-    pub(crate) fn proxied_listeners(&self) -> ProxiedListeners {
-        ProxiedListeners::new(&self.desired)
+    pub(crate) fn proxy_listeners(&self) -> ProxyListeners {
+        ProxyListeners::new(&self.desired)
     }
 
     /// Returns the configuration plus the servers from server lists and from another version of the group's
@@ -434,7 +434,7 @@ pool = "p"
     }
 
     #[test]
-    fn group_publishes_only_settings_that_the_file_of_root_permits() {
+    fn group_publishes_only_settings_that_roots_file_permits() {
         if !weir_testing::require_root() {
             return;
         }
@@ -509,7 +509,7 @@ pool = "p"
 
     /// The limits on added servers come from root's file, even for a text that differs only in its limits.
     #[test]
-    fn group_limits_come_from_the_file_of_root() {
+    fn group_limits_come_from_roots_file() {
         if !weir_testing::require_root() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Adds, reads and removes the rows of the daemon's probes in the probe map.
+//! Adds, reads and removes the rows of the daemon's probes in the probe map, and sends ARP requests for their VIPs.
 //!
 //! The daemon's socket sends the packets. The row makes the programs forward them like a client's packets, so the path
 //! must lead from a configured service to one of its servers, and the source address must belong to this machine.
@@ -34,9 +34,10 @@ fn probe_row(forwarding: ProbeForwarding) -> Probe {
     }
 }
 
-/// Returns whether a service in the configuration forwards to this server along this path.
+/// Returns whether a service in the configuration forwards to this server along this path; false for `nat`, whose
+/// probes need no row.
 fn is_configured(desired: &Desired, forwarding: ProbeForwarding) -> bool {
-    let wanted = probe_row(forwarding);
+    let requested_row = probe_row(forwarding);
     let services = desired.services.iter();
     let mut services =
         services.filter(|service| service.listen.iter().any(|it| it.address == forwarding.vip));
@@ -57,26 +58,26 @@ fn is_configured(desired: &Desired, forwarding: ProbeForwarding) -> bool {
                 source_is_vip: false,
             };
             let has_row = forward.handles_packets() && forward != Forward::Nat;
-            has_row && path_entry(server.address, &path) == wanted
+            has_row && path_entry(server.address, &path) == requested_row
         })
     })
 }
 
 pub(crate) fn add(engine: &Engine, id: ProbeId, forwarding: ProbeForwarding) -> Reply {
-    let refused = |what: &str| {
+    let refuse = |cause: &str| {
         let reason = format!(
-            "a probe to {} for VIP {}: {what}",
+            "a probe to {} for VIP {}: {cause}",
             forwarding.server, forwarding.vip
         );
         tracing::error!(reason, "refused a request from the daemon");
         Reply::Refused { reason }
     };
     if !is_configured(engine.desired(), forwarding) {
-        return refused("the path is not configured");
+        return refuse("the path is not configured");
     }
     // With another machine's address, the row would also apply to packets that this machine forwards.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
-        return refused("the source address is not an address of this machine");
+        return refuse("the source address is not an address of this machine");
     }
     match engine.probe_table().set(&key(id), &probe_row(forwarding)) {
         Ok(()) => Reply::Done,

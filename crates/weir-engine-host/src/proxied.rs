@@ -2,15 +2,15 @@
 //!
 //! The connection of a client to another director's proxy cannot continue here. If the client sends a packet, this
 //! director's kernel replies with a reset. A client that waits for data sends nothing, so it would wait until its own
-//! time limit. Directors therefore send each other the lists of their proxied connections. When a VIP appears on this
+//! timeout. Directors therefore send each other the lists of their proxied connections. When a VIP appears on this
 //! machine, this director sends each of the VIP's clients a segment that is outside the client's window. The client
 //! responds with an ACK that has the correct numbers (RFC 9293, 3.10.7.4), and the kernel resets it (`prompt`).
 //!
 //! The list contains the sockets of the whole network namespace, so it includes the connections of an earlier daemon
 //! that is still draining. The sockets are listed in a separate thread (`sampler`).
 //!
-//! A peer's list determines only the destination of a segment. Its source is always an address of a proxied listener of
-//! this director's own configuration that is on this machine, and the rate is limited.
+//! A peer's list determines only the destination of a segment. Its source is always the address of a proxy listener in
+//! this director's own configuration, and is on this machine. The rate is limited.
 
 mod listener;
 mod prompt;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use weir_netlink::Event;
 use weir_sync::{Change, Connection, Record, Session, Source};
 
-pub use self::listener::ProxiedListeners;
+pub use self::listener::ProxyListeners;
 use self::prompt::Prompts;
 use self::sampler::Sampler;
 
@@ -53,7 +53,7 @@ pub(crate) struct ProxiedCounts {
 /// This director's list of proxied connections, and its reaction to a takeover.
 #[derive(Debug, Default)]
 pub(crate) struct ProxiedConnections {
-    listeners: Arc<ProxiedListeners>,
+    listeners: Arc<ProxyListeners>,
     /// The content of each slot of this director's list.
     slots: Vec<Option<Connection>>,
     listed: usize,
@@ -70,12 +70,12 @@ pub(crate) struct ProxiedConnections {
 
 impl ProxiedConnections {
     /// Adopts the listeners of a configuration.
-    pub(crate) fn set_listeners(&mut self, listeners: ProxiedListeners) {
+    pub(crate) fn set_listeners(&mut self, listeners: ProxyListeners) {
         if *self.listeners == listeners {
             return;
         }
         let previous = std::mem::take(&mut self.is_local);
-        let states = listeners.addresses().map(|address| {
+        let states = listeners.vips().map(|address| {
             let known = previous.get(&address).copied();
             (address, known.unwrap_or_else(|| is_local(address)))
         });

@@ -18,7 +18,7 @@ use crate::policy::Policy;
 
 /// Interval between two ticks of the engine.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of queued messages; further messages wait in the daemon.
+/// Maximum number of queued messages; further messages wait in the channel.
 const MAX_QUEUED_MESSAGES: usize = 256;
 /// Interval between checks for drift.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ pub fn restrict() -> Result<(), Error> {
 }
 
 /// Serves a daemon at the other end of the channel; the process exits when the daemon exits. `configuration` is the
-/// file of `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must be
+/// configuration file. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must be
 /// called before the runtime is created, because existing threads keep their capabilities.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ async fn handle(host: &mut Host, channel: &mut DaemonChannel, received: Message)
         tokio::task::spawn_blocking(move || {
             let reply = Reply::Claims(claim.probe());
             if let Err(error) = message::send(&channel, number, &reply, &[]) {
-                tracing::debug!(%error, "failed to send a response");
+                tracing::debug!(%error, "failed to send a reply");
             }
         });
         return;
@@ -144,7 +144,7 @@ impl DaemonChannel {
     /// Sends a reply. Ignores errors, because the reader detects that the daemon has exited.
     fn send(&self, number: u64, reply: &Reply) {
         if let Err(error) = message::send_reply(&self.channel, number, reply) {
-            tracing::debug!(%error, "failed to send a response");
+            tracing::debug!(%error, "failed to send a reply");
         }
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn recover_allocation(
             .collect();
         allocation.services.insert(format!("(row {row})"), slot);
     }
-    // Shared counters are reallocated, and start with the sums of the per-server counters.
+    // Shared counters are not recovered: they are reallocated, and start with the sums of the per-server counters.
     debug_assert!(allocation.dests().all(|(_, dest)| dest.id < dest_rows));
     Ok(allocation)
 }

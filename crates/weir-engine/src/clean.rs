@@ -30,9 +30,9 @@ pub struct CleanSummary {
     pub marks: usize,
 }
 
-/// Removes the pins, attachments, addresses, neighbors, offload settings and routing of marked packets that are
-/// recorded in these directories. The operation is idempotent. It must run inside a tokio runtime, in the director's
-/// network namespace.
+/// Removes the pins, attachments, addresses, neighbors and routing of marked packets that are recorded in these
+/// directories, and restores the recorded offload settings. The operation is idempotent. It must run inside a tokio
+/// runtime, in the director's network namespace.
 ///
 /// # Errors
 /// Fails if another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so a
@@ -94,8 +94,9 @@ pub fn has_changes(paths: &Paths) -> bool {
     is_pinned(paths) || !read_record(&paths.runtime_dir).is_empty()
 }
 
-/// Removes a pinned data plane that is not attached and has no ipvsadm services, for example one left by a daemon that
-/// was killed during startup. Returns whether it was removed. Keeps the recorded state of servers.
+/// Removes a pinned data plane that is attached neither to interfaces nor to cgroups and has no ipvsadm services, for
+/// example one left by a daemon that was killed during startup. Returns whether it was removed. Keeps the added VIPs
+/// and the recorded state of servers.
 ///
 /// # Errors
 /// See [`clean`].

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use weir_abi::{EntryMeta, FLOW_ACTIVE, State};
 
-/// Time without packets to a server after which flows that depend on packets are closed. Longer than the gaps in a
-/// transfer that is in progress; together with the polling interval of `weir server … drain --wait` shorter than one
-/// second.
+/// Time without packets to a server after which its flows that depend on packets count as closed. Longer than the gaps
+/// in a transfer that is in progress; together with the polling interval of `weir server … drain --wait` shorter than
+/// one second.
 const QUIET_TIME: Duration = Duration::from_millis(700);
 
 /// Walks of the flow table take at most 1/[`WALK_TIME_DIVISOR`] of the time.
@@ -21,7 +21,7 @@ const WALK_TIME_DIVISOR: u32 = 10;
 /// Minimum time between walks while the counters alone show that connections are open.
 const WALK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time after which the state of a server is removed.
+/// Time since the last call after which a server's state is removed.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// A server's counters, summed over its rows.
@@ -38,8 +38,9 @@ pub(crate) struct ServerCounters {
 /// A server's flows for which the counters do not show whether they are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UncertainFlows {
-    /// Inactive flows that are open: the director sees replies, and one side has not closed the connection.
-    half_closed: u64,
+    /// Inactive flows that are open: half-closed flows whose replies the director sees, and UDP flows with
+    /// `strict_ipvs`.
+    inactive_open: u64,
     /// Inactive flows that are open while packets arrive.
     half_closed_recent: u64,
     /// Active flows that are open while packets arrive: handshakes that are not complete.
@@ -55,10 +56,10 @@ impl UncertainFlows {
         let is_recent = is_recent(meta.seen, tick);
         match state {
             Some(State::Established | State::Udp) => {
-                self.half_closed += u64::from(meta.flags & FLOW_ACTIVE == 0);
+                self.inactive_open += u64::from(meta.flags & FLOW_ACTIVE == 0);
             }
             Some(State::FinWait | State::CloseWait) => {
-                self.half_closed += u64::from(sees_replies);
+                self.inactive_open += u64::from(sees_replies);
                 self.half_closed_recent += u64::from(!sees_replies && is_recent);
             }
             Some(State::SynSent | State::SynRecv | State::Synack) => {
@@ -117,10 +118,10 @@ impl DrainWatch {
         let flows = self.walk.map(|walk| walk.flows).unwrap_or_default();
         let is_quiet = now.saturating_duration_since(self.last_packet) >= QUIET_TIME;
         if is_quiet {
-            active.saturating_sub(flows.handshakes()) + flows.half_closed
+            active.saturating_sub(flows.handshakes()) + flows.inactive_open
         } else {
             let active = active.saturating_sub(flows.handshakes_abandoned);
-            active + flows.half_closed + flows.half_closed_recent
+            active + flows.inactive_open + flows.half_closed_recent
         }
     }
 }
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A server with these flows; each has the director's view of replies.
+    /// A server with these flows, and for each flow whether the director sees its replies.
     struct Server {
         watches: DrainWatches,
         flows: Vec<(EntryMeta, bool)>,
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn state_decides_if_replies_are_seen() {
+    fn openness_depends_on_flow_state_and_seen_replies() {
         let open = |state, sees_replies| {
             let mut server = Server::new(&[(flow(state, TICK - 50), sees_replies)]);
             server.open_at(0);
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_local_clients_have_no_flows() {
+    fn active_connections_without_flows_are_open() {
         let mut watches = DrainWatches::default();
         let counters = ServerCounters {
             active: 3,
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_after_the_walk_does_not_block_for_long() {
+    fn abandoned_handshake_after_walk_counts_as_open_for_at_most_a_second() {
         let established = (flow(State::Established, TICK), false);
         let mut server = Server::new(&[established]);
         assert_eq!(server.open_at(0), 1);

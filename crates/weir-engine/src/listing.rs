@@ -32,7 +32,8 @@ pub(crate) struct ListingInput<'a> {
 }
 
 impl ListingInput<'_> {
-    /// Returns all services, newest first: ipvsadm's services, then the services in the file in reverse order.
+    /// Returns all services except socket services, newest first: ipvsadm's services, then the services in the file in
+    /// reverse order, each once per mark and listener.
     ///
     /// # Errors
     /// Fails if a map cannot be read.
@@ -198,7 +199,7 @@ impl ListingInput<'_> {
         }
     }
 
-    /// Returns all flows, in the order of the table's slots (`-L -c`).
+    /// Returns all flows and templates, in the order of the table's slots (`-L -c`).
     ///
     /// # Errors
     /// Fails if a map cannot be read.

@@ -51,7 +51,8 @@ impl MarkRouting {
             .collect()
     }
 
-    /// Removes the rules of these marks. Returns the number of removed rules.
+    /// Removes the rules of these marks, and the rules of address families that have no marks any more. Returns how
+    /// many marks' rules were removed.
     pub(crate) async fn remove_rules(
         &mut self,
         netlink: &Netlink,
@@ -73,7 +74,7 @@ impl MarkRouting {
         Ok(removed)
     }
 
-    /// Removes rules and devices. Returns the number of removed rules.
+    /// Removes all rules and the devices. Returns how many marks' rules were removed.
     ///
     /// # Errors
     /// Fails if the kernel rejects a change.

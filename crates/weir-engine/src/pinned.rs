@@ -50,7 +50,8 @@ impl PinnedEngine {
     /// Opens the pinned data plane; `configured` is the configuration that was last active.
     ///
     /// # Errors
-    /// Fails if nothing is pinned, or a newer version wrote the state file.
+    /// Fails if nothing is pinned, a newer version wrote the state file, or `configured` has a listener of an ipvsadm
+    /// service.
     pub fn open(paths: &Paths, configured: &Desired) -> Result<Self> {
         let plane = open_readonly(&PinDir::new(&paths.pin_dir))?;
         let saved = StateFile::new(&paths.runtime_dir).read()?;

@@ -234,7 +234,7 @@ impl From<weir_health::State> for ServerState {
 /// One check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckStatus {
-    /// `http 10.0.0.5:80`.
+    /// The check, such as `http 10.0.0.5:80`.
     pub what: String,
     /// `"up"`, `"down"` or `"starting"`.
     pub state: &'static str,

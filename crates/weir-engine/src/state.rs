@@ -1,9 +1,10 @@
 //! Reads and writes `RUNTIME_DIR/state.json`: state that is not in the maps, and the undo record.
 //!
 //! During startup, the daemon replaces the file by rename. Later changes are appended to a journal
-//! ([`crate::journal`]). A change that `weir clean` must revert is persisted before it is made. Kernel state is lost at
-//! boot; the boot ID shows whether a file is from an earlier boot. If the file is missing or unreadable, check results,
-//! totals of removed servers and the undo record are lost, but traffic continues: [`crate::adopt`] recovers the rows.
+//! ([`crate::journal`]). Addresses and rules that `weir clean` removes are persisted before they are added. Kernel
+//! state is lost at boot; the boot ID shows whether a file is from an earlier boot. If the file is missing or
+//! unreadable, check results, totals of removed servers and the undo record are lost, but traffic continues:
+//! [`crate::adopt`] recovers the rows.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -126,7 +127,8 @@ impl StateFile {
     /// Reads the file. Returns `None` if there is none, or if it is unreadable, which is logged.
     ///
     /// # Errors
-    /// Fails if a newer version wrote the file, because its content must not be overwritten.
+    /// Fails if a newer version wrote the file, because its content must not be overwritten, or if the boot ID is not
+    /// readable.
     pub(crate) fn read(&self) -> Result<Option<StoredState>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "failed to read the state file; starting without it");

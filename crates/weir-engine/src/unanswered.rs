@@ -1,4 +1,4 @@
-//! Records when SYNs were last sent to servers whose clients have not completed a handshake yet.
+//! Records when SYNs were last sent to servers with which no client has completed a handshake yet.
 //!
 //! The data plane counts SYNs, but does not store times. The times are those at which a reader of the counters found
 //! more SYNs than before, so they are late by up to one interval. After a restart of the daemon, the time of older SYNs
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) type Row = (u32, u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Observed {
+enum Observation {
     /// Number of SYNs, and when it last grew.
     Unanswered(u64, Duration),
     /// A handshake is complete: nothing more is recorded.
@@ -25,12 +25,12 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// The servers to which SYNs were sent.
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredSyns {
-    servers: HashMap<Row, Observed>,
+    servers: HashMap<Row, Observation>,
     next_observation: Duration,
 }
 
 impl UnansweredSyns {
-    /// Returns whether an observation is due, and plans the next one.
+    /// Returns whether an observation is due. If so, schedules the next one.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         let is_due = now >= self.next_observation;
         if is_due {
@@ -41,18 +41,18 @@ impl UnansweredSyns {
 
     /// Returns whether no handshake with a server is known to be complete, so that its counters must be read.
     pub(crate) fn is_open(&self, row: Row) -> bool {
-        self.servers.get(&row) != Some(&Observed::Completed)
+        self.servers.get(&row) != Some(&Observation::Completed)
     }
 
     /// Applies a server's counters: SYNs, and completed handshakes.
     pub(crate) fn observe(&mut self, row: Row, syns: u64, completed: u64, now: Duration) {
         let observed = match completed {
-            0 => Observed::Unanswered(syns, now),
-            _ => Observed::Completed,
+            0 => Observation::Unanswered(syns, now),
+            _ => Observation::Completed,
         };
         let is_unchanged = match self.servers.get(&row) {
-            Some(Observed::Unanswered(before, _)) => completed == 0 && syns == *before,
-            Some(Observed::Completed) => true,
+            Some(Observation::Unanswered(before, _)) => completed == 0 && syns == *before,
+            Some(Observation::Completed) => true,
             None => syns == 0,
         };
         if !is_unchanged {
@@ -64,11 +64,11 @@ impl UnansweredSyns {
     /// the current number of SYNs.
     pub(crate) fn age(&self, row: Row, syns: u64, now: Duration) -> Option<Duration> {
         match self.servers.get(&row)? {
-            Observed::Unanswered(before, last) if *before == syns => {
+            Observation::Unanswered(before, last) if *before == syns => {
                 Some(now.saturating_sub(*last))
             }
-            Observed::Unanswered(..) => Some(Duration::ZERO),
-            Observed::Completed => None,
+            Observation::Unanswered(..) => Some(Duration::ZERO),
+            Observation::Completed => None,
         }
     }
 

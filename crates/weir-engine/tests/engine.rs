@@ -137,7 +137,7 @@ fn server_with_a_check_is_starting_before_its_first_result() {
 }
 
 #[test]
-fn explanation_matches_the_choice_of_every_scheduler() {
+fn explanation_matches_the_choice_of_every_deterministic_scheduler() {
     if !is_root() {
         return;
     }
@@ -155,14 +155,14 @@ fn explanation_matches_the_choice_of_every_scheduler() {
         };
         let wanted = wanted_with(SchedulerKind::Rr, weights[0]);
         let mut engine = Director::open(paths, &wanted).await.unwrap();
-        let built = || {
+        let layer4_schedulers = || {
             SchedulerKind::ALL
                 .into_iter()
                 .filter(|it| it.works_at_layer4())
         };
         let cases = weights
             .into_iter()
-            .flat_map(|weights| built().map(move |kind| (kind, weights)));
+            .flat_map(|weights| layer4_schedulers().map(move |kind| (kind, weights)));
         for ((kind, weights), first) in cases.zip((40_000..).step_by(3)) {
             engine.apply(&wanted_with(kind, weights)).await.unwrap();
             assert_eq!(
@@ -217,7 +217,7 @@ fn nat_replies_return_through_the_director() {
 }
 
 #[test]
-fn snat_needs_no_route_back() {
+fn snat_works_without_return_route() {
     if !is_root() {
         return;
     }
@@ -232,7 +232,7 @@ fn snat_needs_no_route_back() {
 }
 
 #[test]
-fn reload_keeps_connections_and_moves_new_ones() {
+fn reload_keeps_connections_and_sends_new_ones_to_remaining_server() {
     if !is_root() {
         return;
     }

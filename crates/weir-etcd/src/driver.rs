@@ -217,8 +217,8 @@ impl Runner {
             self.client.rotate();
         }
         let outputs: Vec<Output> = std::iter::from_fn(|| self.machine.poll_output()).collect();
-        // First, because a client that reads the status after a publication would otherwise see the state of the
-        // previous one.
+        // Update the status before any output reports that a publication has ended: a client may read the status
+        // immediately.
         self.update_status();
         for output in outputs {
             self.execute(output);

@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(handle(created), watched(Vec::new()));
     }
 
-    /// Only a compaction permits reading the keys again immediately, because etcd responds. All other ends of a watch
-    /// are failures of the connection.
+    /// The keys are read again immediately only after a compaction, which shows that etcd responds. Every other end of
+    /// a watch counts as a connection failure.
     #[test]
     fn end_of_watch_states_whether_etcd_has_compacted_the_revision() {
         let prefix = "192.0.2.1:2379: ";

@@ -60,15 +60,15 @@ impl Tuple {
 
 /// A flow table's secret key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FlowKey([u64; 2]);
+pub struct FlowHashKey([u64; 2]);
 
-impl core::fmt::Debug for FlowKey {
+impl core::fmt::Debug for FlowHashKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("FlowKey")
+        f.write_str("FlowHashKey")
     }
 }
 
-impl FlowKey {
+impl FlowHashKey {
     /// Creates a key from the two words that the loader passes to the programs.
     #[must_use]
     pub const fn new(secret: [u64; 2]) -> Self {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn hash_depends_on_every_field() {
-        let key = FlowKey::new([1, 2]);
+        let key = FlowHashKey::new([1, 2]);
         let base = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
         let other_tuples = [
             Tuple {
@@ -216,13 +216,13 @@ mod tests {
         for other in other_tuples {
             assert_ne!(key.hash(&base), key.hash(&other), "{other:?}");
         }
-        assert_ne!(key.hash(&base), FlowKey::new([1, 3]).hash(&base));
+        assert_ne!(key.hash(&base), FlowHashKey::new([1, 3]).hash(&base));
     }
 
     /// The values come from an independent implementation; bpf/lib/hash.h computes the same ones.
     #[test]
     fn hashes_have_known_values() {
-        let key = FlowKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        let key = FlowHashKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
         for (src, dst, keyed, steered) in [
             (
                 "192.0.2.1",
@@ -254,7 +254,7 @@ mod tests {
         ] {
             assert_eq!(scale(hash, range), expected, "{hash:x} {range}");
         }
-        assert_eq!(format!("{key:?}"), "FlowKey", "it is a secret");
+        assert_eq!(format!("{key:?}"), "FlowHashKey", "it is a secret");
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn hashes_are_spread_over_buckets() {
-        let key = FlowKey::new([3, 4]);
+        let key = FlowHashKey::new([3, 4]);
         let mut seen = [0u32; 16];
         for port in 0..1600 {
             let hash = key.hash(&tuple("2001:db8::1", "2001:db8::2", (port, 80)));

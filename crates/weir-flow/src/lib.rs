@@ -24,7 +24,7 @@ pub mod timeout;
 
 pub use convert::{abi_forward, abi_tunnel, model_forward};
 pub use family::Family;
-pub use key::{FlowKey, Tuple, steer_hash};
+pub use key::{FlowHashKey, Tuple, steer_hash};
 pub use model::{Arrival, Config, Flow, Load, Model, Outcome, PacketMeta, Scheduler, Verdict};
 pub use parse::{Layout, PacketClass, ParseError, parse};
 pub use slot::{Geometry, Mark, Placement};

@@ -8,10 +8,10 @@ use weir_wire::{EtherType, IpProtocol, TcpFlags};
 
 use crate::family::Family;
 
-/// The class of a packet; all classes except `Plain` need the slow path.
+/// The class of a packet, which determines how the data plane handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketClass {
-    /// A complete TCP or UDP packet, which does not need the slow path.
+    /// A complete TCP or UDP packet.
     Plain,
     /// ICMP for IPv4, ICMPv6 for IPv6.
     Icmp,
@@ -215,8 +215,7 @@ impl Layout {
         }
     }
 
-    /// Skips the extension headers with a length field (RFC 8200 section 4). AH and ESP are treated as transport
-    /// protocols.
+    /// Skips extension headers (RFC 8200 section 4). AH and ESP are treated as transport protocols.
     fn skip_extensions(&mut self, frame: &[u8]) -> Result<(), ParseError> {
         for _ in 0..EXTENSION_HEADERS_MAX {
             if !is_extension(self.protocol) {

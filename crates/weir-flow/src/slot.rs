@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn steps_are_distinct_buckets_of_the_table(hash: u64, buckets in 1u32..5000) {
+        fn buckets_of_a_hash_are_distinct_and_in_the_table(hash: u64, buckets in 1u32..5000) {
             let geometry = Geometry::new(buckets);
             let placement = Placement::new(hash, geometry);
             let mut seen = HashSet::new();

@@ -1,4 +1,5 @@
-//! Reads and writes corpora as text: one input per line, with all bytes that are not printable ASCII escaped as `\xNN`.
+//! Reads and writes corpora as text: one input per line, with backslashes and all bytes that are not printable ASCII
+//! escaped as `\\`, `\n`, `\r`, `\t` or `\xNN`.
 //!
 //! Reviewers can read such lines, and a diff shows the added inputs. Thousands of small binary files would also slow
 //! down a checkout.
@@ -47,7 +48,8 @@ pub fn parse_input(line: &str) -> Result<Vec<u8>, String> {
                 let value = value.and_then(|value| u8::try_from(value).ok());
                 value.ok_or_else(|| "\\x requires two hexadecimal digits".to_owned())?
             }
-            other => return Err(format!("unknown escape \\{:?}", other.map(char::from))),
+            Some(other) => return Err(format!("unknown escape \\{}", char::from(other))),
+            None => return Err("the line ends within an escape".to_owned()),
         });
     }
     Ok(input)

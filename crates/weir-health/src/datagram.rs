@@ -6,8 +6,8 @@ use weir_model::{DatagramProbe, DnsRecord, Medium, Probe};
 
 use crate::outcome::Outcome;
 
-/// Returns the datagram to send; responses to this probe contain `id`. Returns `None` if the driver builds the
-/// datagram, or the probe does not use datagrams.
+/// Returns the datagram to send; a DNS query, and the responses to it, contain `id`. Returns `None` if the driver
+/// builds the datagram, or the probe does not use datagrams.
 pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { payload, .. }) => Some(payload.to_vec()),
@@ -18,7 +18,7 @@ pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// Evaluates a response. Returns `None` if the response belongs to a different request; more responses may follow.
+/// Evaluates a received datagram. Returns `None` if it is not a response to this request; more datagrams may follow.
 pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(compare_bytes(bytes, datagram)),
@@ -32,12 +32,12 @@ pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
 fn compare_bytes(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
     let length = datagram.len();
     let mut expected = expected.unwrap_or_default().iter().enumerate();
-    let differs = expected.find(|(index, byte)| match (byte, datagram.get(*index)) {
+    let mismatch = expected.find(|(index, byte)| match (byte, datagram.get(*index)) {
         (_, None) => true,
         (Some(byte), Some(found)) => byte != found,
         (None, Some(_)) => false,
     });
-    match differs {
+    match mismatch {
         None => Outcome::passed(format!("udp {length} bytes")),
         Some((index, _)) => {
             Outcome::failed(format!("udp {length} bytes, mismatch at byte {index}"))
@@ -103,11 +103,13 @@ fn compare_addresses(record: DnsRecord, expected: Option<IpAddr>, answers: &[Vec
     if answers.contains(&bytes) {
         Outcome::passed(format!("dns {expected}"))
     } else {
-        Outcome::failed(format!("dns: {expected} is not among {count} answers"))
+        Outcome::failed(format!(
+            "dns: {expected} is not in the response (answers: {count})"
+        ))
     }
 }
 
-/// Returns the data of all answer records of this type, or `None` if the message is truncated.
+/// Returns the data of all answer records of this type, or `None` if the message is malformed.
 fn record_data(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
     let (questions, answers) = (read_u16(message, 4)?, read_u16(message, 6)?);
     let mut offset = 12;
@@ -180,7 +182,7 @@ mod tests {
         );
         assert_eq!(
             note_of(&dns_probe(Some("10.0.0.6")), &valid).as_deref(),
-            Some("dns: 10.0.0.6 is not among 1 answers")
+            Some("dns: 10.0.0.6 is not in the response (answers: 1)")
         );
         assert_eq!(
             note_of(&dns_probe(None), &response(7, 3, [0; 4])).as_deref(),
@@ -289,6 +291,9 @@ mod tests {
             evaluate(&probe, 7, &message).unwrap().note
         };
         assert_eq!(note_of("fd00::6"), "dns fd00::6");
-        assert_eq!(note_of("fd00::7"), "dns: fd00::7 is not among 2 answers");
+        assert_eq!(
+            note_of("fd00::7"),
+            "dns: fd00::7 is not in the response (answers: 2)"
+        );
     }
 }

@@ -12,9 +12,9 @@ use crate::outcome::{Outcome, ReportedWeight, Verdict};
 pub enum State {
     /// No result yet.
     Starting,
-    /// Enough consecutive probes passed.
+    /// Enough consecutive probes passed, or the first probe passed, or this is the initial or restored state.
     Up,
-    /// Enough consecutive probes failed.
+    /// Enough consecutive probes failed, or the first probe failed, or this is the initial or restored state.
     Down,
 }
 

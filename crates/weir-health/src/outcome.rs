@@ -15,7 +15,7 @@ pub enum Verdict {
 /// A weight that a probe reports, for example the probe of an agent check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ReportedWeight {
-    /// A weight from 0 to 65535, which replaces the configured weight.
+    /// A weight from 0 to 65535, which replaces the configured weight unless that is 0.
     Weight(u32),
     /// Percentage of the configured weight; may exceed 100.
     Percent(u32),
@@ -24,7 +24,8 @@ pub enum ReportedWeight {
 }
 
 impl ReportedWeight {
-    /// Returns the weight that results from `base`. A percentage above zero never results in zero.
+    /// Returns the weight that results from `base`. A `base` of 0 stays 0; any other `base` never results in 0 with a
+    /// percentage above zero.
     pub fn apply(self, base: u32) -> u32 {
         match self {
             Self::Weight(_) | Self::Percent(_) if base == 0 => 0,

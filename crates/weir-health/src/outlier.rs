@@ -23,7 +23,7 @@ const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 
 /// Duration of the first ejection.
 const EJECTION_TIME: Duration = Duration::from_secs(10);
-/// Duration of the longest ejection.
+/// Maximum duration of an ejection.
 const EJECTION_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Counters of a server since its map rows were created.

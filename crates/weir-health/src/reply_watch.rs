@@ -14,7 +14,7 @@ use weir_model::NO_REPLY_LIFETIME;
 
 /// Minimum number of unanswered SYNs for a warning.
 const SYNS_MIN: u64 = 5;
-/// Minimum number of clients that sent these SYNs, for a warning.
+/// Minimum number of clients that sent these SYNs, for a warning; of connections if the server never replied.
 const CLIENTS_MIN: usize = 3;
 
 /// Minimum number of unanswered SYNs for a warning about a server that never replied, although its check would have
@@ -119,7 +119,8 @@ struct Watch {
     last_syn: Option<(Duration, u64)>,
     /// When the number of such SYNs reached [`SYNS_MIN`].
     suspect_since: Option<Duration>,
-    /// Whether the server never replied, and the check would have reported a failure since the first of these SYNs.
+    /// Whether the server never replied to at least [`FIRST_SYNS_MIN`] SYNs, and its check would have reported a
+    /// failure since the first of them.
     is_definite: bool,
     /// Clients that wait for a reply: ports by address.
     clients: BTreeMap<IpAddr, BTreeSet<u16>>,
@@ -139,8 +140,8 @@ impl Watch {
         }
     }
 
-    /// Updates the warning, if there is one. `syns` is the number of unanswered SYNs. Returns whether more clients can
-    /// be found.
+    /// Updates the warning, if there is one. `syns` is the number of unanswered SYNs. Returns whether to search for
+    /// more clients.
     fn update_warning(&mut self, syns: u64, now: Duration) -> bool {
         let (Some(warning), Some((last_syn, _))) = (&mut self.warning, self.last_syn) else {
             return false;
@@ -257,7 +258,7 @@ impl ReplyWatch {
     }
 
     /// Adds clients that are waiting for a reply from a suspect server; `is_neighbor` returns whether a client is on
-    /// the server's own segment. Returns the resulting warning if there was none before.
+    /// the server's own segment. Returns the resulting warning if it is new.
     pub fn add_clients(
         &mut self,
         key: Key,
@@ -303,7 +304,7 @@ impl ReplyWatch {
         self.watches.retain(|key, _| keep(*key));
     }
 
-    /// Returns the warning about a server at the last observation, if any.
+    /// Returns the warning about a server as of the last observation, if any.
     pub fn warning(&self, key: Key) -> Option<&NoReplyWarning> {
         self.watches.get(&key)?.warning.as_ref()
     }
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn five_unanswered_syns_of_three_clients_raise_a_warning() {
+    fn five_unanswered_syns_from_three_clients_raise_a_warning() {
         let mut watch = watch(9);
         let observe = |watch: &mut ReplyWatch, syns, millis| {
             watch.observe(KEY, counters(syns, 9, 9), after_ms(millis))
@@ -387,7 +388,24 @@ mod tests {
         assert_eq!(watch.warning(KEY).map(|it| it.syns), Some(8));
     }
 
-    /// Returns a watch with a warning about five SYNs of one client of a server that never replied.
+    #[test]
+    fn server_has_replied_if_a_counter_is_not_zero() {
+        for (answered, replies, expected) in [
+            (0, 0, Silence::NeverReplied),
+            (5, 0, Silence::Since(START)),
+            (0, 5, Silence::Since(START)),
+        ] {
+            let mut watch = ReplyWatch::default();
+            watch.retain(|_| true);
+            watch.observe(KEY, counters(0, answered, replies), START);
+            assert_eq!(watch.silence(KEY), None);
+            watch.observe(KEY, counters(1, answered, replies), START);
+            let silence = watch.silence(KEY);
+            assert_eq!(silence, Some(expected), "{answered} {replies}");
+        }
+    }
+
+    /// Returns a watch with a warning about five SYNs from one client to a server that never replied.
     fn warned_watch() -> ReplyWatch {
         let mut watch = watch(0);
         let observe = |watch: &mut ReplyWatch, millis| {
@@ -489,9 +507,9 @@ mod tests {
             let finding = watch.observe(KEY, counters(9, 9, 10), after_ms(millis));
             assert_eq!(finding, Finding::Unchanged, "four since then");
         }
-        for (millis, finding) in [(70_000, Finding::Unchanged), (72_000, Finding::Suspect)] {
-            let silent_since = watch.observe(KEY, counters(10, 9, 10), after_ms(millis));
-            assert_eq!(silent_since, finding, "five since then, at {millis}");
+        for (millis, expected) in [(70_000, Finding::Unchanged), (72_000, Finding::Suspect)] {
+            let finding = watch.observe(KEY, counters(10, 9, 10), after_ms(millis));
+            assert_eq!(finding, expected, "five since then, at {millis}");
         }
     }
 
@@ -512,20 +530,20 @@ mod tests {
     #[test]
     fn connections_through_one_gateway_do_not_hide_other_clients() {
         let gateway = (0..2_000).map(|port| (IpAddr::from([198, 51, 100, 200]), port));
-        for is_one_scan in [true, false] {
+        for is_one_search in [true, false] {
             let mut watch = watch(9);
             watch.observe(KEY, counters(2_002, 9, 9), after_ms(0));
             let mut add = |clients: Vec<Client>| {
                 let warning = watch.add_clients(KEY, 2_002, clients, |_| false, after_ms(2_000));
                 warning.map(|it| it.clients)
             };
-            let found = if is_one_scan {
+            let found = if is_one_search {
                 add(gateway.clone().chain(client_list(2)).collect())
             } else {
                 assert_eq!(add(gateway.clone().collect()), None, "one address");
                 add(client_list(2))
             };
-            assert_eq!(found, Some(3), "{is_one_scan}");
+            assert_eq!(found, Some(3), "{is_one_search}");
         }
     }
 

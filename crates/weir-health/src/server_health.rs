@@ -157,7 +157,7 @@ pub(crate) fn requires_removal<'a>(probes: impl Iterator<Item = (&'a Machine, On
 
 /// Returns the share of its weight, in thousandths, that a server gets after it has been up for `elapsed`.
 pub(crate) fn ramp(elapsed: Duration, slow_start: Duration) -> u32 {
-    if slow_start.is_zero() || elapsed >= slow_start {
+    if elapsed >= slow_start {
         return 1000;
     }
     let share = elapsed.as_nanos() * 1000 / slow_start.as_nanos();
@@ -203,6 +203,7 @@ mod tests {
         assert_eq!(ramp(Duration::ZERO, duration), 1);
         assert_eq!(ramp(Duration::from_secs(5), duration), 500);
         assert_eq!(ramp(duration, duration), 1000);
+        assert_eq!(ramp(2 * duration, duration), 1000);
         assert_eq!(ramp(Duration::ZERO, Duration::ZERO), 1000);
     }
 }

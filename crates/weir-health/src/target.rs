@@ -78,7 +78,7 @@ impl Target {
     }
 
     /// Adds the probe's address and port to a failure's note. The notes of scripts and files already contain their
-    /// names. For a probe through a path with `nat`, the VIP is added too; for other paths, the note is not changed.
+    /// names. For a probe along a path with `nat`, the VIP is added too; for other paths, the note is not changed.
     #[must_use]
     pub fn with_address(&self, outcome: Outcome) -> Outcome {
         let has_own_name = !self.probe.needs_port() && self.probe != Probe::Ping;

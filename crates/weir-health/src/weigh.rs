@@ -1,9 +1,9 @@
 //! Computes the weights that schedulers use from the health of a pool's servers.
 //!
 //! Layers, lowest first: the configured weight, an operator's override, the weight that checks report, the slow start
-//! ramp, the state. An ejected server gets weight 0. In a pool, a starting server is used only while no server is up.
-//! If too many servers are down, all servers are used (panic). If the total weight is too low, the pool switches to its
-//! sorry server (quorum).
+//! ramp, the state. An ejected server gets weight 0 unless no other server has weight. In a pool, a starting server is
+//! used only while no server that is up has weight. If too many servers are down, all servers are used (panic). If the
+//! total weight is too low, the pool switches to its sorry server, if it has one (quorum).
 
 use weir_model::Health;
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn panic_uses_all_servers_above_the_threshold() {
+    fn panic_above_the_threshold_uses_all_servers() {
         let (up, down) = (
             server_health(State::Up),
             ServerHealth {

@@ -79,7 +79,7 @@ impl Fixture {
             &saved_state,
             self.now,
         );
-        self.drain();
+        self.process_outputs();
     }
 
     /// Advances by one minute.
@@ -88,12 +88,12 @@ impl Fixture {
         while let Some(next) = self.monitor.next_deadline().filter(|next| *next < end) {
             self.now = next.max(self.now);
             self.monitor.advance(self.now);
-            self.drain();
+            self.process_outputs();
         }
         self.now = end;
     }
 
-    fn drain(&mut self) {
+    fn process_outputs(&mut self) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
                 Output::Probe(request) => {
@@ -188,7 +188,7 @@ fn server_is_down_if_all_paths_are_down() {
     assert_eq!(fixture.states(), [Up, Up, Down]);
     assert_eq!(fixture.changes(), ["Up", "b Down"]);
 
-    // The server is reported once, not once for each service.
+    // The last reported change is about the server, not about a service.
     fixture.silent = Vec::new();
     fixture.run_one_minute();
     fixture.changes();
@@ -196,6 +196,20 @@ fn server_is_down_if_all_paths_are_down() {
     fixture.run_one_minute();
     assert_eq!(fixture.states(), [Down, Down, Down]);
     assert_eq!(fixture.changes().last().unwrap(), "Down");
+}
+
+#[test]
+fn reason_comes_from_a_path_in_the_state_of_the_server() {
+    for (silent, expected) in [(vec![B], (Up, "ok")), (vec![A], (Up, "ok"))] {
+        let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
+        fixture.silent = vec![A, B];
+        fixture.run_one_minute();
+        assert_eq!(fixture.states(), [Down, Down, Down]);
+        fixture.silent = silent;
+        fixture.run_one_minute();
+        let reported = fixture.reported.unwrap();
+        assert_eq!((reported.state, reported.reason.as_str()), expected);
+    }
 }
 
 #[test]
@@ -208,7 +222,7 @@ fn slow_start_begins_in_the_service_whose_path_recovered() {
     while fixture.states() != [Up, Up, Up] {
         fixture.now = fixture.monitor.next_deadline().unwrap();
         fixture.monitor.advance(fixture.now);
-        fixture.drain();
+        fixture.process_outputs();
     }
     let reported = fixture.reported.clone().unwrap();
     assert_eq!((reported.ramp, reported.in_service("a").ramp), (1000, 1000));
@@ -283,7 +297,7 @@ fn reload_reports_only_servers_with_changes() {
 }
 
 /// Returns the state and the reason after one minute in which `silent` addresses did not respond, for a server with
-/// checks of these kinds, paths, and addresses other than the server's.
+/// these checks: probe, path, and an address if it is not the server's.
 fn health_with(
     checks: &[(Probe, Via, Option<&str>)],
     require: Require,

@@ -1,12 +1,13 @@
 //! Tests the times at which probes are due, in virtual time.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_health::{
     Monitor, Outcome, Output, ProbeCounts, ProbeRequest, SavedState, State, SuspendedServers,
 };
-use weir_model::{Check, Desired, Pool, Probe, Require, Server, Timing};
+use weir_model::{Check, Desired, OnFailure, Pool, Probe, Require, Server, Timing};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -195,13 +196,17 @@ fn results_durations_and_downtime_are_counted() {
         down_since: None,
         ..counts
     };
-    assert_eq!(view(&monitor).checks[0].counts, counts, "without unknown");
+    let counted = view(&monitor).checks[0].counts;
+    assert_eq!(counted, counts, "unknown results are not counted");
 
     let down_at = handle(&mut monitor, &[last.clone(), last.clone(), last]);
     let counts = view(&monitor).checks[0].counts;
     assert_eq!((counts.failures, counts.downs), (6, 2));
     assert_eq!(counts.down_since, Some(down_at));
-    assert_eq!(counts.downtime, first_downtime, "without the current one");
+    assert_eq!(
+        counts.downtime, first_downtime,
+        "only ended downtimes count"
+    );
 }
 
 /// A reload writes the server's address differently.
@@ -318,6 +323,52 @@ fn suspended_servers_are_not_probed_and_keep_their_state() {
 }
 
 #[test]
+fn failed_check_removes_the_server_if_configured() {
+    for on_failure in OnFailure::ALL {
+        let mut desired = desired(Probe::Tcp, "10.0.0.5");
+        let check = &mut desired.pools[0].checks[0];
+        (check.timing.fall, check.on_failure) = (1, on_failure);
+        let mut monitor = Monitor::new(1);
+        let start = Duration::from_secs(1000);
+        monitor.configure(&desired, &SuspendedServers::default(), &|_, _| None, start);
+        let (now, probe) = next_probe(&mut monitor);
+        monitor.handle_result(probe.id, Outcome::failed("refused"), now);
+        let health = monitor.view("p", "10.0.0.5", None).unwrap().server_health;
+        let expected = (State::Down, on_failure == OnFailure::Remove);
+        assert_eq!((health.state, health.remove), expected, "{on_failure:?}");
+    }
+}
+
+/// A new check can get the slot of a removed check, whose timer remains.
+#[test]
+fn timer_of_a_removed_check_does_not_start_another_check() {
+    let mut monitor = monitor(Probe::Tcp);
+    let configure = |monitor: &mut Monitor, probe, now| {
+        let desired = desired(probe, "10.0.0.5");
+        monitor.configure(&desired, &SuspendedServers::default(), &|_, _| None, now);
+    };
+    let (now, probe) = next_probe(&mut monitor);
+    monitor.handle_result(probe.id, Outcome::passed("ok"), now);
+    let stale_due = monitor.next_deadline().unwrap();
+    let now = stale_due - Duration::from_millis(1);
+    configure(&mut monitor, Probe::Redis, now);
+    configure(&mut monitor, Probe::Ping, now);
+    let start_probe = |monitor: &mut Monitor, now| {
+        monitor.advance(now);
+        std::iter::from_fn(|| monitor.poll_output()).find_map(|output| match output {
+            Output::Probe(probe) => Some(probe.target.probe.clone()),
+            Output::HealthChanged { .. } => None,
+        })
+    };
+    assert_eq!(start_probe(&mut monitor, stale_due), None);
+    let started = std::iter::from_fn(|| {
+        let due = monitor.next_deadline()?;
+        Some(start_probe(&mut monitor, due))
+    });
+    assert_eq!(started.flatten().next(), Some(Probe::Ping));
+}
+
+#[test]
 fn slow_start_continues_after_a_reload() {
     let mut desired = desired(Probe::Tcp, "10.0.0.5");
     let pool = &mut desired.pools[0];
@@ -334,12 +385,17 @@ fn slow_start_continues_after_a_reload() {
         monitor.handle_result(probe.id, outcome, due);
         up_at = due;
     }
+    let reports = Cell::new(0);
     let run_until = |monitor: &mut Monitor, end: Duration| {
+        reports.set(0);
         while let Some(now) = monitor.next_deadline().filter(|now| *now < end) {
             monitor.advance(now);
             while let Some(output) = monitor.poll_output() {
-                if let Output::Probe(probe) = output {
-                    monitor.handle_result(probe.id, Outcome::passed("ok"), now);
+                match output {
+                    Output::Probe(probe) => {
+                        monitor.handle_result(probe.id, Outcome::passed("ok"), now);
+                    }
+                    Output::HealthChanged { .. } => reports.set(reports.get() + 1),
                 }
             }
         }
@@ -352,8 +408,10 @@ fn slow_start_continues_after_a_reload() {
     let after = |millis| up_at + Duration::from_millis(millis);
     let share = run_until(&mut monitor, after(4001));
     assert!((350..=400).contains(&share), "{share}");
-    configure(&mut monitor, after(4001));
+    configure(&mut monitor, after(4201));
     let share = run_until(&mut monitor, after(8001));
     assert!((750..=800).contains(&share), "{share}");
+    // The share changes every half second, as before the reload.
+    assert!((7..=8).contains(&reports.get()), "{}", reports.get());
     assert_eq!(run_until(&mut monitor, after(11_000)), 1000);
 }

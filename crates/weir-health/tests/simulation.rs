@@ -133,7 +133,7 @@ impl Simulation {
             &no_saved_state,
             self.now,
         );
-        self.drain(None);
+        self.process_outputs(None);
     }
 
     fn server<'a>(&'a self, pool: &str, server: &str) -> (&'a Pool, &'a Server) {
@@ -145,7 +145,7 @@ impl Simulation {
     }
 
     /// Processes the outputs; `cause` is the result that caused them, if any.
-    fn drain(&mut self, cause: Option<(IpAddr, bool)>) {
+    fn process_outputs(&mut self, cause: Option<(IpAddr, bool)>) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
                 Output::Probe(request) => self.start_probe(request),
@@ -247,7 +247,7 @@ impl Simulation {
                 (_, Some(due)) if due <= until => {
                     self.now = self.now.max(due);
                     self.monitor.advance(self.now);
-                    self.drain(None);
+                    self.process_outputs(None);
                 }
                 _ => break,
             }
@@ -267,7 +267,7 @@ impl Simulation {
         let address = request.target.address;
         self.results.entry(address).or_default().push(alive);
         self.monitor.handle_result(request.id, outcome(), self.now);
-        self.drain(Some((address, alive)));
+        self.process_outputs(Some((address, alive)));
         // A repeated result is ignored.
         self.monitor.handle_result(request.id, outcome(), self.now);
         assert!(self.monitor.poll_output().is_none(), "{:#?}", self.log);
@@ -294,7 +294,7 @@ impl Simulation {
     }
 
     /// Asserts that every server reaches its correct state after the last event.
-    fn assert_settles(&mut self) {
+    fn assert_final_states(&mut self) {
         let longest = (INTERVAL + INTERVAL / 20 + TIMEOUT) * 5;
         let until = self.now + longest;
         self.run(until);
@@ -343,7 +343,7 @@ fn run(seed: u64, log: Log) {
             }
         }
     }
-    simulation.assert_settles();
+    simulation.assert_final_states();
 }
 
 /// Repeats a run with a log.

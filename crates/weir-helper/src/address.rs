@@ -39,8 +39,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Adds the missing addresses, routes and rules of a virtual router. Removes addresses that the router no longer
-    /// has, or had on a different interface in a previous configuration.
+    /// Adds a virtual router's missing device, filter, addresses, routes and rules. Removes addresses that the router
+    /// no longer has, or had on a different interface in a previous configuration.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
@@ -68,9 +68,13 @@ impl Addresses {
         }
         // Remove outdated addresses last, so an address that moves to another interface is never absent.
         let outdated = self.remove_outdated(router, &link).await;
-        let others = other_change::add(self, router, &base).await;
+        let other_changes = other_change::add(self, router, &base).await;
         let recorded = self.write_if_outdated();
-        filtered.and(added).and(outdated).and(others).and(recorded)
+        filtered
+            .and(added)
+            .and(outdated)
+            .and(other_changes)
+            .and(recorded)
     }
 
     /// Returns the interface of a virtual router.
@@ -159,7 +163,7 @@ impl Addresses {
     }
 
     /// Removes the objects of an inactive virtual router, and its addresses even if another program added them.
-    pub(crate) async fn vacate(&mut self, router: &VirtualRouter) -> Result<(), Error> {
+    pub(crate) async fn remove_inactive(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
         for (interface, link) in self.links_of(router).await? {
             for adopted in self.adopt(router, interface, &link, &present) {
@@ -197,7 +201,7 @@ impl Addresses {
     }
 
     /// Records the unrecorded addresses of a virtual router on its own interface (`None`) or a different one, except
-    /// those that were handed over. Returns the recorded addresses.
+    /// its source address and addresses that were handed over. Returns the addresses that were recorded.
     pub(crate) fn adopt(
         &mut self,
         router: &VirtualRouter,
@@ -210,7 +214,7 @@ impl Addresses {
         for address in on_link().filter(|it| !it.handed_over) {
             adoptable.entry(address.ip).or_default().push(address);
         }
-        let (mut entries, mut adopted, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut entries, mut adopted, mut sources) = (Vec::new(), Vec::new(), Vec::new());
         for network in router.managed_on(interface) {
             for found in adoptable.get(&network.address).into_iter().flatten() {
                 let entry = AddedAddress {
@@ -223,7 +227,7 @@ impl Addresses {
                     continue;
                 }
                 if is_source(router, found.ip, &mut on_link()) {
-                    kept.push(found.ip);
+                    sources.push(found.ip);
                     continue;
                 }
                 entries.push(entry);
@@ -231,7 +235,7 @@ impl Addresses {
             }
         }
         self.record.insert(entries);
-        for address in kept {
+        for address in sources {
             if !self.reported.insert((router.name.clone(), address)) {
                 continue;
             }
@@ -322,7 +326,7 @@ impl Addresses {
         if to_remove.is_empty() {
             return;
         }
-        let others = self.secondary_addresses(&to_remove, links).await;
+        let secondary = self.secondary_addresses(&to_remove, links).await;
         self.reset_connections(&to_remove, links).await;
         for added in to_remove {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
@@ -337,7 +341,7 @@ impl Addresses {
             }
             self.record.added.remove(&added);
         }
-        if let Err(error) = self.restore_addresses(&others).await {
+        if let Err(error) = self.restore_addresses(&secondary).await {
             first_error.get_or_insert(error);
         }
     }
@@ -349,7 +353,7 @@ impl Addresses {
         let present = match self.netlink.addresses().await {
             Ok(present) => present,
             Err(error) => {
-                tracing::warn!(%error, "failed to read addresses; their connections are not reset");
+                tracing::warn!(%error, "failed to read addresses; connections to removed addresses are not reset");
                 return;
             }
         };
@@ -389,8 +393,8 @@ impl Addresses {
         }
     }
 
-    /// Returns the other addresses in the networks of the addresses to remove. The kernel removes them too if they were
-    /// added later and `promote_secondaries` is 0 (ip-sysctl).
+    /// Returns the other addresses with the interface and the prefix length of an IPv4 address to remove. The kernel
+    /// removes those in the same network too if they were added later and `promote_secondaries` is 0 (ip-sysctl).
     async fn secondary_addresses(
         &self,
         to_remove: &[AddedAddress],
@@ -429,24 +433,24 @@ impl Addresses {
         present
     }
 
-    /// Adds the missing addresses again.
-    async fn restore_addresses(&self, others: &[Address]) -> Result<(), Error> {
-        if others.is_empty() {
+    /// Adds each of these addresses again if it is missing.
+    async fn restore_addresses(&self, addresses: &[Address]) -> Result<(), Error> {
+        if addresses.is_empty() {
             return Ok(());
         }
         let present = self.netlink.addresses().await?;
         let key = |it: &Address| (it.ifindex, it.ip, it.prefix);
         let present: HashSet<_> = present.iter().map(key).collect();
-        for other in others {
-            if present.contains(&key(other)) {
+        for address in addresses {
+            if present.contains(&key(address)) {
                 continue;
             }
             tracing::info!(
-                address = %other.ip,
+                address = %address.ip,
                 "restored an address that the kernel removed together with the primary address of the same network"
             );
             self.netlink
-                .add_address(other.ifindex, other.ip, other.prefix)
+                .add_address(address.ifindex, address.ip, address.prefix)
                 .await?;
         }
         Ok(())

@@ -71,7 +71,7 @@ impl AsFd for Client {
     }
 }
 
-/// Makes the helper of the caller at `caller` also serve another caller. Returns the two ends of the other caller's
+/// Makes the helper at the other end of `caller` also serve another caller. Returns the two ends of the other caller's
 /// channel, the helper's end first, or `None` if the helper is of an earlier version or does not reply within a second.
 /// Must be called inside a tokio runtime.
 ///

@@ -49,16 +49,16 @@ impl Fifos {
         let written = opened.and_then(|()| {
             let file = self.open.get(path).ok_or(ErrorKind::NotFound)?;
             match rustix::io::write(file, line.as_bytes()) {
-                Err(rustix::io::Errno::AGAIN) => {
-                    Err(io::Error::other("it is full: no process reads it"))
-                }
+                Err(rustix::io::Errno::AGAIN) => Err(io::Error::other(
+                    "it is full: no process reads it fast enough",
+                )),
                 written => Ok(written.map(drop)?),
             }
         });
         self.log_failure(path, written);
     }
 
-    /// Opens a FIFO, unless the open file is the current one. Creates the FIFO if it does not exist.
+    /// Opens a FIFO, unless it is already open and has not been replaced. Creates the FIFO if it does not exist.
     fn open(&mut self, path: &str, user: &str, addresses: &mut Addresses) -> io::Result<()> {
         let is_created = match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_fifo() => {
@@ -105,7 +105,7 @@ impl Fifos {
 }
 
 impl Addresses {
-    /// Removes FIFOs that were created.
+    /// Removes the FIFOs that the helper created at the affected paths.
     pub(crate) fn remove_fifos(&mut self, is_affected: &dyn Fn(&str) -> bool) {
         let affected = self.record.fifos.iter().filter(|path| is_affected(path));
         let affected: Vec<String> = affected.cloned().collect();
@@ -136,7 +136,7 @@ fn identity_of(file: &OwnedFd) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Creates a FIFO that only its owner can read. Records it first, so that a crash leaves no unrecorded FIFO.
+/// Creates a FIFO that only its owner can open. Records it first, so that a crash leaves no unrecorded FIFO.
 fn create(path: &str, addresses: &mut Addresses) -> io::Result<()> {
     let is_new = addresses.record.fifos.insert(path.to_owned());
     if is_new {

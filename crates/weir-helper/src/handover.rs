@@ -15,8 +15,8 @@ use crate::state::Addresses;
 
 impl Addresses {
     /// Takes over the addresses of a virtual router that their former owner has handed over, and adopts other addresses
-    /// of the router that are present. They stay until they are removed like those of an active virtual router.
-    pub(crate) async fn keep(&mut self, router: &VirtualRouter) -> Result<(), Error> {
+    /// of the router that are present. These addresses are later removed like those of an active virtual router.
+    pub(crate) async fn take_over_all(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         for (interface, link) in self.links_of(router).await? {
             self.take_over(router, interface, &link).await?;
             let present = self.netlink.addresses().await?;

@@ -1,11 +1,11 @@
-//! Implements `weir helper`, a small privileged process that changes addresses and runs programs for others.
+//! Implements `weir helper`, a small privileged process that changes addresses and runs programs for other processes.
 //!
 //! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
 //! The configuration text that an unprivileged daemon sends only selects one of the versions of root's file
 //! ([`RootSection`]). If the host already has an address of a virtual router, the helper removes it while the router is
 //! not active, unless it is the source address of the router's advertisements. When the channel is closed, the helper
-//! removes every address, because the caller no longer advertises them. The keeper holds both ends of the channel, so
+//! removes all addresses, because the caller no longer advertises them. The keeper holds both ends of the channel, so
 //! the helper and its caller can be replaced separately: a new helper takes over the record of the previous one.
 //!
 //! Addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so the next

@@ -24,20 +24,21 @@ pub(crate) struct Envelope<T> {
 pub enum Request {
     /// Reread the configuration. A file that is attached to the reply contains the virtual routers.
     Policy,
-    /// Add the addresses of a virtual router.
+    /// Add the addresses, routes and rules of a virtual router.
     Add {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the addresses that were added for a virtual router.
+    /// Remove the addresses, routes, rules and devices that were added for a virtual router.
     Remove {
         /// Name of the virtual router.
         router: String,
     },
     /// Remove the addresses, routes, rules and devices that were added for a virtual router that is not active, and its
-    /// addresses even if another program has added them. Addresses that were handed over stay until [`Request::Keep`]
-    /// takes them over.
-    Vacate {
+    /// addresses even if another program has added them. Addresses that were handed over stay until
+    /// [`Request::TakeOver`] takes them over.
+    #[serde(rename = "vacate")]
+    RemoveInactive {
         /// Name of the virtual router.
         router: String,
     },
@@ -49,14 +50,17 @@ pub enum Request {
         router: String,
     },
     /// Let a virtual router take over the addresses that their former owner has handed over to it.
-    Keep {
+    #[serde(rename = "keep")]
+    TakeOver {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the addresses, routes, rules and devices of every virtual router that is not in `active`.
-    Settle {
+    /// Remove the addresses, routes, rules and devices of every virtual router that is not in `retained`.
+    #[serde(rename = "settle")]
+    RemoveAllExcept {
         /// Names of the virtual routers that are active or have addresses that were handed over.
-        active: Vec<String>,
+        #[serde(rename = "active")]
+        retained: Vec<String>,
     },
     /// Run the notification programs of a virtual router.
     Notify {
@@ -77,7 +81,7 @@ pub enum Request {
     /// Also serve another caller, whose channel is attached. The reply is sent on that channel; see
     /// [`crate::add_caller`].
     AddCaller,
-    /// Run a tracked program, or read a tracked file.
+    /// Run a tracked program, read a tracked file, or search for a tracked process.
     Track {
         /// Name of the virtual router.
         router: String,
@@ -134,17 +138,17 @@ pub enum Reply {
         /// Why the request failed.
         reason: String,
     },
-    /// The result of running a tracked program or reading a tracked file.
+    /// The state of a tracked object.
     Tracked(TrackedOutcome),
 }
 
-/// The result of running a tracked program or reading a tracked file.
+/// The state of a tracked program, file or process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackedOutcome {
-    /// The program exited with status 0.
+    /// The program exited with status 0, or the process is running.
     Up,
-    /// The program exited with a nonzero status, was killed, or did not exit in time.
+    /// The program could not be started, failed, was killed, or did not exit in time; or the process is not running.
     Down,
     /// The file contains this number.
     Number(i32),

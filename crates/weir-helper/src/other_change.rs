@@ -35,7 +35,7 @@ const fn is_ipv6(router: &VirtualRouter) -> bool {
     !router.is_ipv4()
 }
 
-/// Returns the device with the virtual MAC address. Creates the device if it does not exist.
+/// Returns the device with the virtual MAC address, and brings it up. Creates the device if it does not exist.
 pub(crate) async fn add_device(
     addresses: &mut Addresses,
     router: &VirtualRouter,
@@ -57,7 +57,7 @@ pub(crate) async fn add_device(
     let mac = MacAddr(virtual_mac(router.router_id, ipv6));
     let created = addresses.netlink.add_macvlan(&name, base.index, mac).await;
     if !matches!(created, Ok(Change::Made)) && !was_recorded {
-        // Another program created the device.
+        // Another program created the device, or the creation failed.
         addresses.record.other_changes.retain(|it| *it != device);
         addresses.write_or_log();
     }
@@ -130,7 +130,7 @@ pub(crate) fn restore_sysctls(record: &mut Record) {
         OtherChange::Sysctl { base, name, value } if !base_devices.contains(base) => {
             let restored = Sysctl::new(name.as_str()).and_then(|sysctl| sysctl.set(value));
             if let Err(error) = restored {
-                // The base device no longer exists.
+                // The base device may no longer exist.
                 tracing::debug!(%error, "failed to restore a sysctl");
             }
             false
@@ -241,7 +241,7 @@ pub(crate) async fn remove(
         OtherChange::Route {
             interface, route, ..
         } => {
-            // The route was removed with the device.
+            // Without the interface, the kernel has already removed the route.
             if let Some(route) = static_route(route, interface, links) {
                 netlink.remove_route(&route).await?;
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Time limit for a search.
+/// Timeout of a search.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A handle to the thread, which is started with the first search.

@@ -105,7 +105,7 @@ pub(crate) fn group_line(router: &VirtualRouter, state: NotifyState) -> String {
     format!("GROUP \"{group}\" {} 0\n", state.as_str())
 }
 
-/// Returns the state of a tracked program or file. As in keepalived, a file that cannot be read contains 0.
+/// Returns the state of a tracked program or file. As in keepalived, a file that cannot be read counts as 0.
 ///
 /// # Errors
 /// Returns a message for other kinds of objects, and for a file whose number is too large. The last state then applies.

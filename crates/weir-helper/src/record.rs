@@ -1,7 +1,7 @@
 //! Reads and writes the record of the helper's changes to the host (`RUNTIME_DIR/vrrp.json`).
 //!
-//! It lists the addresses, routes, rules and devices that the helper has added, and the sysctls that it has changed. A
-//! reboot reverts these changes, so a record from an earlier boot is ignored.
+//! It lists the addresses, routes, rules, devices, filters and FIFOs that the helper has added, and the sysctls that it
+//! has changed. A record from an earlier boot is ignored, because the reboot has reverted the changes to the network.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -125,7 +125,7 @@ impl Record {
     }
 
     /// Inserts addresses. The entries of their former owners are removed, so that later requests for the former owners
-    /// do not remove the addresses. The record is read once, however many addresses are inserted.
+    /// do not remove the addresses. Scans the record only once, however many addresses are inserted.
     pub(crate) fn insert(&mut self, addresses: Vec<AddedAddress>) {
         let inserted: HashSet<_> = addresses.iter().map(AddedAddress::key).collect();
         self.added.retain(|it| !inserted.contains(&it.key()));

@@ -1,7 +1,7 @@
 //! Lets an unprivileged daemon activate a section of root's configuration file in a root process, but not change it.
 //!
-//! The daemon requests the content to activate. The request is accepted if the content is the same as that of
-//! - the current configuration file, if only root can write to it and to the files it includes,
+//! The daemon requests the content to activate. The request is accepted if the content is the same as
+//! - that of the current configuration file, if only root can write to it and to the files it includes,
 //! - the active content, or the previous content, which a guarded reload may restore, or
 //! - the last active content, as recorded in the runtime directory: a process that is restarted uses it even if the
 //!   file has changed.
@@ -62,8 +62,8 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
     ) -> Result<T, Error> {
         let file = read_trusted(&self.configuration);
         let file = file.and_then(|root_text| {
-            let whole = with_published_part(&root_text, daemon_text);
-            let read = whole.and_then(|text| (self.read)(&text));
+            let combined = with_published_part(&root_text, daemon_text);
+            let read = combined.and_then(|text| (self.read)(&text));
             read.map_err(|reason| Error::Configuration {
                 path: self.configuration.clone(),
                 reason,

@@ -1,4 +1,4 @@
-//! Runs the helper's loop, which handles one request at a time. Only tracked programs run concurrently.
+//! Runs the helper's loop, which handles one request at a time. Only tracked objects are checked concurrently.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,14 +28,13 @@ const REAL_TIME_PRIORITY: i32 = 9;
 const CALLERS_MAX: usize = 2;
 
 /// Serves the caller at the other end of the channel, and callers that are added later, until all channels are closed.
-/// Then removes the added objects.
-/// `active_files` are files that may contain the active configuration; the first one that exists is used. A file that
-/// an unprivileged daemon has written can only select among the virtual routers of `configuration`, root's file. If
-/// `adopt` is true, the addresses of an earlier helper are kept, for the same caller or its successor. Must be called
-/// inside a tokio runtime.
+/// Then removes the added objects. `active_files` are files that may contain the active configuration; the first one
+/// that exists is used. A file that an unprivileged daemon has written can only select among the virtual routers of
+/// `configuration`, root's file. If `adopt` is true, the addresses of an earlier helper are kept, for the same caller
+/// or its successor. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// Fails if the addresses cannot be read or removed.
+/// Fails if the addresses cannot be read or removed, or if SIGTERM cannot be handled.
 pub async fn serve(
     channel: Channel,
     runtime_dir: &Path,
@@ -61,7 +60,7 @@ pub async fn serve(
             Err(error) => tracing::error!(%error, "failed to read the virtual routers"),
         }
     }
-    run_in_real_time();
+    set_real_time_priority();
     let (mut callers, mut received) = Callers::new(channel);
     let mut end: Option<Instant> = None;
     while callers.count > 0 {
@@ -97,8 +96,8 @@ pub async fn serve(
 
 /// Sets real-time priority for the calling thread, so addresses move immediately even on a busy machine: clients have
 /// no connectivity until the move. Errors are ignored, because the agent lacks the same privilege and reports it.
-fn run_in_real_time() {
-    let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
+fn set_real_time_priority() {
+    let _ = weir_sys::set_real_time_priority(REAL_TIME_PRIORITY);
 }
 
 /// What a reader thread received from its caller.
@@ -119,7 +118,7 @@ impl Callers {
     fn new(channel: Channel) -> (Self, mpsc::UnboundedReceiver<Received>) {
         let (sender, received) = mpsc::unbounded_channel();
         let mut callers = Self { count: 0, sender };
-        callers.read(Arc::new(channel));
+        callers.start_reader(Arc::new(channel));
         (callers, received)
     }
 
@@ -133,15 +132,15 @@ impl Callers {
             return tracing::error!("rejected a caller: there are already {CALLERS_MAX}");
         }
         let channel = Arc::new(Channel::from(file));
-        self.read(Arc::clone(&channel));
+        self.start_reader(Arc::clone(&channel));
         send(&channel, number, Reply::Done, &[]);
     }
 
-    fn read(&mut self, channel: Arc<Channel>) {
+    fn start_reader(&mut self, channel: Arc<Channel>) {
         self.count += 1;
         let sender = self.sender.clone();
         std::thread::spawn(move || {
-            run_in_real_time();
+            set_real_time_priority();
             while let Ok(Some(message)) = channel.receive() {
                 if sender
                     .send(Received::Message(Arc::clone(&channel), message))
@@ -178,18 +177,18 @@ impl Helper {
                 Err(error) => Err(error),
             },
             Request::Remove { router } => self.addresses.remove(&|name| name == router).await,
-            Request::Vacate { router } => match self.router(&router) {
-                Ok(router) => self.addresses.vacate(&router).await,
+            Request::RemoveInactive { router } => match self.router(&router) {
+                Ok(router) => self.addresses.remove_inactive(&router).await,
                 Err(error) => Err(error),
             },
             Request::Retire { router } => self.addresses.retire(&router).await,
-            Request::Keep { router } => match self.router(&router) {
-                Ok(router) => self.addresses.keep(&router).await,
+            Request::TakeOver { router } => match self.router(&router) {
+                Ok(router) => self.addresses.take_over_all(&router).await,
                 Err(error) => Err(error),
             },
-            Request::Settle { active } => {
-                let is_inactive = |name: &str| !active.iter().any(|it| it == name);
-                self.addresses.remove(&is_inactive).await
+            Request::RemoveAllExcept { retained } => {
+                let is_removed = |name: &str| !retained.iter().any(|it| it == name);
+                self.addresses.remove(&is_removed).await
             }
             Request::NotifyGroup { router, state } => self.router(&router).map(|router| {
                 let line = program::group_line(&router, state);
@@ -232,9 +231,9 @@ impl Helper {
     /// read at normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64, channel: &Channel) {
         let read = self.source.unchanged().map(Ok).unwrap_or_else(|| {
-            let _ = weir_sys::run_at_normal_priority();
+            let _ = weir_sys::set_normal_priority();
             let read = self.source.read();
-            run_in_real_time();
+            set_real_time_priority();
             read
         });
         let file = read.and_then(|active| {
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn second_caller_is_served_until_both_are_closed() {
+    async fn second_caller_is_served_after_the_first_has_closed() {
         let (helper_end, agent) = Channel::pair().unwrap();
         let (mut callers, mut received) = Callers::new(helper_end);
         let (helper_end, successor) = Channel::pair().unwrap();

@@ -15,8 +15,8 @@ pub(crate) struct Addresses {
     pub(crate) netlink: Netlink,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) record: Record,
-    /// Virtual addresses that are also configured on an interface, and were already reported in the log, with their
-    /// virtual routers.
+    /// Virtual addresses that are an interface's own and have already been reported in the log, with their virtual
+    /// routers.
     pub(crate) reported: BTreeSet<(String, IpAddr)>,
     /// Whether the file does not contain the record, because the last write failed.
     pub(crate) is_file_outdated: bool,

@@ -167,7 +167,7 @@ impl Record<'_> {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// Returns the value of a text field, or `None` for a numeric field.
+    /// Returns the value of a text field, or `None` for a numeric field and an unknown name.
     fn text(&self, name: &str) -> Option<&[u8]> {
         Some(match name {
             "service" => self.service.as_bytes(),
@@ -211,7 +211,7 @@ impl Record<'_> {
     }
 }
 
-/// Appends a duration in milliseconds with three decimals.
+/// Appends a duration, converted from microseconds to milliseconds, with three decimals.
 fn write_ms(us: u64, out: &mut Vec<u8>) {
     write_number(us / 1_000, out);
     out.push(b'.');
@@ -270,7 +270,7 @@ const fn end_reason(termination: [u8; 2]) -> &'static str {
         b"--" => "completed",
         b"CR" => "the client disconnected before the request was complete",
         b"CQ" => "the client disconnected while waiting for a server",
-        b"CC" => "the client disconnected while connecting to the server",
+        b"CC" => "the client disconnected while Weir was connecting to the server",
         b"CH" => "the client disconnected before the response",
         b"CD" => "the client aborted the transfer",
         b"cR" => "the client did not send the request in time",
@@ -415,6 +415,7 @@ mod tests {
     fn json_lines_are_valid_json() {
         let value: serde_json::Value =
             serde_json::from_str(&format_record(&LogFormat::Json)).unwrap();
+        assert!(format_record(&LogFormat::Json).contains(r#""target":"/a\"b","#));
         assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
         assert_eq!(value["target"], "/a\"b");
         assert_eq!(value["agent"], "x\\\u{ff}\n");
@@ -444,7 +445,10 @@ mod tests {
 
     #[test]
     fn patterns_match_text_and_numbers() {
-        let record = record();
+        let record = Record {
+            target: b"/a\"b?q=1",
+            ..record()
+        };
         for (name, pattern, expected) in [
             ("status", "2*", true),
             ("status", "5*", false),
@@ -452,6 +456,10 @@ mod tests {
             ("host", "*.example", true),
             ("client", "192.0.2.*", true),
             ("target", "/b*", false),
+            ("path", "/a\"b", true),
+            ("path", "*?*", false),
+            ("query", "q=1", true),
+            ("query", "*?*", false),
         ] {
             assert_eq!(
                 record.matches(name, pattern.as_bytes()),
@@ -524,7 +532,7 @@ mod tests {
             (b"CQ", "the client disconnected while waiting for a server"),
             (
                 b"CC",
-                "the client disconnected while connecting to the server",
+                "the client disconnected while Weir was connecting to the server",
             ),
             (b"CH", "the client disconnected before the response"),
             (b"CD", "the client aborted the transfer"),

@@ -1,6 +1,7 @@
 //! Classifies the bytes that tokens, targets, field values and hosts may contain (RFC 9110, RFC 3986).
 //!
-//! The sections are RFC 9110 section 5.6.2 and RFC 3986 section 2.
+//! RFC 9110 defines tokens in section 5.6.2 and field values in section 5.5. RFC 3986 section 2 defines the characters
+//! of URIs.
 
 use std::net::Ipv6Addr;
 
@@ -212,6 +213,7 @@ mod tests {
             "[::1]:8080",
             "[2001:db8::1]:",
             "b%41",
+            "%41b",
             "b%c3%a9",
             "a!$&'()*+;=b",
             "xn--bcher-kva.example",
@@ -236,6 +238,7 @@ mod tests {
             "b%",
             "b%4",
             "b%zz",
+            "bc%41/",
             "[::1",
             "::1",
             "[::1]x",

@@ -2,8 +2,8 @@
 //!
 //! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
 //! hexadecimal digits only, every line ends with CRLF, extensions have a limited length and contain no control
-//! characters, and the trailer section contains no framing fields. A request's trailer section is held back until it is
-//! complete, because rules may remove a part of it ([`ChunkedParser::for_request`]).
+//! characters, and the trailer section contains neither framing fields nor `Host`. A request's trailer section is held
+//! back until it is complete, because rules may remove a part of it ([`ChunkedParser::for_request`]).
 
 use weir_model::Underscores;
 
@@ -19,6 +19,7 @@ const TRAILER_MAX: u16 = 8192;
 const DIGITS_MAX: u8 = 15;
 /// Trailer names that would change a message's framing or host.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+/// Length of the longest name in [`FORBIDDEN`].
 const NAME_MAX: usize = 17;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub struct ChunkedParser {
     remaining: u64,
     /// Policy for trailers with `_` in their names.
     underscores: Underscores,
-    /// Whether the name of the current trailer contains a `_` that the policy removes.
+    /// Whether the policy removes the current trailer, because its name contains a `_`.
     has_underscore: bool,
     hold_trailers: bool,
     held_trailers: Option<Box<HeldTrailers>>,
@@ -97,11 +98,6 @@ impl ChunkedParser {
         }
     }
 
-    /// Returns whether a trailer section is being held back.
-    const fn is_holding_trailers(&self) -> bool {
-        self.held_trailers.is_some()
-    }
-
     /// Returns the trailers that were held back and may now be sent; empty before the end of the body.
     pub fn take_held_trailers(&mut self) -> Vec<u8> {
         if !self.is_done() {
@@ -137,11 +133,7 @@ impl ChunkedParser {
         data: &mut dyn FnMut(&[u8]),
     ) -> Result<(usize, usize), ParseError> {
         let mut offset = 0;
-        let mut forwardable = if self.is_holding_trailers() {
-            Some(0)
-        } else {
-            None
-        };
+        let mut forwardable = None;
         while offset < input.len() && self.state != State::Done {
             if self.state == State::Data {
                 let available = input.len() - offset;
@@ -337,6 +329,42 @@ mod tests {
         ] {
             assert!(read(bad.as_bytes(), 64).is_err(), "{bad:?}");
             assert!(read(bad.as_bytes(), 1).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_have_a_maximum_length() {
+        let with_extension = |len: usize| format!("1;{}\r\nx\r\n0\r\n\r\n", "a".repeat(len));
+        let with_trailer = |len: usize| format!("0\r\nA:{}\r\n\r\n", "b".repeat(len - 1));
+        for (body, longer, error) in [
+            (
+                with_extension(EXTENSION_MAX.into()),
+                with_extension(usize::from(EXTENSION_MAX) + 1),
+                ParseError::Chunk,
+            ),
+            (
+                with_trailer(TRAILER_MAX.into()),
+                with_trailer(usize::from(TRAILER_MAX) + 1),
+                ParseError::Trailer,
+            ),
+        ] {
+            assert!(read(body.as_bytes(), usize::MAX).unwrap().2);
+            assert_eq!(read(longer.as_bytes(), usize::MAX), Err(error));
+        }
+    }
+
+    #[test]
+    fn error_depends_on_the_malformed_part() {
+        for (body, error) in [
+            ("x\r\n", ParseError::Chunk),
+            ("1\r\nxy", ParseError::Chunk),
+            ("0\r\n\tA: b\r\n", ParseError::Trailer),
+            ("0\r\nA b\r\n", ParseError::Trailer),
+            ("0\r\nA: b\n", ParseError::Trailer),
+            ("0\r\nA: b\rc", ParseError::Trailer),
+            ("0\r\n\rA", ParseError::Trailer),
+        ] {
+            assert_eq!(read(body.as_bytes(), 64), Err(error), "{body:?}");
         }
     }
 

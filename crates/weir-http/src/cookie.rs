@@ -147,6 +147,16 @@ mod tests {
     }
 
     #[test]
+    fn signature_is_a_hash_in_hexadecimal() {
+        let key = (
+            siphash((0x7765_6972_u64, 0x7374_6963), b"a"),
+            siphash((0x6b79_0000, 0x636f_6f6b), b"a"),
+        );
+        let expected = format!("{:016x}", siphash(key, b"10.0.0.5"));
+        assert_eq!(sign(b"a", "10.0.0.5"), expected.as_bytes());
+    }
+
+    #[test]
     fn signatures_differ_by_secret_and_server() {
         assert_ne!(sign(b"a", "10.0.0.5"), sign(b"b", "10.0.0.5"));
         assert_ne!(sign(b"a", "10.0.0.5"), sign(b"a", "10.0.0.6"));

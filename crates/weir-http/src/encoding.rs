@@ -6,7 +6,7 @@ use weir_model::{Coding, Compression};
 
 use crate::byte_class::trim;
 use crate::field::{Field, Name};
-use crate::head::{Framing, Response};
+use crate::head::Response;
 
 /// A quality value in thousandths.
 type Quality = u16;
@@ -87,10 +87,8 @@ pub(crate) fn is_compressible(
     response: &Response,
     fields: &[Field],
     rules: &Compression,
-    to_head: bool,
 ) -> bool {
-    let has_no_body = response.framing == Framing::None && !to_head;
-    if has_no_body || response.status < 200 || matches!(response.status, 204..=206 | 304) {
+    if response.status < 200 || matches!(response.status, 204..=206 | 304) {
         return false;
     }
     let mut has_listed_type = false;
@@ -161,7 +159,7 @@ pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     }
 }
 
-/// Appends the fields that describe content encoded with `coding`, except those in `remove`.
+/// Appends the fields that describe content encoded with `coding`. Omits `ETag` if `remove` contains it.
 pub(crate) fn write_content_fields(
     head: &[u8],
     fields: &[Field],
@@ -247,8 +245,11 @@ mod tests {
             ),
             ("Accept-Encoding: identity;q=0\r\n", None),
             ("Accept-Encoding: deflate, compress\r\n", None),
+            ("Accept-Language: gzip\r\n", None),
             ("Accept-Encoding: gzip;q=1.1\r\n", None),
             ("Accept-Encoding: gzip;q=x\r\n", None),
+            ("Accept-Encoding: gzip;q=0.5000\r\n", None),
+            ("Accept-Encoding: deflate, gzip;q=0.5\r\n", Some("gzip")),
             ("Accept-Encoding: gzip ; q=0.3 , br;Q=0.2\r\n", Some("gzip")),
             (
                 "Accept-Encoding: gzip\r\nAccept-Encoding: br\r\n",
@@ -266,7 +267,7 @@ mod tests {
             .unwrap()
             .unwrap();
         let rules = Compression::default();
-        is_compressible(text.as_bytes(), &response, &fields, &rules, false)
+        is_compressible(text.as_bytes(), &response, &fields, &rules)
     }
 
     #[test]
@@ -283,9 +284,21 @@ mod tests {
             &html_with("Content-Encoding: identity\r\n")
         ));
         assert!(is_compressed("200 OK", "content-type: IMAGE/SVG+xml\r\n"));
+        // Fields whose names are as long as those of fields that prevent compression.
+        for other in [
+            "Server: identity\r\n",
+            "Retry-After: 1\r\n",
+            "Last-Modified: x\r\n",
+            "X-Content-Hash: x\r\n",
+            "X-Original-Coded: br\r\n",
+            "Cache-Control: public, max-age=60\r\n",
+        ] {
+            assert!(is_compressed("200 OK", &html_with(other)), "{other}");
+        }
         for (status, lines) in [
             ("200 OK", String::new()),
             ("200 OK", "Content-Type: image/png\r\n".to_owned()),
+            ("200 OK", "X-Powered-By: text/html\r\n".to_owned()),
             ("200 OK", "Content-Type: textual/x\r\n".to_owned()),
             ("200 OK", html_with("Content-Length: 1023\r\n")),
             ("200 OK", html_with("Content-Encoding: br\r\n")),
@@ -295,14 +308,47 @@ mod tests {
             ),
             ("200 OK", html_with("Content-Digest: sha-256=:x:\r\n")),
             ("200 OK", html_with("Repr-Digest: sha-256=:x:\r\n")),
+            ("200 OK", html_with("Digest: sha-256=x\r\n")),
+            ("200 OK", html_with("Content-MD5: x\r\n")),
+            (
+                "416 Range Not Satisfiable",
+                html_with("Content-Range: bytes */10\r\n"),
+            ),
             (
                 "206 Partial Content",
                 html_with("Content-Range: bytes 0-9/10\r\n"),
             ),
+            ("205 Reset Content", html.to_owned()),
+            // A response of several ranges has no `Content-Range` (RFC 9110 section 15.3.7.2).
+            ("206 Partial Content", html.to_owned()),
             ("204 No Content", html.to_owned()),
             ("304 Not Modified", html.to_owned()),
         ] {
             assert!(!is_compressed(status, &lines), "{status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn vary_is_added_unless_the_server_sent_it() {
+        for (lines, is_added) in [
+            ("", true),
+            ("Vary: Origin\r\n", true),
+            ("X-Vary: Accept-Encoding\r\n", true),
+            ("Vary: Origin, accept-encoding\r\n", false),
+            ("vary: *\r\n", false),
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+            let (mut fields, mut out) = (Vec::new(), Vec::new());
+            head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
+                .unwrap()
+                .unwrap();
+            write_vary(text.as_bytes(), &fields, &mut out);
+            let expected = if is_added {
+                &b"Vary: Accept-Encoding\r\n"[..]
+            } else {
+                b""
+            };
+            assert_eq!(out, expected, "{lines:?}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! The driver does the I/O. It passes the bytes that it has read to this module, and forwards the ranges of its buffer
 //! that this module returns. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0
-//! client.
+//! client, or when the driver encodes the content.
 
 use std::ops::Range;
 
@@ -103,7 +103,8 @@ pub struct RequestStep {
 pub enum ServerEnd {
     /// The response is complete.
     Complete,
-    /// No byte of a response was received: the request may be retried on another server.
+    /// No complete response head was received. If no byte of it was received either, the request may be retried on
+    /// another server.
     Unanswered,
     /// Only interim responses were received: Weir can respond to the client, but must not retry on another server.
     Interim,
@@ -417,9 +418,8 @@ impl Exchange {
         }
         self.decode = self.http10 && response.framing == Framing::Chunked && !switches;
         let rules = edit.encoding.filter(|_| !self.http10 && !switches);
-        let varies = rules.is_some_and(|encoding| {
-            is_compressible(input, &response, fields, encoding.rules, self.to_head)
-        });
+        let varies =
+            rules.is_some_and(|encoding| is_compressible(input, &response, fields, encoding.rules));
         let coding = rules
             .filter(|_| varies)
             .and_then(|encoding| encoding.negotiated);

@@ -202,3 +202,38 @@ pub(crate) fn parse_fields(
         offset = end;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_recognized_in_any_case() {
+        for (known, other, expected) in [
+            ("TE", "DN", Name::HopByHop),
+            ("Host", "Date", Name::Host),
+            ("Expect", "Cookie", Name::Expect),
+            ("Upgrade", "Referer", Name::Upgrade),
+            ("Forwarded", "X-Request", Name::Forwarded),
+            ("X-Real-IP", "X-Real-Id", Name::Forwarded),
+            ("Connection", "User-Agent", Name::Connection),
+            ("Keep-Alive", "Set-Cookie", Name::HopByHop),
+            ("Content-Length", "Accept-Charset", Name::ContentLength),
+            ("HTTP2-Settings", "X-Request-Path", Name::HopByHop),
+            ("X-Forwarded-For", "Accept-Language", Name::ForwardedFor),
+            ("Proxy-Connection", "WWW-Authenticate", Name::HopByHop),
+            (
+                "Transfer-Encoding",
+                "If-Modified-Since",
+                Name::TransferEncoding,
+            ),
+            ("X-Forwarded-Port", "X-Forward-Header", Name::Forwarded),
+        ] {
+            assert_eq!(known.len(), other.len());
+            for spelling in [known.to_ascii_lowercase(), known.to_ascii_uppercase()] {
+                assert_eq!(Name::from_bytes(spelling.as_bytes()), expected, "{known}");
+            }
+            assert_eq!(Name::from_bytes(other.as_bytes()), Name::Other, "{other}");
+        }
+    }
+}

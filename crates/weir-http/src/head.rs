@@ -134,7 +134,8 @@ pub struct Request {
     pub keep_alive: bool,
     /// Whether the client waits for status 100 before it sends the body.
     pub expects_continue: bool,
-    /// Whether the client requests a protocol upgrade for this hop.
+    /// Whether the client requests a protocol upgrade that can be forwarded: in HTTP/1.1, without a body, and not to
+    /// HTTP/2.
     pub upgrade: bool,
     /// Number of fields that were removed because of a `_` in their names.
     pub removed_underscores: u16,
@@ -151,7 +152,7 @@ impl Request {
         &head[self.target.0..self.target.1]
     }
 
-    /// Returns the path and query; `*` for `OPTIONS *`; empty if an absolute target has neither.
+    /// Returns the path and query; `*` for `OPTIONS *`; empty for CONNECT, or if an absolute target has neither.
     pub fn path_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.path.0..self.path.1]
     }
@@ -375,8 +376,8 @@ pub fn is_other_protocol(input: &[u8]) -> bool {
     version.is_some_and(|version| !version.starts_with(b"HTTP/")) && words.next().is_none()
 }
 
-/// Searches for the end of a head, starting at `start`, without parsing the head. Returns the offset after the empty
-/// line, or `None` if the head is incomplete. If input is received in pieces, each byte is examined only once.
+/// Searches for the end of a head without parsing the head. The first `start` bytes have already been searched; at most
+/// three of them are examined again. Returns the offset after the empty line, or `None` if the head is incomplete.
 ///
 /// # Errors
 /// Fails if a line ends with a bare LF.

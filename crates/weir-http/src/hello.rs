@@ -1,7 +1,7 @@
 //! Reads the server name (SNI, RFC 6066 section 3) from a TLS ClientHello without terminating TLS, to select a route.
 //!
-//! A missing or malformed ClientHello counts as a ClientHello without a name; the server will reject it. A message can
-//! be fragmented over several records. At most [`HELLO_MAX`] bytes are buffered.
+//! A missing or malformed ClientHello counts as one without a name, and the server rejects it. A message can be
+//! fragmented over several records. At most [`HELLO_MAX`] bytes are buffered.
 
 /// Maximum number of bytes that are buffered. A ClientHello with the largest key shares and tickets needs a third of
 /// this.
@@ -22,7 +22,7 @@ pub enum SniResult {
     Incomplete,
     /// The requested host, in lower case, without a trailing dot.
     Name(String),
-    /// The client did not send a server name, or does not use TLS.
+    /// The client did not send a valid server name, or does not use TLS.
     NoName,
 }
 
@@ -83,9 +83,6 @@ pub fn server_name(input: &[u8]) -> SniResult {
                     .map_or(SniResult::NoName, SniResult::Name);
             }
             _ => {}
-        }
-        if available < length {
-            return SniResult::Incomplete;
         }
     }
 }
@@ -190,6 +187,37 @@ mod tests {
             assert_eq!(server_name(bytes), SniResult::NoName, "{bytes:?}");
         }
         assert_eq!(server_name(b""), SniResult::Incomplete);
+    }
+
+    #[test]
+    fn records_and_names_have_a_maximum_length() {
+        for (record_len, expected) in [
+            (0x4000, SniResult::Incomplete),
+            (0x4001, SniResult::NoName),
+            (0xffff, SniResult::NoName),
+        ] {
+            let header = [&[HANDSHAKE, 3, 1][..], &u16::to_be_bytes(record_len)].concat();
+            assert_eq!(server_name(&header), expected, "{record_len}");
+        }
+        let longest = "a".repeat(253);
+        let found = server_name(&hello(Some(longest.as_bytes()), 1000));
+        assert_eq!(found, SniResult::Name(longest));
+        let found = server_name(&hello(Some(&[b'a'; 254]), 1000));
+        assert_eq!(found, SniResult::NoName);
+    }
+
+    #[test]
+    fn longer_input_than_the_maximum_has_no_name() {
+        let record = [&[HANDSHAKE, 3, 3][..], &with_length(2, &[0; 1000])].concat();
+        let mut bytes = record.repeat(20);
+        bytes[5..9].copy_from_slice(&[CLIENT_HELLO, 0, 0x40, 0]);
+        for (len, expected) in [
+            (HELLO_MAX, SniResult::Incomplete),
+            (HELLO_MAX + 1, SniResult::NoName),
+            (HELLO_MAX + 2, SniResult::NoName),
+        ] {
+            assert_eq!(server_name(&bytes[..len]), expected, "{len} bytes");
+        }
     }
 
     proptest! {

@@ -15,7 +15,7 @@ pub enum ParseError {
     /// A line ends with a bare LF or contains a CR (RFC 9112 section 2.2).
     #[error("bare CR or LF")]
     LineEnd,
-    /// A field line has no colon, whitespace before the colon, or invalid bytes.
+    /// A field line contains invalid bytes, has whitespace before the colon, or has no colon.
     #[error("malformed field")]
     Field,
     /// A field continues on the next line (RFC 9112 section 5.2).

@@ -138,13 +138,13 @@ impl<'a> RequestPath<'a> {
     }
 }
 
-/// Returns the path and query, with the path in normal form. `buffer` is written only if the normal form differs from
-/// `text`.
+/// Returns the path and query, with the path in normal form. `buffer` is not written if a quick check shows that the
+/// path is already normal.
 ///
 /// A target that is not a path (`*`) is returned unchanged.
 ///
 /// # Errors
-/// Fails if an escape is invalid, encodes NUL, or is an encoded slash that the rules reject.
+/// Fails if an escape is invalid or encodes NUL, or if the rules reject an encoded slash or a backslash.
 pub fn normalize<'a>(
     text: &'a [u8],
     rules: &NormalizePath,
@@ -252,6 +252,7 @@ enum Token {
     Escaped(u8),
 }
 
+/// Appends the normal form of a path that is empty or begins with a slash.
 fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result<(), ParseError> {
     // Offset of the last segment of `out`, after its slash.
     let mut segment_start = 0;
@@ -306,13 +307,14 @@ fn reserved_token(byte: u8, rules: &NormalizePath) -> Result<Token, ParseError> 
     }
 }
 
-/// Removes the last segment of `out` with its slash if it is a dot segment. Returns whether it was one.
+/// Removes the last segment of `out` if it is a dot segment; `..` also removes the preceding segment. Returns whether
+/// it was a dot segment.
 fn remove_dots(out: &mut Vec<u8>, segment_start: &mut usize) -> bool {
     match &out[*segment_start..] {
-        b"." if *segment_start > 0 => out.truncate(*segment_start),
-        b".." if *segment_start > 0 => {
+        b"." => out.truncate(*segment_start),
+        b".." => {
             // Remove the parent with its slash, but keep the root's.
-            let parent = &out[..*segment_start - 1];
+            let parent = &out[..segment_start.saturating_sub(1)];
             let slash = memchr::memrchr(b'/', parent);
             *segment_start = slash.map_or(1, |slash| slash + 1);
             out.truncate(*segment_start);
@@ -409,7 +411,7 @@ fn normalize_escapes(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some(byte) = rest.first().copied() {
-        // An escape that a star truncates can match paths as written.
+        // An escape that a star cuts off is kept, because paths can match it as written.
         let is_cut = rest[..rest.len().min(3)].contains(&b'*');
         if byte == b'%' && is_cut {
             out.push(byte);

@@ -63,7 +63,7 @@ impl Preamble {
 /// rules for IPv4 networks apply to them.
 ///
 /// # Errors
-/// Fails if the input is not a PROXY protocol header.
+/// Fails if the input is not a PROXY protocol header, or if the header exceeds the maximum length.
 pub fn read(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     Ok(parse(input)?.map(Preamble::canonical))
 }
@@ -83,10 +83,10 @@ fn parse(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     }
     let end = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
     match end {
-        Some(end) if end > 0 && input[end - 1] == b'\r' => {
-            parse_v1(&input[..end - 1], end + 1).map(Some)
+        Some(end) => {
+            let text = input[..end].strip_suffix(b"\r");
+            parse_v1(text.ok_or(ParseError::Preamble)?, end + 1).map(Some)
         }
-        Some(_) => Err(ParseError::Preamble),
         None if input.len() >= LINE_MAX => Err(ParseError::Preamble),
         None => Ok(None),
     }
@@ -254,6 +254,7 @@ mod tests {
         for (source, destination) in [
             ("192.0.2.1:1", "198.51.100.2:65535"),
             ("[2001:db8::1]:80", "[::1]:443"),
+            ("192.0.2.1:0", "198.51.100.2:80"),
         ] {
             for version in ProxyHeader::ALL {
                 let (source, destination) = (address(source), address(destination));
@@ -328,6 +329,20 @@ mod tests {
     }
 
     #[test]
+    fn header_of_version_2_has_a_maximum_length() {
+        for (block_len, expected) in [
+            (4080, Ok(Some(Preamble::Local { len: 4096 }))),
+            (4081, Err(ParseError::Preamble)),
+            (5000, Err(ParseError::Preamble)),
+        ] {
+            let mut text = [&SIGNATURE[..], &[0x20, 0]].concat();
+            text.extend_from_slice(&u16::to_be_bytes(block_len));
+            text.resize(16 + usize::from(block_len), 0);
+            assert_eq!(read(&text), expected, "{block_len}");
+        }
+    }
+
+    #[test]
     fn local_and_unknown_headers_are_skipped() {
         assert_eq!(
             read(b"PROXY UNKNOWN\r\n"),
@@ -351,6 +366,10 @@ mod tests {
             b"PROXY TCP4 ::1 ::1 1 2\r\n",
             b"PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n",
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 1 25\n",
+            b"PROXY UNKNOWN \n",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 01 2\r\n",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 1 00\r\n",
             b"PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n",
             &[b'P'; 200],
         ] {

@@ -24,7 +24,7 @@ pub struct Client {
     /// Whether the client is a trusted proxy, whose forwarding fields are kept and extended. The forwarding fields of
     /// other clients are removed.
     pub trusted: bool,
-    /// The fields to write. With `Off`, no field is written, but the fields of an untrusted client are still removed.
+    /// The fields to write; must not be `Off` (see [`RequestEdit::client`]).
     pub forwarded: Forwarded,
 }
 
@@ -215,7 +215,8 @@ fn write_client_fields(
     }
 }
 
-/// Writes `X-Forwarded-For`, and `X-Forwarded-Proto` unless a trusted proxy sent it.
+/// Writes `X-Forwarded-For`, and `X-Forwarded-Proto` unless a trusted proxy sent it. Omits a field that has a rule, or
+/// that the service or the route sets or removes.
 fn write_x_forwarded(
     head: &[u8],
     fields: &[Field],

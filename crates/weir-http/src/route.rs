@@ -69,8 +69,8 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
 }
 
 /// Returns the client's address in a field that trusted proxies send, such as `X-Forwarded-For`: the last address that
-/// is not in `skipped`, or the first address if all are. Ports are ignored. Returns `None` if the field is absent or
-/// does not end with an address.
+/// is not in `skipped`, or the first address if all are. Ports, and values before one that is not an address, are
+/// ignored. Returns `None` if the field is absent or does not end with an address.
 pub fn client_address(
     head: &[u8],
     fields: &[Field],
@@ -327,7 +327,7 @@ pub fn choose_for_connection(
     })
 }
 
-/// Returns the host of an authority, without the port and a trailing dot.
+/// Returns the host of an authority, without the port or a trailing dot.
 pub fn strip_port(host: &[u8]) -> &[u8] {
     let end = match host.iter().rposition(|byte| *byte == b':') {
         // With an address in brackets, the last colon is either inside the brackets or before the port.
@@ -384,8 +384,8 @@ fn wildcard(pattern: &[u8], text: &[u8], map_byte: impl Fn(&u8) -> u8) -> bool {
     let mut last_star: Option<(usize, usize)> = None;
     while text_offset < text.len() {
         if pattern.get(pattern_offset) == Some(&b'*') {
-            last_star = Some((pattern_offset + 1, text_offset));
             pattern_offset += 1;
+            last_star = Some((pattern_offset, text_offset));
         } else if pattern.get(pattern_offset) == Some(&map_byte(&text[text_offset])) {
             pattern_offset += 1;
             text_offset += 1;

@@ -38,15 +38,15 @@ impl TrailerFilter {
 
     /// Removes lines of a complete trailer section that [`Exchange`](crate::Exchange) has checked.
     pub fn apply(&self, trailers: &mut Vec<u8>) {
-        let mut kept = Vec::with_capacity(trailers.len());
+        let mut remaining = Vec::with_capacity(trailers.len());
         for line in trailers.split_inclusive(|byte| *byte == b'\n') {
             // The last line is empty and has no name.
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
             if self.keeps(name) {
-                kept.extend_from_slice(line);
+                remaining.extend_from_slice(line);
             }
         }
-        *trailers = kept;
+        *trailers = remaining;
     }
 }
 

@@ -32,7 +32,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Generates fragments of PROXY protocol headers, and arbitrary bytes.
+/// Generates starts of PROXY protocol headers, followed by arbitrary bytes.
 fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
     let prefix = select(vec![
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn cookies_are_found_and_removed_separately(
+    fn removal_of_a_found_cookie_keeps_the_others(
         value in vec(select(b"ab=; \t\"~,".to_vec()), 0..40),
         name in vec(select(b"ab".to_vec()), 1..3),
     ) {
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn found_parameters_are_in_the_query(
+    fn parameter_is_found_if_the_query_contains_it(
         query in vec(select(b"ab=&%+".to_vec()), 0..40),
         name in vec(select(b"ab".to_vec()), 1..3),
     ) {

@@ -43,7 +43,7 @@ impl Node {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// Returns the positions of all directives in the block, including nested blocks.
+    /// Returns the positions of all directives in the block, including those in nested blocks.
     pub(crate) fn block_positions(&self) -> Vec<Position> {
         let mut positions = Vec::new();
         let mut pending: Vec<&Self> = self.inner().iter().collect();

@@ -380,4 +380,16 @@ mod tests {
         let inner = spans.iter().find(|(_, path)| path == &[0, 0, 0, 0]);
         assert_eq!(&text[inner.unwrap().0.clone()], "address = \"10.0.0.5\"");
     }
+
+    #[test]
+    fn positions_of_all_parts_are_visited() {
+        let at = |line| Position::new(0, line);
+        let table = vec![Entry::new("a", 1_u64, at(3)), Entry::implied("b", 2_u64)];
+        let list = vec![Item::new(1_u64, Some(at(2))), Item::new(table, None)];
+        let mut found = Vec::new();
+        visit_positions(&[Entry::new("list", list, at(1))], &mut |position| {
+            found.push(position.line());
+        });
+        assert_eq!(found, [1, 2, 3]);
+    }
 }

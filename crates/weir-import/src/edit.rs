@@ -250,9 +250,9 @@ impl Edits {
                 && let (Value::Table(old), Value::Table(new)) =
                     (existing.item.value, &mut key.item.value)
             {
-                let is_kept = |entry: &Entry| new.iter().all(|it| it.key != entry.key);
-                let kept: Vec<Entry> = old.into_iter().filter(is_kept).collect();
-                new.splice(0..0, kept);
+                let is_old_only = |entry: &Entry| new.iter().all(|it| it.key != entry.key);
+                let old_only: Vec<Entry> = old.into_iter().filter(is_old_only).collect();
+                new.splice(0..0, old_only);
             }
             self.keys.push(key);
         }

@@ -54,3 +54,20 @@ impl Environment for EmptyEnvironment {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_environment_has_nothing() {
+        let environment = EmptyEnvironment;
+        assert_eq!(environment.read("/a"), Err("there are no files".to_owned()));
+        assert_eq!(environment.has_file("/a"), None);
+        assert!(environment.glob("*").is_empty());
+        assert_eq!(environment.address("localhost", false), None);
+        assert_eq!(environment.port("http", "tcp"), None);
+        assert_eq!(environment.host_name(), "");
+        assert_eq!(environment.variable("PATH"), None);
+    }
+}

@@ -10,7 +10,7 @@ pub(crate) struct Unsupported {
     pub(crate) reason: &'static str,
     /// Losing these affects clients or servers.
     pub(crate) visible: &'static [&'static str],
-    /// Losing these does not affect them.
+    /// Losing these does not affect clients or servers.
     pub(crate) inert: &'static [&'static str],
 }
 
@@ -202,7 +202,7 @@ const HAPROXY_OPTIONS: &[&str] = &[
     "socket-stats",
 ];
 
-/// Actions of haproxy rules that only change logs, priorities or packet marks.
+/// Actions of haproxy rules that only change logs, priorities, packet marks or retries.
 const HAPROXY_ACTIONS: &[&str] = &[
     "capture",
     "disable-l7-retry",

@@ -84,8 +84,8 @@ pub(crate) struct VirtualService {
 pub(crate) const SERVICES_MAX: usize = 64;
 
 impl VirtualService {
-    /// Returns the listeners of each service in weir.toml. With persistence, each listener becomes a service, because
-    /// in IPVS each address of a group has its own persistence.
+    /// Returns the listeners of each service in weir.toml. With persistence, each of up to [`SERVICES_MAX`] listeners
+    /// becomes a service, because in IPVS each address of a group has its own persistence.
     fn services(&self) -> std::slice::Chunks<'_, (String, Position)> {
         let count = self.listen.len();
         let size = match self.persistent {
@@ -232,7 +232,7 @@ pub(crate) fn mask_length(text: &str) -> Option<u8> {
         .filter(|length| is_contiguous && *length > 0)
 }
 
-/// Removes duplicate servers: the kernel rejects them too.
+/// Removes duplicate servers, which the kernel rejects too, and a sorry server that is one of the servers.
 fn remove_duplicates(spec: &mut VirtualService, notes: &mut Notes) {
     let mut seen = HashSet::new();
     let is_nat = |real: &RealServer, spec: &Method| match real.method {
@@ -268,9 +268,9 @@ fn remove_duplicates(spec: &mut VirtualService, notes: &mut Notes) {
 
 /// Sets the port of checks for servers whose port differs from the service's port and is not in their address.
 fn set_check_ports(spec: &mut VirtualService) {
-    let service = spec.method.value;
+    let service_method = spec.method.value;
     for real in &mut spec.real_servers {
-        let method = real.method.map_or(service, |(method, _)| method);
+        let method = real.method.map_or(service_method, |(method, _)| method);
         // With nat, the port is part of the server's address.
         let has_own_port = method.forward == Forward::Nat && real.port != 0;
         let port = if real.port == 0 { spec.port } else { real.port };
@@ -295,7 +295,7 @@ fn shared_probes(real_servers: &[RealServer]) -> Option<&Vec<Probe>> {
 }
 
 fn push_scheduler(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
-    let from = spec.scheduler.position.unwrap_or(spec.position);
+    let name_position = spec.scheduler.position.unwrap_or(spec.position);
     let name = &spec.scheduler.value;
     let (scheduler_flags, other_flags): (Vec<_>, Vec<_>) = spec
         .flags
@@ -306,7 +306,7 @@ fn push_scheduler(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
         notes.remark(*position, reason);
     }
     if scheduler_flags.is_empty() {
-        pool.push(Entry::new("scheduler", name.as_str(), from));
+        pool.push(Entry::new("scheduler", name.as_str(), name_position));
         return;
     }
     let flags: Vec<Item> = scheduler_flags
@@ -314,10 +314,10 @@ fn push_scheduler(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
         .map(|(flag, position)| Item::new(flag.as_str(), Some(*position)))
         .collect();
     let table = vec![
-        Entry::new("name", name.as_str(), from).essential(),
-        Entry::new("flags", flags, from),
+        Entry::new("name", name.as_str(), name_position).essential(),
+        Entry::new("flags", flags, name_position),
     ];
-    pool.push(Entry::new("scheduler", table, from));
+    pool.push(Entry::new("scheduler", table, name_position));
 }
 
 fn server_entries(real: &RealServer, spec: &VirtualService, notes: &mut Notes) -> Vec<Entry> {
@@ -334,16 +334,16 @@ fn server_entries(real: &RealServer, spec: &VirtualService, notes: &mut Notes) -
     };
     let mut entries = vec![Entry::new("address", address, real.position).essential()];
     let weight = real.weight.value.min(MAX_WEIGHT.into());
-    let from = real.weight.position.unwrap_or(real.position);
+    let weight_position = real.weight.position.unwrap_or(real.position);
     if weight != real.weight.value {
         let reason = format!(
             "weight {} was changed to {weight}, the maximum",
             real.weight.value
         );
-        notes.add(from, reason);
+        notes.add(weight_position, reason);
     }
     if weight != 1 {
-        entries.push(Entry::new("weight", weight, from));
+        entries.push(Entry::new("weight", weight, weight_position));
     }
     let thresholds = [
         ("max_connections", real.max_connections),
@@ -416,16 +416,16 @@ fn service_table(
     (name, pool): (&str, &str),
     listen: &[(String, Position)],
     spec: &VirtualService,
-    from: Position,
+    service_position: Position,
 ) -> Table {
-    let mut service = Table::new(&["service", name], from);
+    let mut service = Table::new(&["service", name], service_position);
     let listen: Vec<Item> = listen
         .iter()
         .map(|(listen, position)| Item::new(listen.as_str(), Some(*position)))
         .collect();
-    service.push(Entry::new("listen", listen, from).essential());
+    service.push(Entry::new("listen", listen, service_position).essential());
     let method = spec.method.value;
-    let position = spec.method.position.unwrap_or(from);
+    let position = spec.method.position.unwrap_or(service_position);
     service.push(Entry::new("forward", method.forward.as_str(), position).essential());
     service.push(Entry::implied("pool", pool).essential());
     if let Some(tunnel) = method.tunnel {

@@ -95,7 +95,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Returns the target pool.
+    /// Returns the target pool; for a map, its default pool, and for a split, the first pool.
     pub(crate) fn pool(&self) -> Option<&str> {
         match self {
             Self::Pool(pool) | Self::PoolWithPath { pool, .. } => Some(pool),
@@ -121,7 +121,7 @@ impl Condition {
         *self == client_part
     }
 
-    /// Returns whether no request meets both conditions.
+    /// Returns whether it is certain that no request meets both conditions.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         let differ = |a: &Option<String>, b: &Option<String>| match (a, b) {
             (Some(a), Some(b)) => a != b && is_exact(a) && is_exact(b),
@@ -611,7 +611,7 @@ impl Writer {
     ) {
         let mut table = Table::new(&["route"], position).repeated();
         table.push(Entry::implied("service", service).essential());
-        // Without its condition the route would match too many requests.
+        // Without its condition, the route would match too many requests.
         if let Some(host) = &condition.host {
             table.push(Entry::implied("host", value_or_file(host)).essential());
         }
@@ -668,3 +668,6 @@ impl Writer {
         name
     }
 }
+
+#[cfg(test)]
+mod tests;

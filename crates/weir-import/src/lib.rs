@@ -1,9 +1,9 @@
 //! Converts configurations of haproxy, keepalived, ldirectord and nginx to `weir.toml`.
 //!
-//! Each importer parses a configuration as its program does, and writes the settings that weir.toml supports. Every
-//! line that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is
-//! dropped silently. The output always passes `weir check`: everything that the configuration parser rejects is removed
-//! and reported, so an importer can write keys that this build does not support.
+//! Each importer parses a configuration as the other program does, and writes the settings that weir.toml supports.
+//! Every line that is not supported, or that the other program rejects, gets a note with the line's number and the
+//! reason; nothing is dropped silently. The output always passes `weir check`: everything that the configuration parser
+//! rejects is removed and reported, so an importer can write keys that this build does not support.
 //!
 //! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.
 
@@ -43,8 +43,8 @@ pub struct Imported {
     pub toml: String,
     /// Notes about lines that were not imported completely, in file order.
     pub notes: Vec<String>,
-    /// The notes about lines whose effect on clients or servers was lost or changed. The other notes are about how
-    /// the program itself runs, or about its defaults.
+    /// The notes about lines whose effect on clients or servers was lost or changed. The remaining notes are about
+    /// how the other program itself runs, or about its defaults.
     pub losses: Vec<String>,
     /// The losses of lines that reject, limit or authenticate clients: without these lines, weir.toml may admit clients
     /// that the file rejects.

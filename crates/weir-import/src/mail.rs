@@ -54,13 +54,13 @@ pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
             table.push(Entry::implied("pools", mail.pools));
         }
         let recipients = mail.to.iter();
-        let recipients = recipients.map(|(to, from)| Item::new(to.as_str(), Some(*from)));
+        let recipients = recipients.map(|(to, position)| Item::new(to.as_str(), Some(*position)));
         let recipients: Vec<Item> = recipients.collect();
         table.push(Entry::new("mail", recipients, *first).essential());
         for (key, text) in [("mail_from", mail.from), ("mail_server", mail.server)] {
             table
                 .entries
-                .extend(text.map(|(text, from)| Entry::new(key, text, from)));
+                .extend(text.map(|(text, position)| Entry::new(key, text, position)));
         }
         document.push(table);
     }

@@ -65,10 +65,10 @@ impl Probe {
             |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let clamped = millis.clamp(as_millis(min), as_millis(max));
         if clamped != millis {
-            let (given, used) = (time::format_millis(millis), time::format_millis(clamped));
+            let (original, used) = (time::format_millis(millis), time::format_millis(clamped));
             notes.add(
                 position,
-                format!("{key} = {given} was changed to {used}, the nearest allowed value"),
+                format!("{key} = {original} was changed to {used}, the nearest allowed value"),
             );
         }
         self.push(Entry::new(key, time::format_millis(clamped), position));

@@ -12,7 +12,7 @@ pub(crate) fn scheduler(name: &str) -> Value {
             Entry::implied("name", "sh").essential(),
             Entry::implied("flags", vec![Item::new("sh-fallback", None)]),
         ]),
-        // Names of variants that have no other spelling, such as `first` and `ip_hash`.
+        // All other names are valid in weir.toml. `first` and `ip_hash` are aliases there, but have no other name.
         name => name.into(),
     }
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_equal_the_aliases_of_the_parser() {
+    fn converted_name_and_alias_select_the_same_scheduler() {
         let parse = |scheduler: &str| {
             let text = format!("[pool.a]\nservers = [\"10.0.0.5:80\"]\nscheduler = {scheduler}\n");
             let parsed = weir_config::parse(&text, &weir_config::Host::default());

@@ -27,8 +27,8 @@ pub(crate) fn parse_sum(text: &str, units: &Units) -> Option<u64> {
     Some(total)
 }
 
-/// Parses decimal seconds such as `1.5`, and returns milliseconds, rounded up after the sixth decimal. Returns `None`
-/// if the text is invalid.
+/// Parses decimal seconds such as `1.5`, and returns milliseconds, rounded up. Decimals after the sixth are ignored.
+/// Returns `None` if the text is invalid.
 pub(crate) fn parse_decimal_seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -52,7 +52,7 @@ pub(crate) fn keys(
         } else {
             notes.remark(
                 *position,
-                "not imported: no group works with all TLS versions; Weir uses its defaults",
+                "not imported: no supported group works with all TLS versions; Weir uses its defaults",
             );
         }
     }

@@ -90,14 +90,14 @@ fn remove_unreachable(
     let tables = document.tables.iter().filter(|table| !table.removed);
     let lines_in_use: HashSet<Position> = tables.map(|table| table.position.whole_line()).collect();
     for (index, earlier) in &unreachable {
-        let (position, earlier_from) = (
+        let (position, earlier_position) = (
             document.tables[*index].position,
             document.tables[*earlier].position,
         );
         if lines_in_use.contains(&position.whole_line()) {
             notes.mark_covered(position);
         } else {
-            let line = earlier_from.line();
+            let line = earlier_position.line();
             notes.remark(
                 position,
                 format!("not imported: no request reaches it, because line {line} already matches the same requests"),
@@ -108,7 +108,7 @@ fn remove_unreachable(
     !unreachable.is_empty()
 }
 
-/// Returns the number of values, keys and fallbacks in the document; every round reduces it.
+/// Returns the number of tables, values and fallbacks in the document; every round reduces it.
 fn size(document: &Document) -> usize {
     fn value_size(value: &Value) -> usize {
         1 + match value {
@@ -197,9 +197,9 @@ fn mark_entry(
 }
 
 /// Marks a value as removed, with a note for each of its source lines.
-fn mark_removed(item: &mut Item, from: Position, reason: &str, notes: &mut Notes) {
+fn mark_removed(item: &mut Item, position: Position, reason: &str, notes: &mut Notes) {
     item.removed = true;
-    notes.add(from, reason);
+    notes.add(position, reason);
     visit_item_positions(item, &mut |position| notes.add(position, reason));
 }
 
@@ -297,8 +297,8 @@ fn is_action(entry: &Entry) -> bool {
     matches!(entry.key, "files" | "basic_auth")
 }
 
-/// Replaces the action of a route with a status. The route's conditions remain, although the parser may report the
-/// missing action at one of them.
+/// Replaces the action of a route with a status. Keeps the route's conditions, even those that are marked as removed
+/// because the parser reported the missing action at them.
 fn replace_action(table: &mut Table, status: u64) {
     const CONDITIONS: [&str; 10] = [
         "service",

@@ -338,7 +338,7 @@ fn default_host_and_mode_are_not_losses() {
 }
 
 #[test]
-fn rules_of_an_unused_backend_get_notes() {
+fn rules_of_an_unused_backend_are_losses() {
     let imported = import_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n use_backend b if {{ src_conn_rate gt 9 }}\n \
          default_backend app\n{BACKEND}backend b\n http-request deny if {{ path /x }}\n server b 10.0.0.6:80\n"

@@ -62,13 +62,22 @@ fn fields_cookies_and_parameters_are_compared() {
         ("cook(c) -m found", "cookie = [\"c\"]"),
         ("url_param(p) ab", "query = [\"p=ab\"]"),
         ("url_param(p) -m sub b", "query = [\"p=*b*\"]"),
+        ("urlp(p) -m found", "query = [\"p\"]"),
+        ("req.cook(c) -i 12", "cookie = [\"c=12\"]"),
+        ("hdr(X-A) -n -u 7 -- abc", "header = [\"X-A: abc\"]"),
+        (
+            "req.hdr(X-A) -m beg a b",
+            "header = [\"X-A: a*\", \"X-A: b*\"]",
+        ),
+        ("req.hdr(host) -m found", "header = [\"host\"]"),
+        ("req.hdr_cnt(X-A) gt 0", "header = [\"X-A\"]"),
     ] {
         assert_conditions(&format!("{{ {criterion} }}"), &[expected]);
     }
 }
 
 #[test]
-fn addresses_in_fields_become_expressions() {
+fn addresses_in_fields_become_regular_expressions() {
     for (criterion, expected) in [
         (
             "hdr_ip(X-A) 10.0.0.0/8",
@@ -97,6 +106,31 @@ fn paths_hosts_methods_and_sources_are_compared() {
         ("path_reg ^/a", &["path_regex = \"^/a\""]),
         ("path_dir a", &["path = \"*/a/*\"", "path = \"*/a\""]),
         ("url_beg /a", &["path = \"/a*\""]),
+        ("url /a", &["path = \"/a\""]),
+        ("url_beg -i /a", &["path_regex = \"(?i)^/a\""]),
+        ("path_beg /a", &["path = \"/a*\""]),
+        ("path_sub a", &["path = \"*a*\""]),
+        ("path_end .php", &["path = \"*.php\""]),
+        ("path -i /a.b", &["path_regex = \"(?i)^/a\\\\.b$\""]),
+        ("path_sub -i a", &["path_regex = \"(?i)a\""]),
+        ("path_reg -i ^/a", &["path_regex = \"(?i)^/a\""]),
+        ("path -m found", &[""]),
+        ("base a.example/b", &["host = \"a.example\"; path = \"/b\""]),
+        (
+            "base_beg a.example/b",
+            &["host = \"a.example\"; path = \"/b*\""],
+        ),
+        ("hdr(host) A.example:8080", &["host = \"a.example\""]),
+        ("hdr(host),field(1,:) a.example", &["host = \"a.example\""]),
+        (
+            "hdr(host),field(1,:),lower a.example",
+            &["host = \"a.example\""],
+        ),
+        ("hdr_beg(host) www.", &["host = \"www.*\""]),
+        ("hdr_sub(host) img", &["host = \"*img*\""]),
+        ("hdr_reg(host) ^a", &["host = \"~(?i)^a\""]),
+        ("hdr_ip(host) 192.0.2.1", &["host = \"192.0.2.1\""]),
+        ("ssl_fc_sni_end .example", &["host = \"*.example\""]),
         ("path,lower -m beg /a", &["path_regex = \"(?i)^/a\""]),
         ("hdr(host) a.example", &["host = \"a.example\""]),
         ("hdr_end(host) .example", &["host = \"*.example\""]),
@@ -124,10 +158,19 @@ fn paths_hosts_methods_and_sources_are_compared() {
         assert_conditions(&format!("{{ {criterion} }}"), expected);
     }
     assert_conditions("LOCALHOST", &["source = [\"127.0.0.0/8\"]"]);
+    assert_conditions("TRUE", &[""]);
+    assert_conditions("FALSE", &[]);
+    assert_conditions("METH_GET", &["method = [\"GET\", \"HEAD\"]"]);
+    for method in [
+        "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE",
+    ] {
+        let expected = format!("method = [\"{method}\"]");
+        assert_conditions(&format!("METH_{method}"), &[&expected]);
+    }
 }
 
 #[test]
-fn criteria_of_the_listener_are_decided_by_the_import() {
+fn criteria_of_the_listener_are_evaluated_during_import() {
     for always in [
         "always_true",
         "ssl_fc 0",
@@ -152,55 +195,182 @@ fn criteria_of_the_listener_are_decided_by_the_import() {
     }
 }
 
+/// Criteria that routes cannot express, and parts of the reasons.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    (
+        "hdr_sub(X-A) a*",
+        "routes cannot compare hdr_sub(X-A) this way",
+    ),
+    (
+        "hdr_dom(X-A) a.b",
+        "routes cannot compare hdr_dom(X-A) this way",
+    ),
+    (
+        "hdr_cnt(X-A) gt 1",
+        "routes cannot compare the number of fields",
+    ),
+    (
+        "hdr_ip(X-A,2) 10.1.2.3",
+        "routes cannot select an address by its position",
+    ),
+    (
+        "hdr_ip(X-A) 10.0.0.0/12",
+        "routes compare hdr_ip(X-A) only with IPv4 addresses",
+    ),
+    (
+        "hdr_ip(X-A) 10.0.0.0/0",
+        "routes compare hdr_ip(X-A) only with IPv4 addresses",
+    ),
+    (
+        "hdr_ip(X-A) 10.0.0.0/40",
+        "routes compare hdr_ip(X-A) only with IPv4 addresses",
+    ),
+    ("dst_port gt 80", "routes cannot compare ports this way"),
+    ("dst_port eq", "routes cannot compare ports this way"),
+    (
+        "hdr(X-A) -f /etc/x.lst",
+        "the file with the ACL's values cannot be read",
+    ),
+    (
+        "src a.example",
+        "a route's `source` accepts only addresses and networks",
+    ),
+    ("nbsrv(app) lt 1", "routes cannot match nbsrv(app)"),
+    ("path_len gt 10", "routes cannot compare path_len this way"),
+    ("path_beg /a*", "routes cannot compare path_beg this way"),
+    ("path_dir -i a", "routes cannot compare path_dir this way"),
+    ("path_sub -i é", "routes cannot compare path_sub this way"),
+    ("url_sub select", "routes cannot compare url_sub this way"),
+    (
+        "url_reg -i select",
+        "routes cannot compare url_reg this way",
+    ),
+    ("url /a?b", "routes cannot compare url this way"),
+    ("pathq /a", "routes cannot compare pathq this way"),
+    ("base /a", "routes cannot compare base this way"),
+    (
+        "base_end a.example/b",
+        "routes cannot compare base_end this way",
+    ),
+    ("hdr(X-A) ~a", "routes cannot compare hdr(X-A) this way"),
+    (
+        "hdr_dom(X-A) -i a",
+        "routes cannot compare hdr_dom(X-A) this way",
+    ),
+    (
+        "hdr_dom(host) .",
+        "routes cannot compare hdr_dom(host) this way",
+    ),
+    (
+        "hdr(host) *.example",
+        "routes cannot compare hdr(host) this way",
+    ),
+    (
+        "hdr_dir(host) a",
+        "routes cannot compare hdr_dir(host) this way",
+    ),
+    (
+        "hdr_ip(host) -m found",
+        "routes cannot compare hdr_ip(host) this way",
+    ),
+    (
+        "req.ssl_sni -m found",
+        "routes cannot compare req.ssl_sni this way",
+    ),
+    ("cook(c) a*", "routes cannot compare cook(c) this way"),
+    ("cook a", "routes cannot match cook"),
+    ("cook(c) -i a", "routes compare cook(c) case-sensitively"),
+    (
+        "cook(c) -i -m sub a",
+        "routes compare cook(c) case-sensitively",
+    ),
+    (
+        "url_param(p),lower -m reg ^a",
+        "routes compare url_param(p) case-sensitively",
+    ),
+    ("urlp(p) -i a", "routes compare urlp(p) case-sensitively"),
+    (
+        "hdr(X-A),upper a",
+        "routes do not support converters (upper)",
+    ),
+    (
+        "hdr(X-A),field(1,:) a",
+        "routes do not support converters (field(1,:))",
+    ),
+    ("path -M -f /etc/m", "routes cannot match maps"),
+    (
+        "src -f /etc/a -f /etc/b",
+        "the file with the ACL's values cannot be read",
+    ),
+    (
+        "path -f relative",
+        "the file with the ACL's values cannot be read",
+    ),
+    (
+        "hdr_beg(host) -f /etc/a",
+        "a route reads only networks and hosts from files",
+    ),
+    (
+        "hdr(host) -f /etc/a b",
+        "a route reads only networks and hosts from files",
+    ),
+    (
+        "hdr_cnt(X-A) eq 1",
+        "routes cannot compare the number of fields",
+    ),
+    (
+        "hdr_ip(X-A) -f /etc/a",
+        "routes compare hdr_ip(X-A) only with IPv4 addresses",
+    ),
+    (
+        "hdr_ip(X-A)",
+        "routes compare hdr_ip(X-A) only with IPv4 addresses",
+    ),
+    (
+        "hdr_ip(X-A) ::1",
+        "routes compare hdr_ip(X-A) only with IPv4 addresses",
+    ),
+    (
+        "src",
+        "a route's `source` accepts only addresses and networks",
+    ),
+];
+
 #[test]
-fn other_criteria_are_reported() {
-    for (criterion, reason) in [
-        (
-            "hdr_sub(X-A) a*",
-            "routes cannot compare hdr_sub(X-A) this way",
-        ),
-        (
-            "hdr_dom(X-A) a.b",
-            "routes cannot compare hdr_dom(X-A) this way",
-        ),
-        (
-            "hdr_cnt(X-A) gt 1",
-            "routes cannot compare the number of fields",
-        ),
-        (
-            "hdr_ip(X-A,2) 10.1.2.3",
-            "routes cannot select an address by its position",
-        ),
-        (
-            "hdr_ip(X-A) 10.0.0.0/12",
-            "routes compare hdr_ip(X-A) only with IPv4 addresses",
-        ),
-        (
-            "hdr_ip(X-A) 10.0.0.0/0",
-            "routes compare hdr_ip(X-A) only with IPv4 addresses",
-        ),
-        (
-            "hdr_ip(X-A) 10.0.0.0/40",
-            "routes compare hdr_ip(X-A) only with IPv4 addresses",
-        ),
-        ("dst_port gt 80", "routes cannot compare ports this way"),
-        ("dst_port eq", "routes cannot compare ports this way"),
-        (
-            "hdr(X-A) -f /etc/x.lst",
-            "the file with the ACL's values cannot be read",
-        ),
-        (
-            "src a.example",
-            "a route's `source` accepts only addresses and networks",
-        ),
-        ("nbsrv(app) lt 1", "routes cannot match nbsrv(app)"),
-        ("path_len gt 10", "routes cannot compare path_len this way"),
-    ] {
+fn unsupported_criteria_are_reported() {
+    for (criterion, reason) in UNSUPPORTED {
         let imported = import(&format!("{{ {criterion} }}"));
         let losses: Vec<_> = imported.losses.iter().collect();
         assert_eq!(losses.len(), 1, "{losses:?}");
         assert!(losses[0].contains(reason), "{losses:?}");
-        // The request is rejected in any case, because the rule protects something.
+        // The rule may protect something, so the imported route rejects all requests.
         assert_eq!(conditions(&imported), [""], "{criterion}");
     }
+}
+
+#[test]
+fn port_of_a_service_with_several_ports_is_unknown() {
+    let import = |criterion: &str| {
+        let text = format!(
+            "frontend web\n mode http\n bind :80\n bind :81\n http-request deny if {{ {criterion} }}\n \
+             default_backend app\nbackend app\n mode http\n server a 10.0.0.5:80\n"
+        );
+        haproxy("haproxy.cfg", &text, &EmptyEnvironment)
+    };
+    let denied = |imported: &Imported| imported.toml.contains("status = 403");
+    let always = import("dst_port 80:81");
+    assert!(
+        always.losses.is_empty() && denied(&always),
+        "{:?}",
+        always.losses
+    );
+    let never = import("dst_port 82");
+    assert!(
+        never.losses.is_empty() && !denied(&never),
+        "{:?}",
+        never.losses
+    );
+    let unknown = import("dst_port 80");
+    let reason = "the service has listeners on several ports";
+    assert!(unknown.losses[0].contains(reason), "{:?}", unknown.losses);
 }

@@ -1,4 +1,4 @@
-//! Tests files that their own program rejects: templates with placeholders, lines of old versions, and malformed lines.
+//! Tests files that the other program rejects: templates with placeholders, lines of old versions, and malformed lines.
 //! All other lines of these files must be imported.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord};
@@ -207,7 +207,7 @@ fn statuses_of_checks_are_expanded_from_expressions() {
 }
 
 #[test]
-fn addresses_in_fields_become_expressions() {
+fn addresses_in_fields_become_regular_expressions() {
     let imported =
         import_haproxy("use_backend other if { hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8 192.0.2.9 }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);

@@ -81,7 +81,7 @@ fn weight_of_a_tracked_file_is_its_factor() {
 
 /// keepalived accepts any TTL in unicast packets unless a range is configured.
 #[test]
-fn unicast_ttl_is_imported() {
+fn unicast_ttl_and_its_minimum_are_imported() {
     let peers = |lines: &str| {
         import_keepalived(&format!("unicast_peer {{\n{lines}\n}}\nunicast_ttl 9"), "")
     };
@@ -99,7 +99,7 @@ fn unicast_ttl_is_imported() {
     assert!(!direct_peer.contains("unicast_min_ttl"), "{direct_peer}");
 }
 
-/// Without this option, keepalived and Weir both add the address as a deprecated address.
+/// Without `preferred_lft forever`, keepalived and Weir both add the address as a deprecated address.
 #[test]
 fn ipv6_address_that_stays_preferred_is_not_imported_silently() {
     let notes = |address: &str| {

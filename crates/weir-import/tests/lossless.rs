@@ -325,7 +325,7 @@ fn tracking_server_has_the_check_of_the_other_server() {
 
 #[test]
 fn server_that_cannot_be_tracked_is_reported() {
-    for (server, why) in [
+    for (server, reason) in [
         ("server a 10.0.0.5:80 track other/d", "other/d has no check"),
         (
             "server a 10.0.0.5:80 track other/x",
@@ -339,8 +339,8 @@ fn server_that_cannot_be_tracked_is_reported() {
         let lost = imported
             .losses
             .iter()
-            .any(|loss| loss.starts_with("line 6:") && loss.contains(why));
-        assert_eq!(lost, !why.is_empty(), "{server}: {:?}", imported.losses);
+            .any(|loss| loss.starts_with("line 6:") && loss.contains(reason));
+        assert_eq!(lost, !reason.is_empty(), "{server}: {:?}", imported.losses);
     }
 }
 

@@ -101,7 +101,7 @@ fn length_of_an_empty_response_is_not_a_loss() {
 }
 
 #[test]
-fn body_limit_above_maximum_is_omitted() {
+fn body_limit_above_maximum_is_lowered_or_removed() {
     for (size, key, is_lost) in [
         ("4096m", "4294967295", false),
         ("10g", "0", true),

@@ -25,7 +25,7 @@ fn import_location(lines: &str) -> Imported {
     check(nginx("nginx.conf", &text, &EmptyEnvironment))
 }
 
-/// Asserts that the output contains the text, and that no line changes behavior.
+/// Asserts that the output contains the text, and that there are no losses.
 #[track_caller]
 fn assert_imported_without_loss(imported: &Imported, text: &str) {
     assert!(imported.toml.contains(text), "{}", imported.toml);
@@ -34,7 +34,7 @@ fn assert_imported_without_loss(imported: &Imported, text: &str) {
 }
 
 #[test]
-fn replaced_values_of_haproxy_apply_after_those_of_the_backend() {
+fn frontend_replacements_apply_after_those_of_the_backend() {
     let imported = import(
         "",
         "http-response replace-header Location ^http://(.*) https://\\1",

@@ -157,7 +157,7 @@ fn password_is_required_from_all_clients_if_the_condition_is_unknown() {
 }
 
 #[test]
-fn limit_on_changed_addresses_is_not_a_limit_on_connections() {
+fn limit_on_changed_addresses_is_not_imported() {
     let table = "stick-table type ip size 1m expire 30s store http_req_rate(10s)";
     let track = "http-request track-sc0 src";
     let deny = "http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }";

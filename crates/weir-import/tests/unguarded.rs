@@ -53,6 +53,8 @@ fn lost_rules_of_haproxy_are_unguarded() {
         "tcp-request content reject if { src_conn_rate gt 10 }",
         "http-response deny if { res.hdr(x-secret) -m found }",
         "http-request deny if \"internal",
+        // The query can contain the text, but a route's path does not include the query.
+        "http-request tarpit if { url_sub -i select }",
     ] {
         let imported = import_frontend(&[line]);
         assert_eq!(
@@ -71,7 +73,7 @@ fn imported_lines_are_not_unguarded() {
         "http-request deny if internal",
         "http-request deny if { path_beg /admin } !internal",
         "http-request deny if { hdr(user-agent) -i BadBot }",
-        "http-request tarpit if { url_sub -i select } !internal",
+        "http-request tarpit if { path_sub -i select } !internal",
         "http-request silent-drop if { path /x }",
         "tcp-request connection reject if !internal",
         "block if internal",

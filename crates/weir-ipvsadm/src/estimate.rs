@@ -129,6 +129,26 @@ mod tests {
         estimator.step(totals);
         assert_eq!(estimator.rates(), Rates::default());
     }
+
+    /// The kernel shows `(average + 0x1ff) >> 10` and `(average + 0xf) >> 5`.
+    #[test]
+    fn half_of_a_packet_or_byte_is_rounded_down() {
+        for (scale, average, expected) in [
+            (PACKET_SCALE, 512, 0),
+            (PACKET_SCALE, 513, 1),
+            (PACKET_SCALE, 1536, 1),
+            (PACKET_SCALE, 1537, 2),
+            (BYTE_SCALE, 16, 0),
+            (BYTE_SCALE, 17, 1),
+        ] {
+            let estimate = Estimate {
+                last_total: 0,
+                average,
+            };
+            assert_eq!(estimate.per_second(scale), expected, "{average} {scale}");
+        }
+    }
+
     #[test]
     fn zero_resets_rates_but_not_totals() {
         let mut totals = Counters::default();

@@ -135,12 +135,8 @@ fn write_timeouts(text: &mut String, timeouts: Timeouts) {
         tcp_fin_s,
         udp_s,
     } = timeouts;
-    let given = [("tcp", tcp_s), ("tcp_fin", tcp_fin_s), ("udp", udp_s)];
-    for (index, (key, seconds)) in given
-        .iter()
-        .filter(|(_, seconds)| *seconds != 0)
-        .enumerate()
-    {
+    let keys = [("tcp", tcp_s), ("tcp_fin", tcp_fin_s), ("udp", udp_s)];
+    for (index, (key, seconds)) in keys.iter().filter(|(_, seconds)| *seconds != 0).enumerate() {
         if index == 0 {
             text.push_str("[timeouts]\n");
         }
@@ -239,8 +235,8 @@ fn write_service(text: &mut String, name: &str, service: &Service) {
     }
 }
 
-/// Returns the most common forwarding method, or the first of several equally common ones. Without servers, returns
-/// ipvsadm's default.
+/// Returns the most common forwarding method; of equally common ones, the first of direct, nat and tunnel. Without
+/// servers, returns ipvsadm's default.
 pub(crate) fn common_forward(pool: &Pool) -> Forward {
     let count = |forward: Forward| {
         let uses_forward = |server: &&Server| server.forward == Some(forward);

@@ -27,4 +27,10 @@ mod tests {
         assert!(words("  \t").is_empty());
         assert!(words("ipvsadm").is_empty());
     }
+
+    #[test]
+    fn failure_to_read_names_the_input() {
+        let message = read_error(&"Input/output error");
+        assert_eq!(message, "ipvsadm: standard input: Input/output error\n");
+    }
 }

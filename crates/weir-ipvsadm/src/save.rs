@@ -6,7 +6,7 @@ use crate::format::{flags, full_endpoint, mask};
 use crate::{Forward, Names, Server, ServiceKey, TableService, TunnelKind};
 
 impl TableService {
-    /// Appends the command lines of a service and its servers.
+    /// Appends the command lines of a service and of its servers, except `l3dsr` servers, which ipvsadm cannot add.
     pub(crate) fn save(&self, text: &mut String, numeric: bool, names: &dyn Names) {
         let service = &self.service;
         let names = (!numeric).then_some(names);

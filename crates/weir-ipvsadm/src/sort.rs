@@ -89,6 +89,7 @@ const fn difference(left: u32, right: u32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Protocol;
 
     #[test]
     fn addresses_that_differ_by_2_to_31_or_more_sort_in_reverse() {
@@ -99,5 +100,64 @@ mod tests {
         let keys = ["10.0.0.2", "192.168.1.1", "10.0.0.1"].map(key);
         let sorted = sorted(&keys, &compare_servers);
         assert_eq!(sorted, ["192.168.1.1", "10.0.0.1", "10.0.0.2"].map(key));
+    }
+
+    /// Asserts that each key is smaller than the keys after it.
+    #[track_caller]
+    fn assert_ascending<T: std::fmt::Debug>(keys: &[T], compare: fn(&T, &T) -> i32) {
+        for (left_index, left) in keys.iter().enumerate() {
+            for (right_index, right) in keys.iter().enumerate() {
+                let expected = left_index.cmp(&right_index);
+                assert_eq!(compare(left, right).cmp(&0), expected, "{left:?} {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn servers_sort_by_address_and_port() {
+        let key = |(address, port): (&str, u16)| ServerKey {
+            address: address.parse().unwrap(),
+            port,
+        };
+        let v4 = [
+            ("10.0.0.1", 0),
+            ("10.0.0.1", 1),
+            ("10.0.0.1", 65_535),
+            ("10.0.0.2", 80),
+        ];
+        assert_ascending(&v4.map(key), compare_servers);
+        let v6 = [
+            ("fd00::1", 80),
+            ("fd00::1", 81),
+            ("fd00::2", 1),
+            ("fd00:0:0:1::", 1),
+            ("fd00:0:1::", 1),
+        ];
+        assert_ascending(&v6.map(key), compare_servers);
+    }
+
+    #[test]
+    fn services_sort_by_mark_family_protocol_address_and_port() {
+        let service = |(protocol, address, port): (Protocol, &str, u16)| ServiceKey::Address {
+            protocol,
+            address: address.parse().unwrap(),
+            port,
+        };
+        let mark = |(mark, v6): (u32, bool)| ServiceKey::Mark { mark, v6 };
+        let services = [
+            (Protocol::Tcp, "10.0.0.1", 80),
+            (Protocol::Tcp, "10.0.0.1", 443),
+            (Protocol::Tcp, "10.0.0.2", 1),
+            (Protocol::Udp, "10.0.0.1", 1),
+            (Protocol::Tcp, "::1", 1),
+            (Protocol::Udp, "::1", 1),
+        ];
+        let marks = [(1, false), (1, true), (2, false), (2, true)];
+        let keys: Vec<ServiceKey> = services
+            .into_iter()
+            .map(service)
+            .chain(marks.map(mark))
+            .collect();
+        assert_ascending(&keys, compare_services);
     }
 }

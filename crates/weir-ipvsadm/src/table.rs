@@ -297,3 +297,54 @@ fn is_unicast(address: IpAddr) -> bool {
         IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Persistence, Protocol};
+
+    #[test]
+    fn only_schedulers_of_ipvs_have_a_name() {
+        assert_eq!(scheduler("wlc"), Some(SchedulerKind::Wlc));
+        for name in ["maglev", "p2c", "hash", "none", "x"] {
+            assert_eq!(scheduler(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn persistence_mask_is_a_prefix_of_at_least_one_bit() {
+        for (mask, expected) in [
+            (Mask::V4(0xffff_ff00), Ok(())),
+            (Mask::V4(u32::MAX), Ok(())),
+            (Mask::V4(0), Err(Errno::Invalid)),
+            (Mask::V4(0xff00_ff00), Err(Errno::Invalid)),
+            (Mask::V6(1), Ok(())),
+            (Mask::V6(128), Ok(())),
+            (Mask::V6(0), Err(Errno::Invalid)),
+            (Mask::V6(129), Err(Errno::Invalid)),
+        ] {
+            let service = Service {
+                key: ServiceKey::Address {
+                    protocol: Protocol::Tcp,
+                    address: IpAddr::from([10, 0, 0, 1]),
+                    port: 80,
+                },
+                scheduler: "rr".to_owned(),
+                flags: 0,
+                persistence: Some(Persistence {
+                    timeout_s: 300,
+                    mask,
+                }),
+                engine: String::new(),
+                one_packet: false,
+            };
+            let mut table = Table::default();
+            assert_eq!(
+                table.apply(&Edit::AddService(service)),
+                expected,
+                "{mask:?}"
+            );
+            assert_eq!(table.is_empty(), expected.is_err());
+        }
+    }
+}

@@ -6,10 +6,6 @@ use std::net::Ipv4Addr;
 /// is out of range or followed by other characters.
 pub(crate) fn parse_number(text: &str, min: i64, max: i64) -> Option<i64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
     let value: i64 = text.parse().ok()?;
     (min..=max).contains(&value).then_some(value)
 }
@@ -60,7 +56,10 @@ mod tests {
             ("101", None),
             ("", None),
             ("+", None),
+            ("-", None),
+            ("+-7", None),
             ("7 ", None),
+            ("7x", None),
             ("0x7", None),
             ("99999999999999999999", None),
         ] {

@@ -414,7 +414,7 @@ fn servers_with_the_same_address_are_sorted_by_port() {
 }
 
 #[test]
-fn other_lists_and_commands_are_selected() {
+fn list_options_select_services_connections_timeouts_or_daemons() {
     let command = |line: &str| parse("ipvsadm", &words(line), &NumericNames).unwrap();
     let list = |line: &str| match command(line) {
         Command::List(list, _) => list,

@@ -285,6 +285,22 @@ const USAGE_ERRORS: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn limits_of_daemon_options_are_accepted() {
+    for option in [
+        "--syncid 0",
+        "--syncid 255",
+        "--sync-maxlen 1",
+        // The maximum size of a UDP payload without IPv4 options.
+        "--sync-maxlen 65507",
+        "--mcast-port 65535",
+        "--mcast-ttl 255",
+    ] {
+        let edit = edit(&format!("--start-daemon master {option}"));
+        assert!(matches!(edit, Edit::StartDaemon(_)), "{option}");
+    }
+}
+
+#[test]
 fn usage_errors_exit_with_2() {
     for (line, message) in USAGE_ERRORS {
         let exit = exit(line);

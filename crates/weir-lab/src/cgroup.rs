@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::error::{LabError, Result};
 use crate::session::Session;
 
-/// A cgroup (version 2). Dropping it removes the cgroup. If its processes are still exiting, the run removes it by its
-/// tag.
+/// A cgroup (version 2). Dropping it removes the cgroup. If processes in the cgroup are still exiting, the run removes
+/// the cgroup later, by its tag.
 #[derive(Debug)]
 pub(crate) struct Cgroup(PathBuf);
 

@@ -60,7 +60,7 @@ pub struct ReportArguments {
 /// Arguments of `weir lab run`. The defaults are the values of the original report.
 #[derive(Clone, Debug, Args)]
 pub struct RunArguments {
-    /// The experiment's name; `weir lab list` shows them.
+    /// The experiment's name; `weir lab list` shows all names.
     pub name: String,
     /// Print JSON instead of the table.
     #[arg(long)]
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_other_experiments_are_rejected() {
+    fn options_and_values_of_other_experiments_are_rejected() {
         let error = |line: &str| {
             let parsed = Line::try_parse_from(line.split_whitespace()).expect("valid");
             let LabCommand::Run(arguments) = parsed.command else {
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn options_without_effect_are_rejected() {
+    fn options_without_effect_and_unknown_experiments_are_rejected() {
         for (line, option) in [
             ("director-failover --rate 10mbit", "--rate"),
             ("director-failover --requests 9", "--requests"),

@@ -19,17 +19,17 @@ pub enum LabError {
         /// The existing names, comma-separated.
         known: String,
     },
-    /// An option has an invalid value.
+    /// An option is not supported, or has an invalid value.
     #[error("{option}: {reason}")]
     Usage {
         /// The option as written on the command line.
         option: &'static str,
-        /// Why the value is invalid, and what is expected.
+        /// Why the option or its value is rejected, and what is expected.
         reason: String,
     },
     /// `weir lab report` found no results.
     #[error(
-        "no results in {directory}; create them with `weir lab run NAME --report DIR` or --run",
+        "no results in {directory}; run `weir lab run NAME --report DIR` to produce them, or use --run",
         directory = .directory.display()
     )]
     NoResults {
@@ -70,10 +70,10 @@ pub enum LabError {
         message: String,
     },
     /// A condition was not met in time.
-    #[error("timed out after {seconds} s waiting for {what}{detail}")]
+    #[error("timed out after {seconds} s waiting for {event}{detail}")]
     Deadline {
-        /// The awaited condition.
-        what: String,
+        /// The awaited event.
+        event: String,
         /// The time limit, in seconds.
         seconds: u64,
         /// The last observation; empty or starting with `: `.

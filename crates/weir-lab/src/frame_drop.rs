@@ -9,9 +9,9 @@ const TABLE: &str = "cut";
 /// The rule that drops all frames.
 pub(crate) const ALL_FRAMES: &str = "drop";
 
-/// Drops frames at the hooks (`ingress`, `egress`) of a port, as if a cable behind the port were cut. The switch
-/// therefore keeps its forwarding table. Without the entry for the host, it would flood the host's frames to all ports,
-/// and other directors would forward them.
+/// Drops frames at the hooks (`ingress`, `egress`) of a port, as if a cable behind the port were cut. The link stays
+/// up, so the switch keeps its forwarding table. Without the entry for the host, the switch would flood the frames to
+/// the host to all ports, and other directors would forward them.
 ///
 /// # Errors
 /// Fails if nftables rejects the rules.
@@ -31,6 +31,6 @@ pub(crate) fn drop_frames(wire: &Namespace, port: &str, hooks: &[&str], rule: &s
 /// Fails if no frames are being dropped.
 pub(crate) fn pass_frames(wire: &Namespace) -> Result<()> {
     let delete = ["nft", "delete", "table", "netdev", TABLE];
-    let inside = ["netns", "exec", wire.name()];
-    process::run("ip", &[&inside[..], &delete].concat()).map(drop)
+    let prefix = ["netns", "exec", wire.name()];
+    process::run("ip", &[&prefix[..], &delete].concat()).map(drop)
 }

@@ -66,10 +66,10 @@ pub(crate) fn is_interrupted() -> bool {
 /// Polls `condition` until it returns a value.
 ///
 /// # Errors
-/// Returns [`LabError::Deadline`] after `limit`, with `what` and the text that `detail` returns;
+/// Returns [`LabError::Deadline`] after `limit`, with `event` and the text that `detail` returns;
 /// [`LabError::Interrupted`] after a signal; or the error of the condition.
 pub(crate) fn wait_for<T>(
-    what: &str,
+    event: &str,
     limit: Duration,
     mut condition: impl FnMut() -> Result<Option<T>>,
     detail: impl FnOnce() -> String,
@@ -84,7 +84,7 @@ pub(crate) fn wait_for<T>(
         }
         if Instant::now() >= end {
             return Err(LabError::Deadline {
-                what: what.into(),
+                event: event.into(),
                 seconds: limit.as_secs(),
                 detail: detail(),
             });

@@ -47,13 +47,13 @@ impl Namespace {
     /// `/proc/thread-self/net` contain the namespace's values.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let path = self.path();
-        let inside = || {
+        let enter_and_work = || {
             let file = File::open(&path).map_err(|source| self.error(source))?;
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
                 .map_err(|errno| self.error(errno.into()))?;
             work()
         };
-        std::thread::scope(|scope| match scope.spawn(inside).join() {
+        std::thread::scope(|scope| match scope.spawn(enter_and_work).join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         })
@@ -84,8 +84,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Kills all processes in the namespace `name` and removes it. This includes orphaned processes, such as workers of a
-/// killed nginx. Only the lab starts processes in its namespaces.
+/// Kills all processes in the namespace `name`, including orphans such as workers of a killed nginx, and removes the
+/// namespace. Only the lab starts processes in its namespaces.
 pub(crate) fn remove(name: &str) {
     // Best effort: the next run tries to remove leftover namespaces.
     if let Ok(listing) = process::run("ip", &["netns", "pids", name]) {

@@ -12,6 +12,6 @@ pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done.map_err(LabError::file("standard output")),
+        result => result.map_err(LabError::file("standard output")),
     }
 }

@@ -150,7 +150,8 @@ impl Launcher<'_> {
     ///
     /// # Errors
     /// Returns [`LabError::Failed`] for a status other than 0, [`LabError::Deadline`] after `limit`, which also kills
-    /// the program, and [`LabError::Interrupted`].
+    /// the program, [`LabError::Interrupted`], or another error if the program cannot be started or its output cannot
+    /// be read.
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,
         name: &str,
@@ -206,10 +207,11 @@ impl Daemon {
     /// Waits until `ready` returns true.
     ///
     /// # Errors
-    /// Returns [`LabError::Failed`] with the end of the log if the program exits.
+    /// Returns [`LabError::Failed`] with the end of the log if the program exits, [`LabError::Deadline`] after `limit`,
+    /// [`LabError::Interrupted`], or the error of `ready`.
     pub(crate) fn wait_ready(
         &mut self,
-        what: &str,
+        event: &str,
         limit: Duration,
         mut ready: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
@@ -218,7 +220,7 @@ impl Daemon {
             Some(status) => Err(self.failure(status)),
             None => Ok(ready()?.then_some(())),
         };
-        wait_for(what, limit, condition, || tail_detail(&log))
+        wait_for(event, limit, condition, || tail_detail(&log))
     }
 
     /// Checks that the program is running.

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_of_report_rate_is_one_frame() {
+    fn burst_at_report_rate_is_one_frame() {
         assert_eq!(Rate::ORIGINAL_REPORT.burst_bytes(), 1540);
     }
 

@@ -1,4 +1,4 @@
-//! Checks the requirements of a run before it starts: root, and the programs of the selected methods.
+//! Checks the requirements of a run before it starts: root privileges and the programs that the selected methods need.
 
 use std::path::{Path, PathBuf};
 
@@ -67,14 +67,14 @@ pub(crate) fn locate(program: Program) -> Option<PathBuf> {
 
 fn newest_php_fpm() -> Option<PathBuf> {
     let entries = std::fs::read_dir("/usr/sbin").ok()?;
-    let name = |path: &PathBuf| {
+    let is_php_fpm = |path: &PathBuf| {
         path.file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with("php-fpm"))
     };
     entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(name)
+        .filter(is_php_fpm)
         .max()
 }
 
@@ -109,8 +109,8 @@ pub(crate) fn require_programs(programs: impl IntoIterator<Item = Program>) -> R
 /// Returns the path of the `weir` program: the given path, the running program if it is `weir`, `weir` next to the
 /// running program, or `weir` in `PATH`, in this order.
 pub(crate) fn find_weir(specified: Option<&Path>) -> Result<PathBuf> {
-    let missing = |what: String| LabError::MissingPrograms {
-        programs: vec![what],
+    let missing = |program: String| LabError::MissingPrograms {
+        programs: vec![program],
     };
     if let Some(path) = specified {
         // An absolute path identifies the exact file in reports.

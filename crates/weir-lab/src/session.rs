@@ -1,8 +1,8 @@
 //! Manages a run of the lab: its tag and directory, and the removal of objects that crashed runs left behind.
 //!
-//! The names of all objects of a run contain its tag, `weir-lab-PID-N`: namespaces, the directory in `/run`, and pin
-//! directories in bpffs. The process locks the directory until it exits, which distinguishes active runs from crashed
-//! ones. The process ID is not sufficient, because the kernel reuses IDs.
+//! The names of all objects of a run contain its tag, `weir-lab-PID-N`: namespaces, the directory in `/run`, cgroups,
+//! and pin directories in bpffs. The process locks the directory until it exits, which distinguishes active runs from
+//! crashed ones. The process ID is not sufficient, because the kernel reuses IDs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ impl Session {
         Ok(path)
     }
 
-    /// Returns the directory of a cgroup `name`, which the caller creates.
+    /// Returns the directory of a cgroup `name`, which the caller creates. Mounts cgroup2 if necessary.
     pub(crate) fn cgroup_directory(&self, name: &str) -> Result<PathBuf> {
         let name = format!("{}-{name}", self.tag);
         if let Some(root) = mounted_cgroups() {
@@ -147,7 +147,8 @@ fn remove_run(tag: &str) {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// Returns the path at which the machine has mounted the whole cgroup2 hierarchy; `None` = it is not mounted.
+/// Returns the path at which the machine has mounted the whole cgroup2 hierarchy; `None` = it is not mounted below
+/// `/sys`.
 fn mounted_cgroups() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {

@@ -29,7 +29,7 @@ use crate::process;
 use crate::rate::Rate;
 use crate::session::Session;
 
-/// The address that clients use.
+/// The address that clients connect to.
 pub(crate) const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 const DIRECTOR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -294,9 +294,9 @@ mod tests {
             replies_through_director: false,
         };
         let topology = Topology::build(&session, plan).expect("build the topology");
-        let inside = topology.hosts().map(|host| (&host.namespace, "eth0"));
-        let outside = topology.hosts().map(|host| (&topology.wire, &*host.name));
-        for (namespace, device) in inside.chain(outside) {
+        let host_devices = topology.hosts().map(|host| (&host.namespace, "eth0"));
+        let switch_devices = topology.hosts().map(|host| (&topology.wire, &*host.name));
+        for (namespace, device) in host_devices.chain(switch_devices) {
             let network = format!("--net={}", namespace.path().display());
             let text = process::run("nsenter", &[&network, "--", "ethtool", "-k", device]);
             let text = text.expect("run ethtool");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each crate and the workspace crates that it may depend on, including indirect dependencies.
+/// Each crate and the workspace crates that it may directly depend on.
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("weir-abi", &[]),
     ("weir-model", &[]),
@@ -229,13 +229,13 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "weir-engine",
         ],
     ),
-    // Used by the tests of all other crates.
+    // Used only by the tests of other crates.
     ("weir-testing", &[]),
     // A simulation; `weir` does not use it.
     ("weir-scaling", &["weir-sched", "weir-model"]),
     // Uses Weir only as a program, except for the simulation.
     ("weir-lab", &["weir-scaling", "weir-sched", "weir-model"]),
-    // Runs the parsers of all other crates.
+    // Fuzzes the parsers of the other crates.
     (
         "weir-fuzz",
         &[
@@ -408,7 +408,7 @@ fn pure_crates_have_the_same_clippy_rules() {
         if !PURE.contains(&member.name.as_str()) {
             assert!(
                 !path.exists(),
-                "{} is not pure: the workspace's clippy.toml applies",
+                "{} is not pure and must not have its own clippy.toml",
                 member.name
             );
             continue;

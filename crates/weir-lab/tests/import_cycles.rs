@@ -37,7 +37,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
             "traffic::request_outcome",
             "traffic::server_state",
         ],
-        "both planes are held where their weights are applied",
+        "the parent module stores both planes and applies their weights",
     ),
     (
         "weir-dataplane",
@@ -59,12 +59,12 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
             "engine::latency",
             "engine::local_client",
         ],
-        "the engine holds their state next to its methods",
+        "the engine stores the state of these parts next to its methods",
     ),
     (
         "weir-ipvsadm",
         &["format", "listing"],
-        "listings print themselves",
+        "listings are printed by their own methods",
     ),
     (
         "weir-ipvsadm",
@@ -79,7 +79,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-lab",
         &["namespace", "process"],
-        "processes run in namespaces, which are entered by processes",
+        "processes run in namespaces, and processes create and remove namespaces",
     ),
     (
         "weir-model",

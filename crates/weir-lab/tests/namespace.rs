@@ -46,12 +46,12 @@ fn remaining_objects(pid: u32) -> Vec<String> {
         .collect()
 }
 
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+fn wait_for(event: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(
             Instant::now() < end,
-            "timed out after 30 s waiting for {what}"
+            "timed out after 30 s waiting for {event}"
         );
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -66,7 +66,7 @@ fn rules(section: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the allowed licenses satisfy an SPDX expression. `/` is an old notation of OR.
+/// Returns whether the allowed licenses satisfy an SPDX expression. `/` is an old notation for OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")

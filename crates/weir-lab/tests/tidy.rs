@@ -78,12 +78,12 @@ fn findings(root: &Path) -> Findings {
             // Skip a file that was removed from the work tree.
             continue;
         };
-        let mut add = |rule: Rule, line: usize, what: &str| {
+        let mut add = |rule: Rule, line: usize, finding: &str| {
             let key = (area(&path), rule as usize);
             findings
                 .entry(key)
                 .or_default()
-                .push(format!("{path}:{line}: {what}"));
+                .push(format!("{path}:{line}: {finding}"));
         };
         let lines = text.lines().count();
         if language.is_source() && lines > FILE_LINES {

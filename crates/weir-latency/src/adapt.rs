@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_changes_nothing() {
+    fn noise_does_not_change_weights() {
         let mut adaptation = Adaptation::default();
         for round in 0..100 {
             let noise = f64::from(round % 7) * 40.0;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_server_is_forgotten() {
+    fn state_of_removed_server_is_discarded() {
         let mut adaptation = Adaptation::default();
         for _ in 0..10 {
             adaptation.observe(&[("a", Some(1_000.0)), ("b", Some(9_000.0))]);

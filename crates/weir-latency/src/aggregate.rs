@@ -216,17 +216,18 @@ impl Statistics {
     fn quantile_us(&self, quantile: f64) -> f64 {
         let count = self.current.count + self.previous.count;
         let rank = quantile * count as f64;
-        let mut counted = f64::from(self.current.below + self.previous.below);
-        if rank <= counted {
+        let mut cumulative = f64::from(self.current.below + self.previous.below);
+        if rank <= cumulative {
             return 0.0;
         }
         for bucket in 0..BUCKETS {
-            let inside = f64::from(self.current.buckets[bucket] + self.previous.buckets[bucket]);
-            if inside > 0.0 && counted + inside >= rank {
-                let position = bucket as f64 + (rank - counted) / inside;
+            let bucket_count =
+                f64::from(self.current.buckets[bucket] + self.previous.buckets[bucket]);
+            if bucket_count > 0.0 && cumulative + bucket_count >= rank {
+                let position = bucket as f64 + (rank - cumulative) / bucket_count;
                 return QUANTILE_MIN_US * (position / BUCKETS_PER_OCTAVE as f64).exp2();
             }
-            counted += inside;
+            cumulative += bucket_count;
         }
         // Not reached: the rank is at most the number of samples.
         f64::INFINITY

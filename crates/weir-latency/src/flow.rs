@@ -37,7 +37,8 @@ pub const ANCHOR_NS: u64 = 10_000 * MS;
 /// Payload that arrives later than this after the last payload of a request belongs to a new request, unless the
 /// segments are full.
 pub const OVERLAP_NS: u64 = 250 * US;
-/// A request longer than this is an upload, which a program writes in parts; the last segment of a part is not full.
+/// A request of at least this length is an upload, which a program writes in parts; the last segment of a part is not
+/// full.
 const UPLOAD_BYTES: u32 = 16_384;
 /// Tolerance for the order of request and response, in addition to the tolerance for clock drift.
 const SLACK_NS: i64 = 64 * US as i64;
@@ -46,13 +47,13 @@ const FULL_SEGMENT: u16 = 536;
 /// Maximum number of bytes from the server that can precede the first response after a TLS handshake: session tickets,
 /// and HTTP/2 SETTINGS.
 const TLS_WINDOW: u32 = 1_200;
-/// Two session tickets are shorter than this: if more bytes were acknowledged, they include the response.
+/// Two session tickets are at most this long: if more bytes were acknowledged, they include the response.
 const TICKET_BYTES: u32 = 640;
 /// Like [`TLS_WINDOW`], for the SETTINGS in HTTP/2 without TLS.
 const HTTP2_WINDOW: u32 = 128;
 /// If no packet has arrived for this time, the client has acknowledged all session tickets that were sent.
 const TICKETS_NS: u64 = 5 * MS;
-/// A TLS Finished message is shorter than this; a Finished message together with a request is longer.
+/// A TLS Finished message is at most this long; a Finished message together with a request is longer.
 const FINISHED_BYTES: u32 = 100;
 /// If an acknowledgement took at most this much longer than the handshake, the client did not delay it.
 const PROMPT_NS: u64 = MS;
@@ -218,12 +219,12 @@ impl Step<'_> {
             if !self.process_handshake() {
                 return;
             }
-        } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
+        } else if self.flow.has(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
             return self.ignore(Reason::Options);
         }
         // More than a FIN was lost on the way to the director. If a request was lost, the first acknowledgement of the
         // previous response was lost with it, and the server sends that response again.
-        if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
+        if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.has(LATENCY_PENDING) {
             self.flow.flags |= LATENCY_LOSSY;
         }
         let bytes = self.process_acknowledgement();
@@ -236,7 +237,7 @@ impl Step<'_> {
             if self.flow.held > 0 {
                 self.flush();
             }
-            if !self.flow.is(LATENCY_PENDING) {
+            if !self.flow.has(LATENCY_PENDING) {
                 self.flow.phase = LATENCY_FREE;
             }
         }
@@ -265,14 +266,14 @@ impl Step<'_> {
 
     /// Ends the pending exchange with a sample, unless the response may have been sent twice.
     fn emit(&mut self, ns: i64) {
-        if self.flow.is(LATENCY_PROBE) && ns >= RESENT_NS {
+        if self.flow.has(LATENCY_PROBE) && ns >= RESENT_NS {
             return self.discard(Reason::Retransmitted);
         }
         self.discard(Reason::Samples);
         self.samples.push(Sample {
             dest: self.flow.dest,
             ns,
-            method: if self.flow.is(LATENCY_TIMESTAMPS) {
+            method: if self.flow.has(LATENCY_TIMESTAMPS) {
                 Method::Timestamps
             } else {
                 Method::Gaps
@@ -282,7 +283,7 @@ impl Step<'_> {
 
     /// Ends the exchange in the window: emits the held sample if it belongs to a response.
     fn flush(&mut self) {
-        if self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
+        if self.flow.has(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
             // The session tickets that follow the Finished message, and later ones, precede the first response.
             return self.discard(Reason::Handshake);
         }
@@ -358,7 +359,7 @@ impl Step<'_> {
         let bytes = packet.ack.wrapping_sub(self.flow.ack) as i32;
         if bytes > 0 {
             self.flow.ack = packet.ack;
-            if self.flow.is(LATENCY_PENDING) {
+            if self.flow.has(LATENCY_PENDING) {
                 self.process_response(bytes);
             } else if self.flow.window > 0 {
                 self.count_in_window(bytes);
@@ -366,7 +367,7 @@ impl Step<'_> {
         } else if bytes == 0
             && packet.length == 0
             && packet.flags & FIN == 0
-            && self.flow.is(LATENCY_PENDING)
+            && self.flow.has(LATENCY_PENDING)
         {
             // A duplicate acknowledgement: the client has received something out of order.
             self.flow.flags |= LATENCY_LOSSY;
@@ -381,7 +382,7 @@ impl Step<'_> {
 
     /// Processes an acknowledgement of `bytes` of new payload while a request is pending.
     fn process_response(&mut self, bytes: i32) {
-        if self.flow.is(LATENCY_HELLO) {
+        if self.flow.has(LATENCY_HELLO) {
             self.discard(Reason::Handshake);
             self.flow.flags |= LATENCY_FINISHED;
             return;
@@ -398,8 +399,8 @@ impl Step<'_> {
         if self.flow.window > 0 && !is_after_window {
             self.count_in_window(bytes);
         }
-        if self.flow.is(LATENCY_LOSSY | LATENCY_OVERLAP) {
-            let is_lossy = self.flow.is(LATENCY_LOSSY);
+        if self.flow.has(LATENCY_LOSSY | LATENCY_OVERLAP) {
+            let is_lossy = self.flow.has(LATENCY_LOSSY);
             return self.discard(if is_lossy {
                 Reason::Retransmitted
             } else {
@@ -434,7 +435,7 @@ impl Step<'_> {
     }
 
     fn measure(&mut self) -> Option<i64> {
-        if self.flow.is(LATENCY_TIMESTAMPS) {
+        if self.flow.has(LATENCY_TIMESTAMPS) {
             self.measure_by_clock()
         } else {
             self.measure_by_gap()
@@ -518,10 +519,10 @@ impl Step<'_> {
             self.flow.seq = packet.seq.wrapping_add(length);
             return;
         }
-        if self.flow.is(LATENCY_PENDING) && self.flow.held > 0 {
+        if self.flow.has(LATENCY_PENDING) && self.flow.held > 0 {
             self.flush();
         }
-        if !self.flow.is(LATENCY_PENDING) {
+        if !self.flow.has(LATENCY_PENDING) {
             self.begin_exchange(has_acknowledged_tickets);
         } else if self.flow.length < FULL_SEGMENT
             && self.now_ns.wrapping_sub(self.flow.request_ns) > OVERLAP_NS
@@ -551,11 +552,11 @@ impl Step<'_> {
     /// Begins an exchange of a request and its response.
     fn begin_exchange(&mut self, has_acknowledged_tickets: bool) {
         let flow = &mut *self.flow;
-        let is_first = !flow.is(LATENCY_DATA);
+        let is_first = !flow.has(LATENCY_DATA);
         flow.flags &= !(LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_PROBE);
         flow.flags |= LATENCY_PENDING | LATENCY_DATA;
         flow.sent = 0;
-        if flow.is(LATENCY_FINISHED) {
+        if flow.has(LATENCY_FINISHED) {
             flow.window = TLS_WINDOW;
             flow.acked = 0;
             flow.acks = 0;

@@ -60,7 +60,7 @@ pub fn shares(servers: &[Server]) -> Vec<u32> {
         (best, sum / f64::from(count))
     };
     let limit = (best * NOISE_BAND_RATIO).max(best + NOISE_BAND_US);
-    let per_latency = |server: &Server| {
+    let raw_share = |server: &Server| {
         let us = match server.latency {
             LatencyEstimate::Fresh(us) => us,
             LatencyEstimate::New => mean,
@@ -69,7 +69,7 @@ pub fn shares(servers: &[Server]) -> Vec<u32> {
         };
         f64::from(server.weight) * (limit / us.max(limit)).powf(LATENCY_EXPONENT)
     };
-    let raw: Vec<f64> = servers.iter().map(per_latency).collect();
+    let raw: Vec<f64> = servers.iter().map(raw_share).collect();
     let max = raw.iter().copied().fold(0.0, f64::max);
     let max_weight = servers.iter().map(|server| server.weight).max();
     let max_weight = f64::from(max_weight.unwrap_or(1).max(1));

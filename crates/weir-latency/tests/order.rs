@@ -68,7 +68,7 @@ impl Flow<'_> {
     }
 
     /// Advances the time to the acknowledgement of a response that the server sends `latency_ns` after the request.
-    fn respond(&mut self, latency_ns: u64) {
+    fn receive_response(&mut self, latency_ns: u64) {
         self.now_ns += latency_ns + self.round_trip_ns();
         self.packet.ack = self.packet.ack.wrapping_add(500);
     }
@@ -102,7 +102,7 @@ fn measure(workload: Workload, service_ns: u64, random: &mut SplitMix64) -> (f64
         flow.send(ACK, 100);
         for number in 1..=requests {
             let latency_ns = flow.exponential(service_ns);
-            flow.respond(latency_ns);
+            flow.receive_response(latency_ns);
             let is_last = number == requests;
             flow.send(ACK, if is_last { 0 } else { 100 });
             let samples = flow.table.take_samples();

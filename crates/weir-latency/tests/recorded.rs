@@ -213,7 +213,11 @@ fn samples_match_latencies_at_the_servers_interface() {
             outcome.reasons
         );
         let required = outcome.responses * parameters.coverage / 100;
-        assert!(all >= required, "{name}: {count} of {}", outcome.responses);
+        assert!(
+            all >= required,
+            "{name}: {all} samples of {} responses",
+            outcome.responses
+        );
         // If a response and the client's probe for it are lost, the retransmitted response cannot be distinguished from
         // a late one.
         let outlier = outcome.pairs.iter().find(|it| !is_near(it));

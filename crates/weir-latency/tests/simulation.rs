@@ -29,7 +29,7 @@ const CLIENTS: usize = 16;
 /// Time between a response and the client's next request.
 const NEXT_REQUEST_US: u64 = 500;
 
-/// Who selects the server, and with which measurements.
+/// The part of Weir that selects the server, and the values that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selection {
     /// The data plane, from shares.
@@ -339,7 +339,7 @@ fn slow_server_loses_its_share_within_a_second_and_regains_it_within_five() {
             assert!((0.17..0.33).contains(&equal), "{case}: {equal}");
             let reduced = outcome.share(0, 3..5);
             assert!(reduced < 0.18, "{case}: {reduced}");
-            // The minimum is 1/32 of its fair share; the test requires only two thirds of this because of random
+            // The minimum is 1/32 of the fair share; the test requires only two thirds of this because of random
             // variation.
             assert!(reduced > 0.25 / 32.0 / 1.5, "{case}: {reduced}");
             let regained = outcome.share(0, 10..12);
@@ -371,7 +371,7 @@ fn shares_of_equal_servers_remain_equal() {
 }
 
 #[test]
-fn bursts_do_not_all_go_to_one_server() {
+fn requests_of_a_burst_do_not_all_reach_one_server() {
     for seed in 0..20 {
         for directors in [1, 4] {
             let scenario = Scenario {
@@ -404,7 +404,7 @@ fn slow_server_does_not_determine_p98() {
 
 /// The lab's experiment `slow-server`: 16 clients, and a server that handles one request at a time.
 #[test]
-fn p99_with_a_starved_server_is_close_to_that_of_the_proxy() {
+fn p99_with_a_slow_server_is_close_to_that_of_the_proxy() {
     let median_p99_us = |selection| {
         let p99_us = |seed| {
             let scenario = Scenario {
@@ -470,7 +470,7 @@ fn random_scenario(seed: u64) -> Scenario {
 }
 
 #[test]
-fn control_loop_keeps_its_bounds_in_random_scenarios() {
+fn shares_stay_within_bounds_in_random_scenarios() {
     for seed in 0..100 {
         let scenario = random_scenario(seed);
         let outcome = run(&scenario);

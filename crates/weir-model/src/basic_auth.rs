@@ -131,6 +131,7 @@ mod tests {
         assert_eq!(any, [Some("{SHA}1"), Some("{SHA}2")]);
         let none = BasicAuth::new("R".to_owned(), None, []);
         assert_eq!(none.any_hash(3), None);
+        assert!(none.is_empty() && !auth.is_empty());
     }
 
     #[test]

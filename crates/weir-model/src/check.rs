@@ -127,9 +127,10 @@ impl Via {
 /// A probe's forwarding path through a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProbePath {
-    /// The VIP: the destination that the server sees, and with `nat`, the source of replies.
+    /// The VIP: with `direct`, `tunnel` and `l3dsr`, the destination that the server sees; with `nat` without SNAT, the
+    /// source of the probes.
     pub vip: IpAddr,
-    /// The service port.
+    /// Target port: that of the check; with `nat`, that of the server; otherwise that of the listener.
     pub port: u16,
     /// Forwarding method for the server.
     pub forward: Forward,
@@ -137,7 +138,7 @@ pub struct ProbePath {
     pub tunnel: Tunnel,
     /// DSCP for `l3dsr`.
     pub dscp: u8,
-    /// Whether the method is `nat` without SNAT, so that replies must return through the director.
+    /// Whether the VIP is the source of the probes: with `nat` without SNAT, replies must return through the director.
     pub source_is_vip: bool,
 }
 

@@ -27,7 +27,7 @@ pub struct Cluster {
     pub group_key: Option<Secret>,
     /// Time to live of this director's lease, in whole seconds.
     pub lease: Duration,
-    /// Whether the directors can also mark a server down by quorum.
+    /// Whether a majority of the directors can also mark a server down.
     pub agreement: bool,
     /// Files and directories that a published configuration may reference.
     pub files: Vec<String>,

@@ -105,11 +105,19 @@ impl Desired {
     /// to pools of proxy services.
     pub fn unshareable_reason(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
-        let is_permitted = match publish {
-            Some(publish) => address.is_some_and(|address| publish.permits_server(address)),
-            None => !self.services.iter().any(|service| service.pool == pool),
-        };
-        (!is_permitted).then_some("is not in `servers` of [cluster.publish]")
+        match publish {
+            Some(publish) => {
+                let is_permitted = address.is_some_and(|address| publish.permits_server(address));
+                (!is_permitted).then_some("is not in `servers` of [cluster.publish]")
+            }
+            None => {
+                let mut services = self.services.iter();
+                let has_layer4_service = services.any(|service| service.pool == pool);
+                has_layer4_service.then_some(
+                    "cannot be added to a pool of a layer 4 service without [cluster.publish]",
+                )
+            }
+        }
     }
 
     /// Returns the `[check.NAME]` with this name.

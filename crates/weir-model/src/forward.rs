@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overhead_contains_all_outer_headers() {
+    fn overhead_includes_all_outer_headers() {
         let (none, full) = (TunnelChecksum::None, TunnelChecksum::Full);
         for (kind, checksum, expected) in [
             (TunnelKind::Ipip, none, (20, 40)),

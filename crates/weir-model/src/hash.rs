@@ -1,4 +1,4 @@
-//! Defines the `key` of the `hash` scheduler: the part of a request that is hashed.
+//! Defines the part of a request that the `hash` scheduler hashes, and by which `limits` identify clients (`key`).
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum HashKey {
     Uri,
     /// The path without the query.
     Path,
-    /// The value of the header field with this name, in lower case.
+    /// The value of the header field with this name. The name is in lower case.
     Header(String),
     /// The value of the cookie with this name.
     Cookie(String),
@@ -21,7 +21,7 @@ pub enum HashKey {
 }
 
 impl HashKey {
-    /// Parses `source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`.
+    /// Parses `source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`. Returns `None` for other texts.
     pub fn from_text(text: &str) -> Option<Self> {
         let non_empty = |name: &str| (!name.is_empty()).then(|| name.to_owned());
         match text.split_once(':') {

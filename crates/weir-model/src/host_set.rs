@@ -15,7 +15,7 @@ pub struct HostSet {
     /// Suffixes with a leading dot.
     suffixes: HashSet<String>,
     /// Patterns that must be compared one by one: index of the file, and index of the host in it.
-    others: Vec<(usize, usize)>,
+    unindexed: Vec<(usize, usize)>,
 }
 
 impl HostSet {
@@ -32,7 +32,7 @@ impl HostSet {
                         set.suffixes.insert(suffix.clone());
                     }
                     HostPattern::Wildcard(_) | HostPattern::Regex(_) => {
-                        set.others.push((file_index, host_index))
+                        set.unindexed.push((file_index, host_index))
                     }
                 }
             }
@@ -49,7 +49,7 @@ impl HostSet {
 
     /// Returns the patterns that [`contains`](Self::contains) does not compare.
     pub fn other_patterns(&self) -> impl Iterator<Item = &HostPattern> {
-        self.others
+        self.unindexed
             .iter()
             .filter_map(|(file_index, host_index)| self.files.get(*file_index)?.1.get(*host_index))
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_suffixes_are_found_and_others_are_listed() {
+    fn names_and_suffixes_are_found_and_other_patterns_are_listed() {
         let hosts = vec![
             HostPattern::Exact("a.example".to_owned()),
             HostPattern::Suffix(".b.example".to_owned()),

@@ -15,7 +15,7 @@ pub struct Indexed {
     services: HashMap<String, usize>,
     /// Indexes of the services that use each pool, in order.
     services_by_pool: HashMap<String, Vec<usize>>,
-    /// Indexes of the services that listen on each address, in order.
+    /// Indexes of the services that listen on each address, in order; without `socket` services.
     services_by_address: HashMap<IpAddr, Vec<usize>>,
     /// Addresses of proxy services.
     proxy_addresses: HashSet<IpAddr>,
@@ -45,13 +45,12 @@ impl Sharing {
 
 impl From<Desired> for Indexed {
     fn from(desired: Desired) -> Self {
-        let mut indexed = Self {
-            pools: HashMap::with_capacity(desired.pools.len()),
-            services: HashMap::with_capacity(desired.services.len()),
-            services_by_pool: HashMap::with_capacity(desired.pools.len()),
-            services_by_address: HashMap::with_capacity(desired.services.len()),
-            ..Self::default()
-        };
+        let (pool_count, service_count) = (desired.pools.len(), desired.services.len());
+        let mut indexed = Self::default();
+        indexed.pools.reserve(pool_count);
+        indexed.services.reserve(service_count);
+        indexed.services_by_pool.reserve(pool_count);
+        indexed.services_by_address.reserve(service_count);
         for (index, pool) in desired.pools.iter().enumerate() {
             indexed.pools.entry(pool.name.clone()).or_insert(index);
         }
@@ -129,7 +128,7 @@ impl Indexed {
         self.services_at(self.services_by_pool.get(pool))
     }
 
-    /// Returns the services that listen on an address, in order.
+    /// Returns the layer 4 services, except `socket` services, that listen on an address, in order.
     pub fn services_listening_on(
         &self,
         address: IpAddr,
@@ -137,7 +136,7 @@ impl Indexed {
         self.services_at(self.services_by_address.get(&address))
     }
 
-    /// Returns every address that a layer 4 or proxy service listens on.
+    /// Returns every address that a layer 4 or proxy service listens on, except the addresses of `socket` services.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
         let proxy_addresses = self.proxy_addresses.iter().copied();
         let proxy_addresses =
@@ -148,13 +147,13 @@ impl Indexed {
             .chain(proxy_addresses)
     }
 
-    /// Returns whether a layer 4 or proxy service listens on an address.
+    /// Returns whether a layer 4 or proxy service, other than a `socket` service, listens on an address.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.services_by_address.contains_key(&address) || self.proxy_addresses.contains(&address)
     }
 
-    /// Returns a hash of the configuration without source positions. The hash is the same in every process of the same
-    /// build.
+    /// Returns a hash of the services and pools and of the settings that affect them, without source positions. The
+    /// hash is the same in every process of the same build.
     pub const fn fingerprint(&self) -> u64 {
         self.hash
     }
@@ -280,6 +279,8 @@ mod tests {
             ["one", "two"]
         );
         assert_eq!(indexed.addresses().count(), 2);
+        assert_eq!(indexed.services.len(), 3);
+        assert_eq!((*indexed).services[0].name, "one");
     }
 
     #[test]

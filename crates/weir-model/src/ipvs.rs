@@ -27,7 +27,7 @@ pub struct Ipvs {
     pub cache_bypass: bool,
     /// How long `lblc` keeps an unused destination; whole seconds.
     pub lblc_expiration: Duration,
-    /// How long `lblcr` keeps a server set unchanged; whole seconds.
+    /// How long `lblcr` keeps an unused destination, and a set of servers that does not change; whole seconds.
     pub lblcr_expiration: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Defines the desired state (services, pools, servers, limits), and computes the difference of two states.
+//! Defines the desired state (services, pools, servers, limits), and computes the difference between two states.
 //!
 //! The types represent a validated configuration. Except for [`Source`], the position for messages, they do not depend
 //! on its origin (TOML, JSON, ipvsadm). The crate does not parse files, only single values such as regular expressions

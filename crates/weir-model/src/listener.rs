@@ -1,7 +1,8 @@
 //! Defines listeners: protocol, address and ports.
 //!
-//! A listener matches packets; Weir does not bind a socket. [`Ports::specificity`] determines which of two overlapping
-//! listeners gets a packet; the configuration guarantees that no two listeners are equal.
+//! A listener of a layer 4 service matches packets; Weir does not bind a socket for it. [`Ports::specificity`]
+//! determines which of two overlapping listeners gets a packet; the configuration guarantees that no two listeners are
+//! equal.
 
 use std::fmt;
 use std::net::IpAddr;

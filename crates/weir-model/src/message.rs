@@ -1,6 +1,6 @@
 //! Defines how a proxy service modifies requests and responses.
 //!
-//! The keys are `forwarded`, `underscores`, `error_pages` and `compression`.
+//! The keys are `forwarded`, `x_forwarded`, `underscores`, `error_pages` and `compression`.
 
 named_enum! {
     /// How a header field about the client is treated in requests to servers.

@@ -60,5 +60,10 @@ mod tests {
         assert!(contains("10.0.0.5", 32, "10.0.0.5"));
         assert!(contains("fd71::3", 64, "fd71::14"));
         assert!(!contains("10.0.0.1", 0, "fd71::14"));
+        assert!(contains("10.0.0.0", 8, "10.255.0.1"));
+        assert!(!contains("10.0.0.0", 8, "11.0.0.1"));
+        assert!(contains("0.0.0.0", 0, "192.0.2.1"));
+        assert!(contains("2001:db8::", 33, "2001:db8:7fff::1"));
+        assert!(!contains("2001:db8::", 33, "2001:db8:8000::1"));
     }
 }

@@ -175,4 +175,32 @@ mod tests {
         assert_eq!(set.v4, [(0, u32::MAX)]);
         assert_eq!(set.to_string(), "255.255.255.255/32 128.0.0.0/1 0.0.0.0/1");
     }
+
+    #[test]
+    fn files_are_shown_with_the_number_of_their_networks() {
+        let network = |last: u8| Network {
+            address: [192, 0, 2, last].into(),
+            prefix: 32,
+        };
+        let set = |files: &[(&str, u8)]| {
+            let files = files
+                .iter()
+                .map(|(name, count)| ((*name).to_owned(), (0..*count).map(network).collect()));
+            NetworkSet::new(vec![network(9)], files.collect())
+        };
+        let shown = set(&[("/a", 0), ("/b", 1), ("/c", 2)]).to_string();
+        assert_eq!(
+            shown,
+            "192.0.2.9/32 /a (0 networks) /b (1 network) /c (2 networks)"
+        );
+        let hash_of = |set: &NetworkSet| {
+            let mut hasher = std::collections::hash_map::DefaultHasher::new();
+            set.hash(&mut hasher);
+            hasher.finish()
+        };
+        let (one, two) = (set(&[("/a", 1)]), set(&[("/a", 2)]));
+        assert_eq!(hash_of(&one), hash_of(&set(&[("/a", 1)])));
+        assert_ne!(hash_of(&one), hash_of(&two));
+        assert_ne!(one, two);
+    }
 }

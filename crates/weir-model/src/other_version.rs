@@ -1,9 +1,9 @@
 //! Defines the servers that a pool has in another version of a group's configuration.
 //!
-//! During a rollout, the directors of a group select servers by two versions. A director uses one version for its
-//! choice, and also has the other one: the next version until it activates that version, the previous version
-//! afterwards. With GUE, the other version selects the second hop. With `[sync]`, flows for which the versions select
-//! different servers are sent to the other directors, which have rows for the servers of both versions.
+//! During a rollout, the directors of a group use two versions to select servers. Each director selects by one version,
+//! and also has the other one: the next version until it activates that version, the previous version afterwards. With
+//! GUE, the other version selects the second hop. With `[sync]`, flows for which the versions select different servers
+//! are sent to the other directors, which have rows for the servers of both versions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ impl Desired {
     }
 
     /// Sets [`Pool::other_version`] of each pool whose services use another version and whose table differs in `other`.
-    /// With `replaces`, replaces the servers of another version. Returns whether a pool has changed.
+    /// Without `replaces`, pools that already have another version keep it. Returns whether a pool has changed.
     pub fn set_other_version(&mut self, other: &Self, replaces: bool) -> bool {
         let pools = self.pools_by_name();
         let other_pools = other.pools_by_name();
@@ -86,7 +86,8 @@ impl Desired {
     }
 
     /// Sets [`Pool::other_version`] of a pool whose services use another version to the servers that it had before the
-    /// last change. With `replaces`, replaces the servers of another version. Returns whether the pool has changed.
+    /// last change. Without `replaces`, a pool that already has another version keeps it. Returns whether the pool has
+    /// changed.
     pub fn set_servers_before(&mut self, pool: &str, servers: Vec<Server>, replaces: bool) -> bool {
         let Some(index) = self.pools.iter().position(|it| it.name == pool) else {
             return false;
@@ -190,7 +191,18 @@ mod tests {
         assert!(!present.set_servers_before("a", before.clone(), false));
         assert!(present.set_servers_before("a", before.clone(), true));
         assert!(!present.set_servers_before("a", before.clone(), true));
-        assert!(!present.set_servers_before("b", before, true));
+        assert!(!present.set_servers_before("b", before.clone(), true));
+        // A service without another version does not count, and neither does a service of another pool.
+        let mut two_pools = desired("a", &two);
+        let mut direct = Service::new("direct", Forward::Direct, "b");
+        direct.tunnel.kind = TunnelKind::Gue;
+        two_pools.services.push(direct);
+        two_pools.pools.push(Pool {
+            name: "b".to_owned(),
+            ..two_pools.pools[0].clone()
+        });
+        assert!(!two_pools.set_servers_before("b", before.clone(), true));
+        assert!(two_pools.set_servers_before("a", before, true));
 
         let mut plain = desired("a", &two);
         plain.services[0].forward = Forward::Direct;

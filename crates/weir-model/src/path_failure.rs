@@ -1,4 +1,4 @@
-//! Defines why probes through a service's path fail.
+//! Defines why probes along a service's path fail.
 //!
 //! The daemon reports the failure in the text of a server's reason, and `weir doctor` finds it there.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::forward::TunnelKind;
 
-/// Precedes the reason if the probe through the path fails, although the direct probe of the server passes.
+/// Precedes the reason if the probe along the path fails, although the direct probe of the server passes.
 pub const PATH_BROKEN_PREFIX: &str = "server up, path broken: ";
 
 /// Precedes the time limit in the note of a probe without a response.
@@ -17,7 +17,7 @@ pub const NO_RESPONSE_PREFIX: &str = "no response within ";
 /// How long a warning about missing replies to clients stays active after the last unanswered SYN.
 pub const NO_REPLY_LIFETIME: Duration = Duration::from_mins(5);
 
-/// Why a probe through a service's path failed. The text does not include the probe's own result.
+/// Why a probe along a service's path failed. The text does not include the probe's own result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathFailure {
     /// A machine with another MAC address replies from the VIP.

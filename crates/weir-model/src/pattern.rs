@@ -113,9 +113,22 @@ const MAX_SET_BYTES: usize = 64 << 20;
 pub struct RegexSet(regex::bytes::RegexSet);
 
 impl RegexSet {
-    /// Compiles a set; `None` if it needs too much memory.
+    /// Compiles a set of case-sensitive expressions; `None` if it needs too much memory.
     pub fn new<'a>(expressions: impl IntoIterator<Item = &'a TextRegex>) -> Option<Self> {
+        Self::compile(expressions, false)
+    }
+
+    /// Compiles a set of expressions that ignore ASCII case; `None` if it needs too much memory.
+    pub fn ignoring_case<'a>(expressions: impl IntoIterator<Item = &'a TextRegex>) -> Option<Self> {
+        Self::compile(expressions, true)
+    }
+
+    fn compile<'a>(
+        expressions: impl IntoIterator<Item = &'a TextRegex>,
+        ignore_case: bool,
+    ) -> Option<Self> {
         let mut builder = RegexSetBuilder::new(expressions.into_iter().map(TextRegex::as_str));
+        builder.case_insensitive(ignore_case);
         builder.unicode(false).size_limit(MAX_SET_BYTES);
         builder.dfa_size_limit(MAX_SET_BYTES).build().ok().map(Self)
     }

@@ -1,4 +1,4 @@
-//! Defines `[cluster.publish]`, which limits the layer 4 services that a group may publish to this director.
+//! Defines `[cluster.publish]`, which limits the services and settings that a group may publish to this director.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -497,7 +497,7 @@ impl RouteAction {
 pub struct Route {
     /// Conditions that must hold.
     pub when: Conditions,
-    /// Conditions that must not hold, in any of their alternatives; `None` = no such conditions.
+    /// Negated conditions: none of their alternatives may match. `None` = no such conditions.
     pub not: Option<Box<Conditions>>,
     /// Changes to requests and responses.
     pub edits: RouteEdits,
@@ -510,7 +510,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Creates a route without conditions and edits.
+    /// Creates a route without conditions, edits or options.
     pub fn new(action: RouteAction) -> Self {
         Self {
             when: Conditions::default(),

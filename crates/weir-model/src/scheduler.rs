@@ -177,7 +177,7 @@ impl std::error::Error for UnknownScheduler {}
 pub struct SchedulerFlags {
     /// Hash the client's port too.
     pub port: bool,
-    /// Send clients of an unavailable server to the next server of the hash, instead of rejecting them.
+    /// Send clients of an unavailable server to the next server in hash order, instead of rejecting them.
     pub fallback: bool,
     /// Hash only the first three bytes of an IPv4 address, as nginx's `ip_hash` does.
     pub networks: bool,

@@ -34,9 +34,9 @@ impl FlowSync {
             .count()
     }
 
-    /// Returns the part of a range of source ports from which this director assigns ports. Each director has one part,
-    /// in the order of their numbers, so that flows that two directors accept at the same time have different ports.
-    /// The sizes of the parts differ by at most one port. `None` if there are fewer ports than directors.
+    /// Returns this director's part of a range of source ports. The range is divided among the directors in the order
+    /// of their numbers, so that flows that two directors accept at the same time have different ports. The sizes of
+    /// the parts differ by at most one port. `None` if there are fewer ports than directors.
     pub fn own_ports(&self, (first, last): (u16, u16)) -> Option<(u16, u16)> {
         let length = (usize::from(last) + 1).checked_sub(first.into())?;
         let (number, directors) = (self.number(), self.directors());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directors_get_half_of_the_ports_each() {
+    fn each_of_two_directors_gets_half_of_the_ports() {
         let range = (20_000, 32_767);
         assert_eq!(sync(0, 2).own_ports(range), Some((20_000, 26_383)));
         assert_eq!(sync(1, 2).own_ports(range), Some((26_384, 32_767)));

@@ -40,7 +40,7 @@ pub enum Variable {
     TlsVersion,
     /// The cipher suite, as IANA names it.
     TlsCipher,
-    /// The server name of the TLS handshake.
+    /// The server name in the TLS handshake.
     TlsSni,
     /// The subject of the verified client certificate (RFC 4514).
     ClientCertSubject,

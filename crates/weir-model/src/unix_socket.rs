@@ -67,7 +67,7 @@ mod tests {
 
     /// Overrides and hashes refer to servers by this address, so it must not change.
     #[test]
-    fn stand_in_known_answer() {
+    fn stand_in_of_known_path_does_not_change() {
         let address = stand_in("/run/app.sock").to_string();
         assert_eq!(address, "100::aa16:27ef:881e:dbbf");
     }

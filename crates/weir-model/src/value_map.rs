@@ -24,7 +24,7 @@ named_enum! {
         Suffix = "suffix",
         /// The key is a network that contains the text, an address; the longest prefix wins.
         Network = "network",
-        /// The key is a regular expression that matches the text; the first one wins.
+        /// The key is a regular expression that matches the text; the first match wins.
         Regex = "regex",
     }
 }
@@ -113,7 +113,13 @@ impl MapEntries {
         lengths.sort_unstable_by(|one, other| other.cmp(one));
         lengths.dedup();
         let regexes = match kind {
-            MapKind::Regex => Some(RegexSet::new(&expressions).ok_or(MapError::TooLarge)?),
+            MapKind::Regex => {
+                let set = match ignore_case {
+                    true => RegexSet::ignoring_case(&expressions),
+                    false => RegexSet::new(&expressions),
+                };
+                Some(set.ok_or(MapError::TooLarge)?)
+            }
             MapKind::Exact | MapKind::Prefix | MapKind::Suffix | MapKind::Network => None,
         };
         Ok(Self {
@@ -355,6 +361,8 @@ mod tests {
     fn first_expression_wins_and_bad_keys_are_reported() {
         let regex = map(MapKind::Regex, false, &[("^/a", "1"), ("b$", "2")]);
         assert_eq!(values(&regex, &["/ab", "/b", "/c"]), ["1", "2", "none"]);
+        let regex = map(MapKind::Regex, true, &[("^/A", "1"), ("b$", "2")]);
+        assert_eq!(values(&regex, &["/ab", "/B", "/c"]), ["1", "2", "none"]);
         let bad = |kind, key: &str| {
             let list = [(key.to_owned(), String::new())];
             MapEntries::new(kind, false, list, network).unwrap_err()

@@ -1,4 +1,4 @@
-//! Tests that each changed key results in one edit with both values, without credentials and long texts.
+//! Tests that each changed key results in one edit with both values, without credentials or long texts.
 
 #![expect(clippy::too_many_lines, reason = "tables of keys")]
 

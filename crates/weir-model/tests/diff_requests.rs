@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_model::*;
 
-/// A proxy service with one route and TLS.
+/// Returns a proxy service with one route and TLS.
 fn proxy() -> Proxy {
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
     proxy.routes = vec![Route::new(RouteAction::Pool("p".to_owned()))];

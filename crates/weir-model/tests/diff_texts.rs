@@ -44,3 +44,23 @@ fn path_rewrites_and_log_maps_are_compared() {
         assert!(change.to_string().contains(expected), "{change}");
     }
 }
+
+#[test]
+fn rate_is_shown_per_second_if_it_is_a_whole_number() {
+    let with_rate = |per_minute| {
+        let mut desired = desired(None, Vec::new());
+        desired.proxies[0].limits.per_minute = per_minute;
+        desired
+    };
+    for (old, new, expected) in [
+        (0, 300, "limits.rate 0 -> 5"),
+        (60, 90, "limits.rate 1 -> 90/m"),
+        (61, 59, "limits.rate 61/m -> 59/m"),
+    ] {
+        let changes = diff(&with_rate(old), &with_rate(new));
+        let [change] = changes.as_slice() else {
+            panic!("{changes:?}");
+        };
+        assert!(change.to_string().contains(expected), "{change}");
+    }
+}

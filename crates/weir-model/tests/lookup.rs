@@ -1,4 +1,4 @@
-//! Tests queries over several objects of a configuration: ports and paths of checks, users of pools, covered routes.
+//! Tests queries over several objects of a configuration: ports and paths of checks, services of pools, covered routes.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ fn check_port_falls_back_to_server_then_listener() {
 }
 
 #[test]
-fn probe_path_uses_vip_and_port_of_service() {
+fn probe_path_uses_vip_and_port_of_forwarding_method() {
     let tcp80 = (Protocol::Tcp, VIP, Ports::One(80));
     let range = (Protocol::Tcp, VIP, Ports::Range(80, 90));
     let udp = (Protocol::Udp, VIP, Ports::One(53));
@@ -130,7 +130,7 @@ fn probe_source_is_vip_for_nat_without_snat() {
 }
 
 #[test]
-fn probes_have_kinds_protocols_and_record_numbers() {
+fn probe_kinds_protocols_and_dns_record_types_are_correct() {
     for (probe, name, protocol) in [
         (Probe::Tcp, "tcp", Some(Protocol::Tcp)),
         (Probe::Http(Box::default()), "http", Some(Protocol::Tcp)),
@@ -227,7 +227,7 @@ fn server_has_its_own_checks_or_those_of_the_pool() {
 
 #[test]
 fn has_path_checks_is_true_if_any_check_uses_path() {
-    let probes = |change: &dyn Fn(&mut Pool, Check)| {
+    let checks_path = |change: &dyn Fn(&mut Pool, Check)| {
         let mut desired = desired();
         desired.pools[1].servers = vec![server("10.0.0.1", None)];
         desired.pools[1].sorry = Some(server("10.0.0.9", None));
@@ -236,19 +236,21 @@ fn has_path_checks_is_true_if_any_check_uses_path() {
         change(&mut desired.pools[1], check);
         desired.has_path_checks()
     };
-    assert!(!probes(&|_, _| ()));
-    assert!(!probes(
+    assert!(!checks_path(&|_, _| ()));
+    assert!(!checks_path(
         &|pool, _| pool.checks = vec![Check::new(Probe::Tcp)]
     ));
-    assert!(probes(
+    assert!(checks_path(
         &|pool, check| pool.checks = vec![Check::new(Probe::Tcp), check]
     ));
-    assert!(probes(
+    assert!(checks_path(
         &|pool, check| pool.servers[0].checks = Some(vec![check])
     ));
-    assert!(probes(
-        &|pool, check| pool.sorry.as_mut().unwrap().checks = Some(vec![check])
-    ));
+    assert!(checks_path(&|pool, check| pool
+        .sorry
+        .as_mut()
+        .unwrap()
+        .checks = Some(vec![check])));
     for (via, uses_path) in [(Via::Server, false), (Via::Path, true), (Via::Both, true)] {
         assert_eq!(via.uses_forwarding_path(), uses_path);
     }
@@ -505,7 +507,7 @@ fn wider_conditions_cover_narrower_ones() {
 }
 
 #[test]
-fn routes_for_connections_compare_host_and_source() {
+fn tcp_routes_support_only_host_and_source_conditions() {
     assert!(route().is_valid_for_tcp());
     for conditional in routes_with_one_condition() {
         let is_supported = !conditional.when.hosts.is_empty() || conditional.when.sources.is_some();
@@ -517,12 +519,12 @@ fn routes_for_connections_compare_host_and_source() {
     }
     let split = RouteAction::Split(vec![(text("p"), 1)].into());
     assert!(Route::new(split).is_valid_for_tcp());
-    let answer = RouteAction::Respond {
+    let response = RouteAction::Respond {
         status: 200,
         body: Template::default(),
     };
-    assert!(!Route::new(answer).is_valid_for_tcp());
-    let mut edits = route();
-    edits.edits.request.remove = vec![text("x")];
-    assert!(!edits.is_valid_for_tcp());
+    assert!(!Route::new(response).is_valid_for_tcp());
+    let mut edited = route();
+    edited.edits.request.remove = vec![text("x")];
+    assert!(!edited.is_valid_for_tcp());
 }

@@ -1,6 +1,6 @@
 //! Tests queries about a configuration, such as its managed and announced addresses.
 //!
-//! Other queries are servers that a group may add, timeouts of a route, and names and bytes that texts may contain.
+//! Other queries are about servers that a group may add, a route's timeouts, and names and bytes allowed in texts.
 
 mod router;
 
@@ -141,7 +141,7 @@ fn only_addresses_of_covered_services_are_announced() {
     assert_eq!(without.announced_addresses().count(), 0);
 }
 
-/// Returns a director of group `g`, with a pool of a layer 4 service and one of a proxy service.
+/// Returns a director of group `g`, with a pool of a layer 4 service and a pool that no layer 4 service uses.
 fn group_member(publish: Option<Publish>) -> Desired {
     Desired {
         files: vec![String::new(), "cluster/g".to_owned(), "extra".to_owned()],
@@ -188,6 +188,8 @@ fn published_pools_accept_only_permitted_servers() {
 #[test]
 fn servers_that_other_directors_add_must_be_permitted() {
     let denied = Some("is not in `servers` of [cluster.publish]");
+    let without_limits =
+        Some("cannot be added to a pool of a layer 4 service without [cluster.publish]");
     let permitting = group_member(publish());
     let restricted = group_member(None);
     for (desired, pool, address, expected) in [
@@ -196,7 +198,7 @@ fn servers_that_other_directors_add_must_be_permitted() {
         (&permitting, "l4", Some("192.0.2.1"), denied),
         (&permitting, "l7", Some("192.0.2.1"), denied),
         (&permitting, "l7", None, denied),
-        (&restricted, "l4", Some("10.0.0.1"), denied),
+        (&restricted, "l4", Some("10.0.0.1"), without_limits),
         (&restricted, "l7", Some("10.0.0.1"), None),
         (&restricted, "l7", None, None),
     ] {
@@ -221,7 +223,7 @@ fn file_of_a_position_is_the_main_file_or_an_included_one() {
 }
 
 #[test]
-fn vip_stays_only_if_weir_keeps_it_and_no_other_director_is_known() {
+fn vip_can_move_unless_weir_keeps_it_and_no_other_director_is_known() {
     let fixed = || {
         let mut desired = Desired::default();
         desired.node.vip_interface = Some("lo".to_owned());
@@ -362,7 +364,7 @@ fn statuses_without_content_are_not_replaced() {
 }
 
 #[test]
-fn groups_for_tls12_are_classic_curves() {
+fn tls12_supports_only_groups_without_ml_kem() {
     let names = |is_for_tls12| -> Vec<&str> {
         let groups = TlsGroup::ALL.into_iter();
         let selected = groups.filter(|group| group.is_for_tls12() == is_for_tls12);
@@ -401,7 +403,153 @@ fn addresses_are_skipped_only_if_client_ip_is_recursive() {
 }
 
 #[test]
-fn only_the_mode_0660_admits_the_group() {
+fn only_mode_0660_admits_the_group() {
     assert!(SocketMode::Group.is_for_group());
     assert!(!SocketMode::Owner.is_for_group());
+}
+
+#[test]
+fn addresses_of_virtual_routers_accept_only_service_packets_if_configured() {
+    let virtual_router = |accept| VirtualRouter {
+        accept,
+        ..router(Some("eth0"))
+    };
+    for (accept, expected) in [
+        (Accept::All, [true, true, true]),
+        (Accept::Services(Vec::new()), [false, false, true]),
+    ] {
+        let indexed = Indexed::from(Desired {
+            vrrp: vec![virtual_router(accept)],
+            ..Desired::default()
+        });
+        let addresses = ["192.0.2.10", "192.0.2.11", "192.0.2.99"];
+        assert_eq!(
+            addresses.map(|address| indexed.accepts(ip(address))),
+            expected
+        );
+        assert_eq!(indexed.vrrp.len(), 1);
+    }
+}
+
+#[test]
+fn step_of_an_exchange_waits_for_data_if_it_has_a_text_or_pattern() {
+    let step = ExchangeStep::default();
+    assert!(!step.expects_data());
+    let expect = "220 ".to_owned();
+    assert!(
+        ExchangeStep {
+            expect,
+            ..step.clone()
+        }
+        .expects_data()
+    );
+    let regex = Pattern::new("^220").ok();
+    assert!(
+        ExchangeStep {
+            regex,
+            ..step.clone()
+        }
+        .expects_data()
+    );
+    let send = "QUIT".to_owned();
+    assert!(!ExchangeStep { send, ..step }.expects_data());
+}
+
+#[test]
+fn route_uses_the_pools_of_its_action_and_authorization() {
+    let mut route = Route::new(RouteAction::Pool("app".to_owned()));
+    assert!(route.forward_auth().is_none());
+    assert_eq!(route.pools(), ["app"]);
+    let auth = ForwardAuth {
+        pool: "auth".to_owned(),
+        path: ForwardAuth::PATH.to_owned(),
+        timeout: ForwardAuth::TIMEOUT[0],
+        copy: Vec::new(),
+        set: Vec::new(),
+    };
+    let options = RouteOptions {
+        forward_auth: Some(auth.clone()),
+        ..RouteOptions::default()
+    };
+    route.options = Some(Box::new(options));
+    assert_eq!(route.forward_auth(), Some(&auth));
+    assert_eq!(route.pools(), ["app", "auth"]);
+}
+
+#[test]
+fn servers_are_configured_for_the_vip_unless_packets_are_translated() {
+    let forwards = [
+        Forward::Nat,
+        Forward::Direct,
+        Forward::Tunnel,
+        Forward::L3dsr,
+        Forward::Socket,
+    ];
+    let needs = forwards.map(Forward::needs_server_configuration);
+    assert_eq!(needs, [false, true, true, true, false]);
+}
+
+#[test]
+fn addresses_of_services_exclude_loopback_multicast_and_unspecified() {
+    let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
+    let listen = [
+        "192.0.2.1:80",
+        "0.0.0.0:80",
+        "127.0.0.1:80",
+        "224.0.0.1:80",
+        "192.0.2.2:80",
+    ];
+    proxy.listen = listen.iter().map(|it| it.parse().unwrap()).collect();
+    let mut service = Service::new("dns", Forward::Nat, "p");
+    service.listen = vec![Listener {
+        protocol: Protocol::Udp,
+        address: ip("192.0.2.1"),
+        ports: Ports::One(53),
+    }];
+    let desired = Desired {
+        proxies: vec![proxy],
+        services: vec![service.clone()],
+        pools: vec![Pool::new("p")],
+        ..Desired::default()
+    };
+    let proxy_addresses: Vec<IpAddr> = desired.proxy_addresses().collect();
+    assert_eq!(proxy_addresses, ["192.0.2.1", "192.0.2.2"].map(ip));
+    assert_eq!(desired.failover_loss(&service), Some(FailoverLoss::Nat));
+    let mut addresses: Vec<IpAddr> = Indexed::from(desired).addresses().collect();
+    addresses.sort();
+    assert_eq!(addresses, ["192.0.2.1", "192.0.2.2"].map(ip));
+}
+
+#[test]
+fn ip_of_a_server_on_a_unix_socket_is_none() {
+    assert_eq!(Server::on_unix_socket("/run/a.sock").ip(), None);
+    let server = Server::new("a", ip("192.0.2.1"), Some(80));
+    assert_eq!(server.ip(), Some(ip("192.0.2.1")));
+}
+
+#[test]
+fn route_that_restarts_the_selection_covers_no_route() {
+    let restart = Route::new(RouteAction::Restart(RestartAt::First));
+    let other = Route::new(RouteAction::Pool("p".to_owned()));
+    assert!(!restart.covers(&other) && !restart.always_applies());
+    assert!(other.covers(&restart) && other.always_applies());
+}
+
+#[test]
+fn communities_and_endpoints_are_parsed() {
+    assert_eq!(Community::parse("65001:100"), Some(Community(65_001, 100)));
+    for text in ["65001", "65536:1", "1:65536", "a:1", ":"] {
+        assert_eq!(Community::parse(text), None, "{text}");
+    }
+    assert!(EtcdEndpoint::parse("http://[fd00::1]:2379").is_ok());
+    assert!(EtcdEndpoint::parse("http://[fd00::1]").is_ok());
+    assert!(EtcdEndpoint::parse("http://[fd00::1]x").is_err());
+}
+
+#[test]
+fn template_variable_without_a_name_is_rejected() {
+    for name in ["header.", "cookie.", "map."] {
+        assert!(Template::parse(&format!("{{{name}}}")).is_err(), "{name}");
+    }
+    assert!(Template::parse("{header.a}{cookie.b}{map.c}").is_ok());
 }

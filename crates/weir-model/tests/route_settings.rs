@@ -316,7 +316,7 @@ fn variables_of_texts_are_replaced() {
     let resolved = parse("{map.m}").with_maps(find).unwrap();
     assert!(
         resolved.variables().any(Variable::needs_tls),
-        "its key does"
+        "the map's key needs them"
     );
     let unknown = parse("{client}{map.other}").with_maps(find);
     assert_eq!(unknown.unwrap_err().name, "map.other");

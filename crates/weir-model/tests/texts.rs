@@ -76,11 +76,11 @@ fn routes_are_displayed_on_one_line() {
         })
     };
     assert_eq!(regex.to_string(), "h~x$ -> 301 to /n");
-    let answer = RouteAction::Respond {
+    let response = RouteAction::Respond {
         status: 410,
         body: Template::literal("long"),
     };
-    assert_eq!(Route::new(answer).to_string(), "/* -> respond 410");
+    assert_eq!(Route::new(response).to_string(), "/* -> respond 410");
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Address {
     }
 }
 
-/// Returns the lifetimes of an address that is valid for `seconds`; `u32::MAX` = always. An IPv6 address with prefix
+/// Returns the lifetimes of an address that is valid for `seconds`; `u32::MAX` = forever. An IPv6 address with prefix
 /// 128 is deprecated (RFC 4862 section 5.5.4), as keepalived does.
 fn lifetimes(ip: IpAddr, prefix: u8, seconds: u32) -> CacheInfo {
     let mut lifetimes = CacheInfo::default();

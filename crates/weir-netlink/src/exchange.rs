@@ -51,7 +51,7 @@ impl Exchange {
         })
     }
 
-    /// Returns the number of messages that were skipped since the socket was opened.
+    /// Returns the number of messages that were skipped since the socket was opened because they could not be decoded.
     pub(crate) fn undecodable_count(&self) -> u64 {
         self.undecodable
     }

@@ -77,7 +77,7 @@ const AT_LEAST: u32 = 5;
 const REGISTER: u32 = 1;
 const VERDICT_REGISTER: u32 = 0;
 const DROP: u32 = 0;
-const PASS: u32 = 1;
+const ACCEPT: u32 = 1;
 
 /// The loopback interface of every namespace.
 const LOOPBACK: u32 = 1;
@@ -102,7 +102,7 @@ impl Netlink {
     /// Removes a filter's table.
     ///
     /// # Errors
-    /// Fails if `CAP_NET_ADMIN` is missing.
+    /// Fails if the kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
     pub fn remove_input_filter(&self, table: &str) -> Result<Change> {
         let request = format!("remove the table {table}");
         let mut batch = Batch::new();
@@ -183,7 +183,7 @@ fn build_batch(filter: &InputFilter) -> Batch {
     add_rule(&|rule| {
         rule.add_meta(META_INTERFACE);
         rule.add_comparison(EQUAL, &LOOPBACK.to_ne_bytes());
-        rule.add_verdict(PASS);
+        rule.add_verdict(ACCEPT);
     });
     for ports in &filter.allowed_ports {
         add_rule(&|rule| {
@@ -192,7 +192,7 @@ fn build_batch(filter: &InputFilter) -> Batch {
             rule.add_payload(BASE_TRANSPORT, 2, 2);
             rule.add_comparison(AT_LEAST, &ports.first.to_be_bytes());
             rule.add_comparison(AT_MOST, &ports.last.to_be_bytes());
-            rule.add_verdict(PASS);
+            rule.add_verdict(ACCEPT);
         });
     }
     let icmp = ICMP_TYPES.iter().map(|types| (IPV4, ICMP, types));
@@ -204,7 +204,7 @@ fn build_batch(filter: &InputFilter) -> Batch {
             rule.add_payload(BASE_TRANSPORT, 0, 1);
             rule.add_comparison(AT_LEAST, &[*first]);
             rule.add_comparison(AT_MOST, &[*last]);
-            rule.add_verdict(PASS);
+            rule.add_verdict(ACCEPT);
         });
     }
     for address in &filter.addresses {

@@ -35,7 +35,7 @@ impl Netlink {
     /// runs on the calling thread.
     ///
     /// # Errors
-    /// [`crate::Error::Socket`]: the netlink socket cannot be opened.
+    /// Fails if the netlink socket cannot be opened, or the namespace cannot be determined.
     pub fn open() -> Result<Self> {
         Ok(Self {
             netns: NetNs::current()?,

@@ -1,4 +1,4 @@
-//! Creates the veth pair through which packets with a firewall mark are routed to XDP.
+//! Creates and removes the veth pair through which packets with a firewall mark reach XDP, and adds routes to it.
 
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
@@ -41,7 +41,8 @@ fn default_route(ipv6: bool, table: u32, ifindex: u32) -> RouteMessage {
 }
 
 impl Netlink {
-    /// Creates a veth pair without ARP. Both ends are down and have the MAC address `mac`.
+    /// Creates a veth pair without ARP. Both ends are down and have the MAC address `mac`. Returns [`Change::None`]
+    /// if a device with one of the names exists.
     ///
     /// # Errors
     /// Fails if `CAP_NET_ADMIN` is missing.

@@ -56,8 +56,8 @@ impl RouteKind {
         }
     }
 
-    /// Returns the type of a rejecting route. A lookup that ends in such a route fails with the route's error
-    /// (`fib_props` in net/ipv4/fib_semantics.c, `ip6_rt_type_to_error`).
+    /// Returns the route type that a failed lookup indicates. A lookup that ends in a rejecting route fails with the
+    /// route's error (`fib_props` in net/ipv4/fib_semantics.c, `ip6_rt_type_to_error`).
     fn from_error(error: &Error) -> Option<Self> {
         let kinds = [
             (Errno::NETUNREACH, Self::None),

@@ -1,7 +1,7 @@
 //! Adds policy routing rules that are evaluated before all other rules, including the local table's rule.
 //!
-//! The kernel adds a rule after existing rules with the same priority, and the local table's rule has the lowest
-//! possible priority, 0. A second copy of that rule is therefore added after the new rule, and then the first copy is
+//! The kernel adds a rule after existing rules with the same priority, and the local table's rule has priority 0, which
+//! is evaluated first. A second copy of that rule is therefore added after the new rule, and then the first copy is
 //! removed, so that there is always at least one copy (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
@@ -294,7 +294,7 @@ impl Netlink {
         }
         for ipv6 in [false, true] {
             if rules.iter().any(|rule| rule.is_ipv6() == ipv6) {
-                self.move_local_rule_last(ipv6).await?;
+                self.move_local_rule_after_weir_rules(ipv6).await?;
             }
         }
         Ok(change)
@@ -310,7 +310,7 @@ impl Netlink {
         self.remove(&request, removed).await
     }
 
-    async fn move_local_rule_last(&self, ipv6: bool) -> Result<()> {
+    async fn move_local_rule_after_weir_rules(&self, ipv6: bool) -> Result<()> {
         let query = rule_message(ipv6, RuleAction::Unspec, Vec::new());
         let replies = self
             .dump("list rules", RouteNetlinkMessage::GetRule(query))

@@ -105,7 +105,7 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
     Ok(sockets)
 }
 
-/// Calls `handle` with struct inet_diag_msg of each TCP socket in one of `states`.
+/// Calls `handle` with the struct inet_diag_msg of each TCP socket in one of `states`.
 pub(crate) fn dump(states: &[TcpState], mut handle: impl FnMut(&[u8])) -> Result<()> {
     let socket: OwnedFd = socket_with(
         AddressFamily::NETLINK,

@@ -52,7 +52,7 @@ pub struct ResolvedPath {
 }
 
 /// Returns the paths to `server`, in the route's order. The result is empty if there is no lookup for the server, the
-/// server is unreachable, or all its devices are missing or down.
+/// server is unreachable, or the devices of all next hops are missing or down.
 pub fn resolve(server: IpAddr, state: &NetState) -> Vec<ResolvedPath> {
     let Some(found) = state.lookups.get(&server) else {
         return Vec::new();

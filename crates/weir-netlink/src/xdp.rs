@@ -34,7 +34,7 @@ impl Netlink {
         }))
     }
 
-    /// Detaches XDP programs that were attached with netlink from a device.
+    /// Detaches a device's XDP programs that were attached with netlink.
     ///
     /// # Errors
     /// Fails if the device does not exist, `CAP_NET_ADMIN` is missing, or the program is attached with a BPF link.

@@ -41,7 +41,7 @@ impl Netlink {
     /// Returns the XDP features of a device; `None` = the kernel is older than 6.3.
     ///
     /// # Errors
-    /// Fails if the device does not exist.
+    /// Fails if the device does not exist, or the kernel rejects the request for another reason.
     pub async fn xdp_features(&self, ifindex: u32) -> Result<Option<XdpFeatures>> {
         let mut slot = self.generic.lock().await;
         let generic = match &mut *slot {

@@ -1,4 +1,5 @@
-//! Builds the tables that a service's scheduler reads: header, list of servers, hash table and spread table.
+//! Builds the tables that a service's scheduler reads: header, list of servers, hash table, spread table, the previous
+//! spread table and a tree.
 //!
 //! All tables of a service are in one run of elements, so one store publishes them and one call frees them. The caller
 //! selects the position of the run in the map.
@@ -91,7 +92,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         service: name.to_owned(),
         source,
     };
-    let hash = owners(slot, rule).map_err(table_error)?;
+    let hash = hash_table(slot, rule).map_err(table_error)?;
     let spread = spread_table(slot, rule).map_err(table_error)?;
     let former = match rule.scheduler.kind {
         SchedulerKind::Maglev => former_table(slot).map_err(table_error)?,
@@ -148,7 +149,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
 ///
 /// # Errors
 /// Fails if there are more servers than the table has entries.
-fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+fn hash_table(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     match HashTable::for_kind(rule.scheduler.kind) {
         Some(table) => table.owners(&slot.members(), || mh_entries(slot, rule)),
         None => Ok(Vec::new()),
@@ -237,8 +238,8 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
         .collect()
 }
 
-/// Returns the table before the last change. Unusable servers are not skipped. Entries of servers that no longer have a
-/// row are 0.
+/// Returns the table before the last change or of a staged version. Unusable servers are not skipped. Entries of
+/// servers without a row are 0.
 ///
 /// # Errors
 /// Fails if there are more servers than the table has entries.

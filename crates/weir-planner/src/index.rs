@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use crate::allocation::{DestSlot, ServiceSlot};
 use crate::number::NumberAllocator;
 
-/// The index, derived from the services. The cost of an update is proportional to the size of the change. Row 0 is not
-/// used.
+/// The index, derived from the services. The cost of an update is proportional to the size of the change. Service
+/// row 0 and server row 0 are not used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     /// Whether the index is built; false after a state file has been read.

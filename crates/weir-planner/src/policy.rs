@@ -30,7 +30,8 @@ pub struct Template {
 }
 
 /// Returns a service's persistence settings. The scope is the listener's port, the address if the listener has several
-/// ports (ip_vs_core.c, `ip_vs_sched_persist`), or the service if it has several listeners or a mark.
+/// ports or the FTP port (ip_vs_core.c, `ip_vs_sched_persist`), or the service if it has several listeners or a mark.
+/// For a socket service, it is the cgroup or the user of the client.
 pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
@@ -61,7 +62,7 @@ pub fn template(service: &Service) -> Template {
 }
 
 /// Returns the `POLICY_*` flags of a configured server. Persistent clients may use even a server with weight 0, unless
-/// an operator drains it or it is down.
+/// an operator drains it, it is down, or `expire_quiescent_template` is set.
 pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
     match dest {
@@ -80,8 +81,8 @@ pub struct RemovedFlags {
     pub policy: u8,
 }
 
-/// Returns the flags of a removed server's row. The kernel drops packets of a removed server or, with
-/// `expire_nodest_conn`, expires its flows. Weir keeps the flows unless `strict` requires the kernel's behavior.
+/// Returns the flags of a removed server's row. With [`Removal::Keep`], flows continue unless `expire_nodest_conn`
+/// expires them, or `strict` requires that their packets are dropped, as in the kernel.
 pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlags {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),

@@ -369,3 +369,29 @@ impl RowSet {
         self.vips.insert(address, row);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// About five addresses share each word of the filter.
+    #[test]
+    fn filter_without_removed_addresses_is_that_of_the_remaining_ones() {
+        let addresses = |first: u32| {
+            let numbers = (first..40_000).step_by(2);
+            numbers.map(|number| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + number)))
+        };
+        let filter_of = |addresses: &mut dyn Iterator<Item = IpAddr>| {
+            let (mut counts, mut words) = (BitCounts::new(), vec![0; FILTER_WORDS as usize]);
+            addresses.for_each(|address| counts.add(&mut words, address));
+            (counts, words)
+        };
+        let (_, expected) = filter_of(&mut addresses(0));
+        let (mut counts, mut words) = filter_of(&mut addresses(0).chain(addresses(1)));
+        assert_ne!(words, expected);
+        addresses(1).for_each(|address| counts.remove(&mut words, address));
+        assert!(words == expected);
+    }
+}

@@ -155,7 +155,7 @@ pub struct ServiceRows {
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// Addresses to which clients send packets.
     pub destinations: BTreeSet<IpAddr>,
-    /// Addresses of servers whose replies pass through the director.
+    /// Addresses of servers whose replies pass through the director, and of removed servers.
     pub sources: BTreeSet<IpAddr>,
     /// Whether one of the service's `nat` servers has one of the director's addresses.
     pub local_nat: bool,
@@ -182,14 +182,14 @@ pub fn service_rows(
         .service(name)
         .is_some_and(|service| service.strict_ipvs);
     for dest in &slot.dests {
-        // The row of a server that another version has is written completely.
+        // The row of a server that another version of the configuration contains is written completely.
         let removed = dest
             .removed
             .filter(|_| !service_rows.dests.contains_key(&dest.id));
         if let Some(removal) = removed {
             let flags = policy::removed_flags(removal, strict, &desired.ipvs);
             service_rows.removed_flags.insert(dest.id, flags);
-            // Replies for its remaining flows still pass through the director.
+            // With `nat`, replies for its remaining flows still pass through the director.
             service_rows.sources.insert(dest.address);
             service_rows.local_nat |= network.local_addresses.contains(&dest.address);
         }

@@ -84,7 +84,7 @@ pub fn listeners(
     row: impl Fn(&str) -> Option<u32>,
     scope: impl Fn(Option<&str>) -> Option<u32>,
 ) -> BTreeMap<Key, u32> {
-    let mut found = BTreeMap::new();
+    let mut rows = BTreeMap::new();
     for service in &desired.services {
         let scope = if is_socket(service) {
             scope(service.cgroup.as_deref())
@@ -101,16 +101,16 @@ pub fn listeners(
         // An exact port takes precedence over a range, even over a block of the range that consists of only that port.
         for listener in wide {
             for (port, bits) in blocks(listener.ports) {
-                found.entry(key(scope, listener, port, bits)).or_insert(row);
+                rows.entry(key(scope, listener, port, bits)).or_insert(row);
             }
         }
         for listener in exact {
             for (port, bits) in blocks(listener.ports) {
-                found.insert(key(scope, listener, port, bits), row);
+                rows.insert(key(scope, listener, port, bits), row);
             }
         }
     }
-    found
+    rows
 }
 
 fn key(scope: u32, listener: &Listener, port: u16, bits: u32) -> Key {
@@ -163,15 +163,15 @@ mod tests {
             (81, 82),
             (65_535, 65_535),
         ] {
-            let found = blocks(Ports::Range(first, last));
+            let range_blocks = blocks(Ports::Range(first, last));
             for port in 0..=u16::MAX {
                 assert_eq!(
-                    contains(&found, port),
+                    contains(&range_blocks, port),
                     (first..=last).contains(&port),
                     "{port}"
                 );
             }
-            assert!(found.len() <= 30);
+            assert!(range_blocks.len() <= 30);
         }
         assert_eq!(blocks(Ports::Any), [(0, 0)]);
     }
@@ -189,9 +189,8 @@ mod tests {
     fn planned_listeners(desired: &Desired) -> Vec<(u32, u16, u32, u32)> {
         let row = |name: &str| name.parse().ok();
         let scope = |path: Option<&str>| Some(if path.is_some() { 2 } else { 1 });
-        let found = listeners(desired, row, scope);
-        found
-            .iter()
+        let rows = listeners(desired, row, scope);
+        rows.iter()
             .map(|(key, row)| (key.scope, key.port, key.bits, *row))
             .collect()
     }
@@ -228,7 +227,11 @@ mod tests {
         desired.services[1].cgroup = Some("/one".to_owned());
         assert_eq!(planned_listeners(&desired), [(2, 81, 16, 2)]);
         assert!(is_enabled(&desired));
+        let socket = desired.services.pop();
+        assert!(!is_enabled(&desired) && cgroups(&desired).is_empty());
         desired.node.balance_own = true;
+        assert!(is_enabled(&desired));
+        desired.services.extend(socket);
         assert_eq!(
             planned_listeners(&desired),
             [(0, 80, 16, 1), (2, 81, 16, 2)]

@@ -317,7 +317,7 @@ fn hashing_skips_quiesced_owner_unless_strict() {
 }
 
 #[test]
-fn first_scheduler_is_fo_with_oldest_server_first() {
+fn scheduler_first_is_fo_with_oldest_server_first() {
     let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let list = |wanted: &Desired| {
         let (_, rows) = plan_all(wanted);

@@ -20,7 +20,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Returns the sum of both.
+    /// Returns the sum of the two totals.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {

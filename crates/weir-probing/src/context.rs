@@ -14,7 +14,7 @@ use crate::tls::ClientConfigs;
 pub(crate) struct Context {
     /// The data plane's table of probes that use a service's forwarding path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Service addresses. A probe uses a VIP as its source only if the check configures it.
+    /// Service addresses, which are not selected as the default source of a probe.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations for probes.
     pub(crate) tls_configs: ClientConfigs,

@@ -142,7 +142,7 @@ impl Checks {
             .collect()
     }
 
-    /// Logs a state change of a pool. Runs the notify program for the pool, and for each service that stops or resumes
+    /// Logs a state change of a pool. Sends notifications about the pool, and about each service that stops or resumes
     /// serving clients.
     pub fn notify_pool_change(&self, pool_change: &PoolChange, desired: &Desired) {
         let notification = |subject, from, to| notify::Change {

@@ -79,7 +79,7 @@ pub(crate) async fn run_via_helper(
 
 /// Prepares a program to run under an account. It is killed when its handle is dropped.
 pub(crate) fn command(program: &str, arguments: &[String], account: (u32, u32)) -> Command {
-    let mut command = weir_sys::account_command(program, arguments, account);
+    let mut command = weir_sys::command_as(program, arguments, account);
     weir_sys::restore_nofile(&mut command);
     let mut command = Command::from(command);
     command.kill_on_drop(true);

@@ -1,4 +1,4 @@
-//! Runs the notify programs of pools.
+//! Defines the state changes that are reported to users, and runs the notify programs of pools.
 
 mod batch;
 

@@ -96,7 +96,7 @@ impl PathProbe {
         };
         match outcome.verdict {
             Verdict::Unknown => outcome,
-            // The data plane saw no reply from the VIP.
+            // The data plane saw no probe, or no reply from the VIP.
             Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
                 "the probe or its reply passed through an interface to which Weir is not attached",
             ),
@@ -134,7 +134,7 @@ impl PathProbe {
             (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
                 PathFailure::NoDecapsulation(tunnel).to_string()
             }
-            // All of these causes look the same from here: packets are dropped without an error.
+            // The director cannot distinguish these causes: in each case, packets are dropped without an error.
             (forward, 0, _) => {
                 let tunnel = match forward {
                     Forward::Tunnel => format!("no decapsulation of {tunnel}, "),

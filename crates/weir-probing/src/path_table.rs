@@ -187,7 +187,7 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
 }
 
 /// Returns whether the server of a probe with `direct` replies to ARP requests for the VIP; if so, clients could bypass
-/// the director. Returns false if this process is not allowed to send ARP packets. Blocks.
+/// the director. Returns false if the request cannot be sent, for example without CAP_NET_RAW. Blocks.
 pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
     let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
         return false;
@@ -196,7 +196,7 @@ pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
         && matches!(probe_arp(observed, local, vip), Ok(true))
 }
 
-/// Sends an ARP request for the VIP to the server only. Blocks until it replies, or until the time limit.
+/// Sends an ARP request for the VIP to the server only. Blocks until the server replies, or until the time limit.
 fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
     let socket = FrameSocket::open_listener(observed.ifindex, ETHERTYPE_ARP)?;
     let (source_mac, destination_mac) = (

@@ -34,7 +34,7 @@ pub enum PostError {
     /// The TLS configuration cannot be built, for example because the file of CA certificates is invalid.
     #[error("{0}")]
     TlsConfig(String),
-    /// The status is not 2xx.
+    /// The status is not 2xx, or the response is invalid.
     #[error("the server responded {line:?}")]
     Refused {
         /// The status code; 0 = the response is invalid.
@@ -67,7 +67,7 @@ impl PostClient {
     /// Sends a JSON body. Any 2xx status is a success. The caller enforces the deadline.
     ///
     /// # Errors
-    /// Returns a [`PostError`] if the connection fails, or if the status is not 2xx.
+    /// Returns a [`PostError`] if the connection or the TLS configuration fails, or if the status is not 2xx.
     pub async fn post(&mut self, body: &str) -> Result<(), PostError> {
         let stream = TcpStream::connect(&self.receiver.authority).await?;
         if !self.receiver.is_secure {

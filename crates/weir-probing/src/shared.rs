@@ -32,7 +32,7 @@ pub(crate) struct SharedState {
     pub(crate) changes_pending: Notify,
 }
 
-/// Reports a result when dropped, even if the task panics: without a result, the check would never be probed again.
+/// Reports a result when dropped, even if the task panics: without a result, the target would never be probed again.
 struct Report {
     shared: Arc<SharedState>,
     id: ProbeId,

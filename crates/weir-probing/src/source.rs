@@ -14,7 +14,7 @@ use weir_health::Target;
 /// is an IPv6 VIP, another address of the director is used.
 ///
 /// # Errors
-/// Returns an error if there is no route, or if only VIPs are available.
+/// Returns an error if there is no route, or if the route's source is a VIP and there is no other IPv6 address.
 pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAddr> {
     if let Some(source) = target.source {
         return Ok(source);
@@ -27,8 +27,8 @@ pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAd
         return Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
     };
     let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6")?;
-    let other = longest_match(&table, server, vips).map(IpAddr::V6);
-    other.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))
+    let alternative = longest_match(&table, server, vips).map(IpAddr::V6);
+    alternative.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))
 }
 
 fn route_source(target: &Target) -> io::Result<IpAddr> {

@@ -154,7 +154,7 @@ mod tests {
         let config = configs.get(&tls, false).expect("the file exists");
         std::fs::remove_file(&path).expect("remove the file");
         configs.reload();
-        let kept = configs.get(&tls, false).expect("the file was usable");
-        assert!(Arc::ptr_eq(&config, &kept));
+        let previous = configs.get(&tls, false).expect("the file was usable");
+        assert!(Arc::ptr_eq(&config, &previous));
     }
 }

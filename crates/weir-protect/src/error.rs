@@ -7,13 +7,13 @@ use rustix::process::Signal;
 /// An error of `weir protect`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel rejects the BPF programs, usually because a capability is missing.
+    /// A BPF operation failed, usually because a capability is missing.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// Devices, addresses or sockets cannot be read.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The lock cannot be taken.
+    /// The lock cannot be taken, or the sysctl cannot be read.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The runtime directory cannot be used.

@@ -159,9 +159,9 @@ mod tests {
         complete_checksum(&mut partial);
         assert_eq!(partial, correct);
         let wrong = syn(|_, correct| correct ^ 0x0100);
-        let mut kept = wrong.clone();
-        complete_checksum(&mut kept);
-        assert_eq!(kept, wrong);
+        let mut processed = wrong.clone();
+        complete_checksum(&mut processed);
+        assert_eq!(processed, wrong);
     }
 
     #[test]

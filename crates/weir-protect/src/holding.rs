@@ -31,13 +31,13 @@ pub(crate) struct HeldConnections {
     frames: Vec<HeldFrame>,
     deadline: Instant,
     is_released: bool,
-    /// Set while connections are held.
+    /// Set until holding ends.
     guard: Option<ProtectionGuard>,
 }
 
 impl HeldConnections {
-    /// Attaches to every device on which connections can arrive. [`Self::begin`] starts holding. `guard` is dropped
-    /// when holding ends.
+    /// Attaches to the loopback device and to every device with a MAC address; logs devices to which this fails.
+    /// [`Self::begin`] starts holding. `guard` is dropped when holding ends.
     ///
     /// # Errors
     /// Fails if the kernel rejects a BPF program, or raw sockets are not permitted.
@@ -98,8 +98,8 @@ impl HeldConnections {
         Ok(self.hold.set_deadline(now_ns(Clock::Monotonic) + time)?)
     }
 
-    /// Holds connections while `work` runs. When the time limit expires, releases the connections and continues to wait
-    /// for `work`.
+    /// Holds connections while `work` runs. If the time limit expires, too many connections are held, or the deadline
+    /// cannot be refreshed, releases the connections and continues to wait for `work`.
     pub(crate) async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let mut refreshes = interval(REFRESH_INTERVAL);

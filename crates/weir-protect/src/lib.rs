@@ -2,9 +2,9 @@
 //!
 //! `weir protect` holds a new connection at its first packet: BPF programs write the packet to a ring buffer instead of
 //! passing it to the stack, and `weir protect` reinjects it after the command has exited. No connection is refused, and
-//! no client has to retransmit. The command starts after the server has accepted all earlier connections. Holding ends
-//! when its time limit expires or this process exits; if this process dies, clients whose packets were held connect
-//! with their first retransmission.
+//! no client has to retransmit. The command starts after the server has accepted all earlier connections, or after half
+//! of the time limit. Holding ends when the time limit expires or this process exits; if this process dies, clients
+//! whose packets were held connect with their first retransmission.
 //!
 //! The command can be any program. After it has exited, connections are released once there are listening sockets and
 //! the replaced sockets are closed.
@@ -60,7 +60,8 @@ pub struct Options {
 /// namespace of the servers.
 ///
 /// # Errors
-/// Fails if connections cannot be held, or the command cannot be started.
+/// Fails if connections cannot be held, a signal arrives before the command is started, or the command cannot be
+/// started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let lock = acquire_lock(options).await?;
     // The signal handlers are installed before there is state to restore.

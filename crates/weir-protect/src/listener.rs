@@ -84,7 +84,7 @@ impl Listeners {
         let all_accepted = poll_until(limit, || self.has_no_pending_connection());
         if !all_accepted.await? {
             tracing::warn!(
-                "the server does not accept all earlier connections; starting the command anyway"
+                "the server has not accepted all earlier connections; starting the command anyway"
             );
         }
         Ok(())

@@ -215,7 +215,7 @@ fn start_nginx(directory: &Path) -> Candidate {
     spawn("nginx", "127.0.0.1:17082", command)
 }
 
-/// Returns the private resident memory of a process, in bytes.
+/// Returns the anonymous resident memory of a process, in bytes.
 fn memory(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("read process status");
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -33,7 +33,7 @@ pub(crate) const BODY_BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of spare buffers, and their maximum size in bytes.
 const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 16 << 10;
-/// How long a request may take before its client is watched for disconnection, in milliseconds.
+/// Maximum time until a waiting request's client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
 /// How long a lingering connection is read at each wake-up without being registered with epoll, in milliseconds, and
 /// the maximum number of such connections.
@@ -244,7 +244,7 @@ impl Context {
         self.last_ticket
     }
 
-    /// Schedules a session to be registered with epoll at the next tick.
+    /// Schedules a session to be registered with epoll within [`WATCH_MS`] milliseconds.
     pub(crate) fn watch_soon(&mut self, key: Key) {
         if self.unwatched.is_empty() {
             self.watch_at = self.now + WATCH_MS;

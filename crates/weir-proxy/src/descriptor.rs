@@ -13,7 +13,7 @@ use crate::tls::Problem;
 
 /// Minimum and maximum number of reserved descriptors.
 const RESERVE: (usize, usize) = (32, 1024);
-/// Between these bounds, one in this many descriptors is reserved.
+/// Between these bounds, the reserve is the descriptor limit divided by this number.
 const RESERVE_SHARE: usize = 8;
 /// Assumed number of descriptors that a process without clients uses, if they cannot be counted.
 const OTHERS_DEFAULT: usize = 64;
@@ -133,21 +133,23 @@ impl DescriptorTable {
     }
 
     /// Returns whether a connection to a server fits. Several workers can each accept a client at the same time,
-    /// although only one descriptor is free. The server connections of these clients use the reserve, so no accepted
+    /// although there is room for only one. The server connections of these clients use the reserve, so no accepted
     /// client fails.
     pub(crate) fn has_room_for_server(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
         self.used_counts().iter().sum::<usize>() < self.usable.load(Relaxed).saturating_add(slack)
     }
 
-    /// Returns whether idle server connections reduce the number of possible clients.
+    /// Returns whether descriptors are scarce because of idle server connections: at least 7/8 of the usable
+    /// descriptors are in use, and there are more server connections than clients.
     pub(crate) fn is_scarce(&self) -> bool {
         let [clients, servers, pipes] = self.used_counts();
         let usable = self.usable.load(Relaxed);
         servers > clients && clients + servers + pipes >= usable - usable / 8
     }
 
-    /// Reads the current limit, which another process may have changed.
+    /// Reads the current limit, which another process may have changed, and recomputes the number of usable
+    /// descriptors.
     pub(crate) fn update_limit(&self) {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| {
@@ -161,8 +163,8 @@ impl DescriptorTable {
         self.usable.store(usable, Relaxed);
     }
 
-    /// Counts the other open descriptors, and reads the current limit. Reserves one descriptor per health check, for
-    /// `checked` servers.
+    /// Counts the other open descriptors, and reads the current limit. Reserves one descriptor for the health checks of
+    /// each of `checked` servers, up to an eighth of the limit.
     pub(crate) fn count_open(&self, checked: usize) {
         // Workers open and close descriptors during the count, so the median of three counts is used.
         let mut counts: Vec<usize> = (0..3).filter_map(|_| self.count_others()).collect();
@@ -186,7 +188,8 @@ impl DescriptorTable {
         self.idle_close_until.store(now_ms + IDLE_CLOSE_MS, Relaxed);
     }
 
-    /// Returns whether another worker has requested that idle clients be closed.
+    /// Returns whether a worker has recently requested that idle clients be closed, and there is still no room for a
+    /// client.
     pub(crate) fn is_idle_close_requested(&self, now_ms: u64) -> bool {
         now_ms < self.idle_close_until.load(Relaxed) && !self.has_room_for_client()
     }
@@ -207,8 +210,8 @@ fn reserve(limit: usize) -> usize {
     (limit / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1)
 }
 
-/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors. The
-/// default limit causes no problem.
+/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors, or one
+/// problem if only the sum over several services does. The default limit causes no problem.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn default_limits_are_not_reported() {
+    fn only_configured_excessive_limits_are_reported() {
         let service = |name: &str, connections| {
             let mut proxy = Proxy::new(name, ProxyProtocol::Http, "p");
             proxy.limits.connections = connections;

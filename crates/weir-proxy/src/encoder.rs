@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    fn content_of(coded: &[u8]) -> Vec<u8> {
+    fn decode_chunks(coded: &[u8]) -> Vec<u8> {
         let (mut chunks, mut content) = (ChunkedParser::new(), Vec::new());
         let used = chunks.scan(coded, &mut |data| content.extend_from_slice(data));
         assert!(used == Ok(coded.len()) && chunks.is_done());
@@ -156,7 +156,7 @@ mod tests {
                     encoder.take(&mut out);
                 }
                 encoder.finish(&mut out).unwrap();
-                let output = content_of(&out);
+                let output = decode_chunks(&out);
                 assert!(
                     output.len() < content.len() / 4,
                     "{coding:?}: {}",
@@ -166,7 +166,7 @@ mod tests {
             }
             let mut out = Vec::new();
             Encoder::new(coding).unwrap().finish(&mut out).unwrap();
-            assert_eq!(decode(coding, &content_of(&out)), b"");
+            assert_eq!(decode(coding, &decode_chunks(&out)), b"");
         }
     }
 

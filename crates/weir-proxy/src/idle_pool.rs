@@ -57,7 +57,7 @@ impl IdlePool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Adds a connection. Returns the connection if there are already `max` connections to its target.
+    /// Adds a connection. Returns the connection if there are already `max` connections to its target and port.
     pub(crate) fn put(&self, parked: ParkedConnection, max: usize) -> Option<ParkedConnection> {
         let mut stacks = self.stacks();
         let stack = stacks.entry((parked.target.id, parked.port)).or_default();
@@ -91,7 +91,7 @@ impl IdlePool {
         None
     }
 
-    /// Removes any connection, and passes it to `on_removed`. Returns false if the pool is empty.
+    /// Removes an arbitrary connection, and passes it to `on_removed`. Returns false if the pool is empty.
     pub(crate) fn drop_one(&self, on_removed: impl FnOnce(ParkedConnection)) -> bool {
         if self.is_empty() {
             return false;

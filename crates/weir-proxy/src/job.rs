@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::job_result::{JobResult, Ticket};
-use crate::queue::{Call, Inbox};
+use crate::queue::{Inbox, Notification};
 use crate::slab::Key;
 
 /// Verifies passwords. There are only a few threads, because each can saturate a CPU.
@@ -56,7 +56,8 @@ impl JobPool {
         }
     }
 
-    /// Submits a job. Its result is sent through `inbox` to the session `key`. Returns false if the job was rejected.
+    /// Submits a job. Its result is sent through `inbox` to the session `key`. Returns false if the job was rejected,
+    /// because the queue is full or no thread could be started.
     pub(crate) fn submit(
         &'static self,
         key: Key,
@@ -101,7 +102,8 @@ impl JobPool {
                 tracing::error!("a job panicked on a {} thread", self.name);
                 JobResult::Failed
             });
-            job.inbox.put(job.key, Call::Done(job.ticket, result));
+            job.inbox
+                .put(job.key, Notification::Done(job.ticket, result));
         }
     }
 

@@ -72,8 +72,9 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     problems
 }
 
-/// Returns a problem for each listen address of `desired`, including the API's, that cannot be bound. Skips addresses
-/// in `held`. The sockets do not listen. If `privileged` is false, missing permissions are not reported.
+/// Returns a problem for each address of the API or a proxy service of `desired` that cannot be bound. Binds each
+/// address for a moment, without listening. Skips addresses in `held`. If `privileged` is false, missing permissions
+/// are not reported.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,

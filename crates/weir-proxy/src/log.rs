@@ -47,7 +47,7 @@ pub(crate) struct LogRecord {
     pub(crate) began_ns: u64,
     /// When the current timer was started, in nanoseconds on the monotonic clock.
     pub(crate) timer_started_ns: u64,
-    /// Timer values, in microseconds; the last one is the total.
+    /// Durations in microseconds: request, queue, connect, response and total.
     pub(crate) durations_us: [u64; 5],
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -135,8 +135,9 @@ fn unusable_directory(path: &Path) -> Option<String> {
         directory
     };
     match directory.metadata() {
-        Ok(found) if found.is_dir() && !path.is_dir() => None,
-        Ok(_) => Some("the path is a directory, or its parent is not a directory".to_owned()),
+        Ok(found) if !found.is_dir() => Some(format!("{} is not a directory", directory.display())),
+        Ok(_) if path.is_dir() => Some("the path is a directory".to_owned()),
+        Ok(_) => None,
         Err(error) => Some(format!("{}: {error}", directory.display())),
     }
 }
@@ -192,7 +193,7 @@ impl Log {
         }
     }
 
-    /// Returns the number of lines that were dropped because the writer was too slow or the file could not be written.
+    /// Returns the number of lines that were dropped because the writer was too slow or the log could not be written.
     pub(crate) fn dropped_lines(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -202,8 +203,8 @@ impl Log {
         self.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// Adds a finished record. `time_ms` is the time since 1970 in milliseconds; `values` is in the order of
-    /// [`Log::variables`].
+    /// Adds a finished record, unless sampling skips it. If the worker's buffer is full, drops and counts the record.
+    /// `time_ms` is the time since 1970 in milliseconds; `values` is in the order of [`Log::variables`].
     pub(crate) fn put(
         &self,
         worker: usize,
@@ -372,7 +373,7 @@ pub(crate) struct Writer {
 struct OpenLog {
     log: Arc<Log>,
     file: Option<Sink>,
-    /// The value of [`REOPEN_GENERATION`] when the file was last opened.
+    /// The value of [`REOPEN_GENERATION`] at the last write.
     reopen_generation: u32,
     /// Whether the last write may have ended in the middle of a line.
     ends_within_line: bool,
@@ -406,7 +407,7 @@ impl Writer {
         Ok(Self { logs, stop, thread })
     }
 
-    /// Adds a log. The thread writes it until all other references are dropped.
+    /// Adds a log. The thread writes its records until all other references to the log are dropped.
     pub(crate) fn add(&self, log: &Arc<Log>) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         logs.retain(|known| known.strong_count() > 0);

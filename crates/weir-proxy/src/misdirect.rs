@@ -1,4 +1,4 @@
-//! Decides which TLS requests get 421: the host is not the SNI, or its service needs other client certificates.
+//! Decides which requests over TLS get 421: those for a host whose service requires different client certificates.
 //!
 //! With `sni_host = "same"`, every host other than the SNI is rejected.
 //!
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn host_belongs_to_service_with_most_exact_name() {
+    fn host_belongs_to_service_with_most_specific_name() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let protected = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let (own_names, other_names) = (

@@ -1,7 +1,7 @@
 //! Reads the credentials of `basic_auth`, verifies passwords, and remembers the valid ones.
 //!
 //! A hash such as bcrypt takes tens of milliseconds by design. A valid password is remembered as a keyed hash of the
-//! password and the user's entry in the user list. Neither can be recovered from memory. If the entry changes, the
+//! password and the user's entry in the user list, from which neither can be recovered. If the entry changes, the
 //! password is verified again.
 
 use std::collections::HashSet;
@@ -56,7 +56,7 @@ pub(crate) fn user_hash(user: &str) -> u64 {
     KEY.hash_one(user)
 }
 
-/// Returns whether the password was verified before.
+/// Returns whether the password is remembered as valid for this hash.
 pub(crate) fn is_remembered(hash: &str, password: &[u8]) -> bool {
     let Some(remembered) = REMEMBERED.as_ref() else {
         return false;

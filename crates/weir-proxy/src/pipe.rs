@@ -10,10 +10,10 @@ use crate::socket::{self, Read, Written};
 /// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two system calls and a
 /// pipe.
 pub(crate) const SPLICE_MIN: u64 = 64 << 10;
-/// Capacity of a pipe in bytes: the largest that the kernel grants to unprivileged processes.
+/// Capacity of a pipe in bytes: the largest that the kernel grants to unprivileged processes by default.
 const PIPE_BYTES: usize = 1 << 20;
-/// Maximum number of empty pipes that a worker keeps, with two descriptors each. Few suffice, because a session has a
-/// pipe only while a body is transferred.
+/// Maximum number of empty pipes that a worker keeps, with two descriptors each. A few are enough: a session has a pipe
+/// only while a body is transferred.
 const SPARE_MAX: usize = 16;
 
 /// A pipe, and the number of bytes in it.

@@ -100,7 +100,7 @@ impl Target {
     /// Releases a slot on the server, and wakes the next session in the queue.
     pub(crate) fn release_slot(&self) {
         self.load.release();
-        self.queue.call(1);
+        self.queue.wake(1);
     }
 }
 
@@ -316,7 +316,7 @@ impl Service {
         !self.request_header.is_empty() || !self.response_header.is_empty()
     }
 
-    /// Returns the path and query to send to a server if no route rewrites them.
+    /// Returns the path and query to send to a server, unless the selected route has a `rewrite`.
     pub(crate) fn forwarded_path<'a>(
         &self,
         target: &RequestPath<'a>,
@@ -389,7 +389,7 @@ pub(crate) struct Mirror {
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
     pub(crate) concurrent: Arc<ConcurrencyLimit>,
-    /// Whether the copies are authorization requests, whose responses decide whether other requests are allowed.
+    /// Whether the copies are authorization requests, whose responses decide whether the original requests are allowed.
     pub(crate) is_auth_request: bool,
     /// The policy for copies, which are never retried.
     pub(crate) retry: RetryPolicy,

@@ -281,7 +281,8 @@ impl Proxy {
         })
     }
 
-    /// Activates a configuration. Connected clients are not affected.
+    /// Activates a configuration. Connected clients are not affected, except by the removal of their server from a pool
+    /// with `on_remove = "reset"`.
     pub fn commit(&mut self, prepared: PreparedPlan) {
         let old = std::mem::replace(&mut self.retained, prepared.retained);
         let mut closes_connections = false;
@@ -324,7 +325,7 @@ impl Proxy {
         }
         self.wake();
         for queue in self.retained.queues.values() {
-            queue.call(usize::MAX);
+            queue.wake(usize::MAX);
         }
     }
 
@@ -411,7 +412,7 @@ impl Proxy {
             version.fetch_add(1, Ordering::Release);
         }
         if let Some(queue) = self.retained.queues.get(pool) {
-            queue.call(usize::MAX);
+            queue.wake(usize::MAX);
         }
         if withdrawn {
             self.close_idle_to_withdrawn();
@@ -427,14 +428,15 @@ impl Proxy {
 
     /// Sets whether a server with weight 0 still serves clients whose cookies name it: true for a quiesced server,
     /// false for one that is down or drained.
-    pub fn set_sticky_while_quiesced(&self, pool: &str, server: &str, keeps: bool) {
+    pub fn set_sticky_while_quiesced(&self, pool: &str, server: &str, is_sticky: bool) {
         if let Some(load) = self
             .retained
             .loads
             .get(&(pool.to_owned(), server.to_owned()))
         {
             let was_withdrawn = load.is_withdrawn();
-            load.sticky_while_quiesced.store(keeps, Ordering::Relaxed);
+            load.sticky_while_quiesced
+                .store(is_sticky, Ordering::Relaxed);
             if !was_withdrawn && load.is_withdrawn() {
                 self.close_idle_to_withdrawn();
             }
@@ -502,7 +504,7 @@ impl Proxy {
     }
 
     /// Stops accepting clients, and sends each client that another process can serve to `sender` as soon as possible.
-    /// Other clients finish in this process. The channel stays open until [`end_hand_over`](Self::end_hand_over).
+    /// Other clients finish in this process. The channel stays open until [`end_handover`](Self::end_handover).
     pub fn hand_over(&mut self, sender: Sender<HandedOverConnection>) {
         self.shared.hand_over(sender);
         self.wake();
@@ -517,7 +519,7 @@ impl Proxy {
 
     /// Closes the channel to the other process. Must be called when all workers have finished and no more connections
     /// arrive through the [`HandoverReceiver`].
-    pub fn end_hand_over(&self) {
+    pub fn end_handover(&self) {
         self.shared.close_handover_sender();
     }
 

@@ -1,7 +1,7 @@
 //! Implements the queue for a pool whose servers are full: a FIFO that all workers share.
 //!
-//! When a slot becomes free, the first entry is called. New requests must not overtake waiting sessions, so they enter
-//! the queue whenever it is not empty.
+//! When a slot becomes free, the first session is woken. New requests must not overtake waiting sessions, so they
+//! enter the queue whenever it is not empty.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::job_result::{JobResult, Ticket};
 use crate::slab::Key;
 
-/// Calls to a worker from other threads.
+/// Notifications from other threads for a worker's sessions.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    has_calls: AtomicBool,
-    calls: Mutex<Vec<(Key, Call)>>,
+    has_notifications: AtomicBool,
+    notifications: Mutex<Vec<(Key, Notification)>>,
     wake: Arc<OwnedFd>,
 }
 
-/// Why a session is called.
+/// Why a session is notified.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum Notification {
     /// It is the session's turn in a queue.
     Turn(Arc<Queue>),
     /// A job is done.
@@ -31,25 +31,25 @@ pub(crate) enum Call {
 impl Inbox {
     pub(crate) const fn new(wake: Arc<OwnedFd>) -> Self {
         Self {
-            has_calls: AtomicBool::new(false),
-            calls: Mutex::new(Vec::new()),
+            has_notifications: AtomicBool::new(false),
+            notifications: Mutex::new(Vec::new()),
             wake,
         }
     }
 
-    /// Takes the calls.
-    pub(crate) fn take(&self) -> Vec<(Key, Call)> {
-        // The flag is cleared first, so a call that arrives after the swap sets it again.
-        if self.has_calls.swap(false, Ordering::Acquire) {
-            std::mem::take(&mut *lock(&self.calls))
+    /// Takes the notifications.
+    pub(crate) fn take(&self) -> Vec<(Key, Notification)> {
+        // The flag is cleared first, so a notification that arrives after the swap sets it again.
+        if self.has_notifications.swap(false, Ordering::Acquire) {
+            std::mem::take(&mut *lock(&self.notifications))
         } else {
             Vec::new()
         }
     }
 
-    pub(crate) fn put(&self, key: Key, call: Call) {
-        lock(&self.calls).push((key, call));
-        self.has_calls.store(true, Ordering::Release);
+    pub(crate) fn put(&self, key: Key, notification: Notification) {
+        lock(&self.notifications).push((key, notification));
+        self.has_notifications.store(true, Ordering::Release);
         // A full counter wakes the worker as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
@@ -102,7 +102,7 @@ impl Queue {
         number
     }
 
-    /// Removes an entry that has not been called.
+    /// Removes an entry, unless its session was already woken.
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
         // Numbers are ascending. A binary search is used because thousands of sessions can leave at the same time.
@@ -112,18 +112,20 @@ impl Queue {
         self.count(&waiters);
     }
 
-    /// Calls the first `max` entries.
-    pub(crate) fn call(self: &Arc<Self>, max: usize) {
+    /// Removes the first `max` entries, and wakes their sessions.
+    pub(crate) fn wake(self: &Arc<Self>, max: usize) {
         if self.len() == 0 {
             return;
         }
         let mut waiters = lock(&self.waiters);
         let count = max.min(waiters.len());
-        let called: Vec<Waiter> = waiters.drain(..count).collect();
+        let woken_waiters: Vec<Waiter> = waiters.drain(..count).collect();
         self.count(&waiters);
         drop(waiters);
-        for waiter in called {
-            waiter.inbox.put(waiter.key, Call::Turn(Arc::clone(self)));
+        for waiter in woken_waiters {
+            waiter
+                .inbox
+                .put(waiter.key, Notification::Turn(Arc::clone(self)));
         }
     }
 
@@ -155,14 +157,14 @@ mod tests {
         let first = queue.enter(None, key(1), &inbox);
         let second = queue.enter(None, key(2), &inbox);
         queue.enter(None, key(3), &inbox);
-        queue.call(1);
-        let called =
+        queue.wake(1);
+        let woken_indices =
             |inbox: &Inbox| -> Vec<u32> { inbox.take().iter().map(|(key, _)| key.index).collect() };
-        assert_eq!((called(&inbox), queue.len()), (vec![1], 2));
+        assert_eq!((woken_indices(&inbox), queue.len()), (vec![1], 2));
         queue.enter(Some(first), key(1), &inbox);
         queue.leave(second);
-        queue.call(9);
-        assert_eq!((called(&inbox), queue.len()), (vec![1, 3], 0));
+        queue.wake(9);
+        assert_eq!((woken_indices(&inbox), queue.len()), (vec![1, 3], 0));
         assert!(inbox.take().is_empty());
         assert_eq!(queue.peak(), 3);
     }

@@ -1,6 +1,6 @@
-//! Implements a slab with generations: a removed value's key never refers to another value.
+//! Implements a slab with generations: a removed value's key does not refer to another value.
 //!
-//! This holds even if the slot was reused.
+//! This holds even if the slot is reused, until its generation wraps after 2^28 removals.
 
 /// Index and generation of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A collection of values with stable keys that are never reused.
+/// A collection of values with stable keys; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,

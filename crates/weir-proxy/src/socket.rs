@@ -97,7 +97,7 @@ pub(crate) fn connect_unix(path: &str) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags(), None)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
-        // The server does not accept connections fast enough, is not running, or has never run.
+        // The server does not accept connections fast enough, or the socket file does not exist.
         Err(Errno::AGAIN | Errno::NOENT) => Err(Errno::CONNREFUSED),
         Err(error) => Err(error),
     }

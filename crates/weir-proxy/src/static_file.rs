@@ -41,7 +41,7 @@ pub(crate) enum QueryResult {
     Response(Response),
     /// The request is for a directory, but its path has no trailing `/`.
     Directory,
-    /// The file does not exist.
+    /// No file matches the path, or the path is hidden or malformed.
     Missing,
     /// The directory has no index file.
     Unlisted,

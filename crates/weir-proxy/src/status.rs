@@ -30,11 +30,11 @@ pub struct ServiceStatus {
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Responses that Weir generated, including those to rejected requests.
+    /// Failed requests: responses that Weir generated because of an error or a rejection, and truncated responses.
     pub errors: u64,
     /// Requests that were retried on another server.
     pub retries: u64,
-    /// Final responses by status class, 1xx to 5xx.
+    /// Responses by status class, 1xx to 5xx. Interim responses are not counted, except 101.
     pub responses: [u64; 5],
     /// Clients that are currently waiting for a server in one of its pools.
     pub queued: u64,
@@ -52,9 +52,9 @@ pub struct ServiceStatus {
     pub tls_failures: u64,
     /// The certificates in use, in order of expiry; at most 1000.
     pub certificates: Vec<CertificateExpiry>,
-    /// Idle clients that were closed to free descriptors.
+    /// Idle clients that were closed to free file descriptors.
     pub shed: u64,
-    /// Number of times accepting was paused because too few descriptors were free.
+    /// Number of times accepting connections was paused because too few file descriptors were available.
     pub accept_pauses: u64,
     /// The servers in file order, then the backups, then the sorry server, for each pool.
     pub servers: Vec<ServerStatus>,

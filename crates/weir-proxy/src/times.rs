@@ -125,7 +125,7 @@ impl DurationHistogram {
 pub struct ExchangeCounters {
     /// Requests that have ended, or connections of a TCP service.
     pub ended: u64,
-    /// Final responses to clients by status class, 1xx to 5xx.
+    /// Responses to clients by status class, 1xx to 5xx. Interim responses are not counted, except 101.
     pub responses: [u64; 5],
     /// Errors, in the order of [`ErrorKind::ALL`].
     pub errors: [u64; ErrorKind::ALL.len()],

@@ -311,7 +311,7 @@ impl Transport {
         }
     }
 
-    /// Ends the write direction.
+    /// Closes the write direction.
     pub(crate) fn finish(&mut self) {
         match &mut self.kind {
             Kind::Plain(socket) => socket::finish(socket),
@@ -337,19 +337,19 @@ mod tests {
     }
 
     fn plain() -> (Transport, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().expect("create socket pair");
-        ours.set_nonblocking(true).expect("set nonblocking");
-        (Transport::plain(ours.into()), theirs)
+        let (socket_end, peer) = UnixStream::pair().expect("create socket pair");
+        socket_end.set_nonblocking(true).expect("set nonblocking");
+        (Transport::plain(socket_end.into()), peer)
     }
 
     #[test]
     fn plain_transport_reads_and_writes_socket() {
-        let (mut transport, theirs) = plain();
+        let (mut transport, peer) = plain();
         let (mut ready, mut buffer) = (Readiness::default(), [0; 16]);
         ready.readable = true;
         assert_eq!(transport.read(&mut ready, &mut buffer), Read::Blocked);
         assert!(!ready.readable);
-        rustix::io::write(&theirs, b"in").expect("write");
+        rustix::io::write(&peer, b"in").expect("write");
         ready.readable = true;
         assert_eq!(transport.read(&mut ready, &mut buffer), Read::Some(2));
         assert_eq!(&buffer[..2], b"in");
@@ -359,21 +359,21 @@ mod tests {
         );
         assert_eq!(transport.write(b"a"), Written::Some(1));
         assert_eq!(transport.write_both(b"b", b"c"), Written::Some(2));
-        assert_eq!(rustix::io::read(&theirs, &mut buffer), Ok(3));
+        assert_eq!(rustix::io::read(&peer, &mut buffer), Ok(3));
         assert_eq!(&buffer[..3], b"abc");
         transport.notify_close();
         assert_eq!(transport.write(b"d"), Written::Some(1), "no end was sent");
         transport.finish();
-        assert_eq!(rustix::io::read(&theirs, &mut buffer), Ok(1));
-        assert_eq!(rustix::io::read(&theirs, &mut buffer), Ok(0));
-        drop(theirs);
+        assert_eq!(rustix::io::read(&peer, &mut buffer), Ok(1));
+        assert_eq!(rustix::io::read(&peer, &mut buffer), Ok(0));
+        drop(peer);
         ready.readable = true;
         assert_eq!(transport.read(&mut ready, &mut buffer), Read::End);
     }
 
     #[test]
     fn transport_kinds_report_their_properties() {
-        let (socket, _theirs) = plain();
+        let (socket, _peer) = plain();
         assert!(socket.socket().is_some() && socket.plain_socket().is_some());
         assert!(!socket.is_secure() && !socket.is_stream() && !socket.has_unsent());
         assert_eq!(socket.useful_read_size(), usize::MAX);

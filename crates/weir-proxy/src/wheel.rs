@@ -1,7 +1,7 @@
 //! Implements a timer wheel with coarse, lazy deadlines.
 //!
-//! Setting a deadline only stores a number. The wheel itself changes only if the deadline moves to an earlier slot, or
-//! when a slot is due.
+//! Setting a deadline normally only stores a number. The wheel itself changes only if the deadline has no entry or
+//! moves to an earlier slot, or when a slot is due.
 //!
 //! A connection has at most one valid entry. If the deadline was moved in the meantime, the entry is inserted again
 //! when it is due. Entries for deadlines beyond the wheel's span become due early, and are inserted again in the same

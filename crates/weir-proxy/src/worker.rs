@@ -1,6 +1,6 @@
 //! Runs a worker thread with its own listeners, clients, server connections and epoll set.
 //!
-//! Workers share only the plan, the servers' loads, and idle server connections.
+//! Workers share little: mainly the plan, the services' limits, the servers' loads, and idle server connections.
 
 mod apply_plan;
 mod h2;
@@ -32,7 +32,7 @@ use crate::handover::HandedOverConnection;
 use crate::idle_pool::SWEEP_MS;
 use crate::plan::Detail;
 use crate::plan::SharedState;
-use crate::queue::{Call, Inbox};
+use crate::queue::{Inbox, Notification};
 use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
@@ -41,8 +41,8 @@ use crate::socket;
 const EVENTS_MAX: usize = 256;
 /// Maximum number of events per wake-up that are handled for clients that have closed their connections.
 const ENDED_MAX: usize = 32;
-/// Number of expired deadlines that are handled per wake-up, in addition to one for each event. Closing a TLS
-/// connection takes about 100 µs.
+/// Number of expired deadlines of each kind that are handled per wake-up, in addition to one for each event. Closing a
+/// TLS connection takes about 100 µs.
 const EXPIRED_MIN: usize = 8;
 /// Interval between attempts to resume a paused listener, in milliseconds.
 const PAUSE_MS: u64 = 100;
@@ -171,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// Handles events, calls by other threads, and expired deadlines.
+    /// Handles events, notifications from other threads, and expired deadlines.
     fn handle_wakeup(&mut self, events: &mut Vec<Event>) {
         self.check_lingering();
         let expired_max = EXPIRED_MIN + events.len();
@@ -189,11 +189,11 @@ impl Worker {
             };
             self.dispatch(token, flags);
         }
-        for (key, call) in self.cx.inbox.take() {
-            self.handle_call(key, call);
+        for (key, notification) in self.cx.inbox.take() {
+            self.handle_notification(key, notification);
         }
         for key in std::mem::take(&mut self.runnable) {
-            self.turn(key, Session::drive);
+            self.run_session(key, Session::drive);
         }
         self.run_wakeups();
         self.expire(expired_max);
@@ -207,7 +207,7 @@ impl Worker {
     /// Continues the sessions that wait for verdicts.
     fn deliver_verdicts(&mut self) {
         for (auth_request, verdict) in std::mem::take(&mut self.cx.verdicts) {
-            self.turn(auth_request.session, |session, key, cx| {
+            self.run_session(auth_request.session, |session, key, cx| {
                 session.handle_verdict(auth_request, verdict, key, cx)
             });
         }
@@ -217,21 +217,21 @@ impl Worker {
     fn send_copies(&mut self) {
         for copy in std::mem::take(&mut self.cx.copies) {
             let key = self.sessions.insert(Session::from_copy(copy));
-            self.turn(key, Session::begin_as_copy);
+            self.run_session(key, Session::begin_as_copy);
         }
     }
 
-    fn handle_call(&mut self, key: Key, call: Call) {
-        match call {
-            Call::Turn(queue) => match self.sessions.get(key) {
+    fn handle_notification(&mut self, key: Key, notification: Notification) {
+        match notification {
+            Notification::Turn(queue) => match self.sessions.get(key) {
                 Some(session) if session.is_queued() => {
-                    self.turn(key, Session::handle_queue_turn);
+                    self.run_session(key, Session::handle_queue_turn);
                 }
-                // The session has ended: call the next one in the queue.
-                _ => queue.call(1),
+                // The session has ended: wake the next one in the queue.
+                _ => queue.wake(1),
             },
-            Call::Done(ticket, done) => {
-                self.turn(key, |session, key, cx| {
+            Notification::Done(ticket, done) => {
+                self.run_session(key, |session, key, cx| {
                     session.handle_job_result(ticket, done, key, cx)
                 });
             }
@@ -275,7 +275,7 @@ impl Worker {
         }
     }
 
-    /// Applies a new plan, and starts draining or handing over. Called once per wake-up.
+    /// Applies a new plan, and starts draining or a handover. Called once per wake-up.
     fn poll_control(&mut self) {
         let generation = self.shared.generation.load(Acquire);
         if generation != self.generation {
@@ -308,7 +308,7 @@ impl Worker {
             token::CLIENT => {
                 if let Some(session) = self.sessions.get_mut(key) {
                     update_ready(&mut session.ready, flags);
-                    self.turn(key, Session::drive);
+                    self.run_session(key, Session::drive);
                 }
             }
             token::H2_SERVER => {
@@ -332,7 +332,7 @@ impl Worker {
                 update_ready(&mut upstream.ready, flags);
                 let session = upstream.session;
                 if !session.is_none() {
-                    self.turn(session, Session::drive);
+                    self.run_session(session, Session::drive);
                 } else if upstream.ready.readable {
                     // The server has closed the connection, or has sent data without a request.
                     self.cx.close_idle(key);
@@ -346,7 +346,11 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self, key: Key, handle: impl FnOnce(&mut Session, Key, &mut Context) -> Outcome) {
+    fn run_session(
+        &mut self,
+        key: Key,
+        handle: impl FnOnce(&mut Session, Key, &mut Context) -> Outcome,
+    ) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -399,7 +403,7 @@ impl Worker {
         let sessions = &mut self.sessions;
         let wheel = &mut self.cx.wheel;
         for key in wheel.take_expired(now, limit, sessions, |it| Some(&mut it.deadline)) {
-            self.turn(key, Session::expire);
+            self.run_session(key, Session::expire);
         }
         let servers = &mut self.h2_servers;
         let wheel = &mut self.cx.h2_server_wheel;

@@ -1,4 +1,4 @@
-//! Reads the host's state and applies one step of a plan to it.
+//! Reads the host's state, and applies the steps of a plan to it.
 
 use std::collections::BTreeMap;
 

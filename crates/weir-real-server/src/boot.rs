@@ -276,7 +276,7 @@ fn own_arguments(text: &str) -> String {
 /// Parses the arguments of `up`. Ignores unknown options.
 fn parse_arguments(arguments: &str) -> Option<UpRequest> {
     let mut request = UpRequest {
-        // `up` rejects it: a command without `--forward` restores nothing.
+        // `up` rejects `nat`, so a command without `--forward` restores nothing.
         forward: Forward::Nat,
         vips: Vec::new(),
         tunnel: None,

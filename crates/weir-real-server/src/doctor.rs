@@ -212,14 +212,20 @@ fn forwarding_loop(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosi
         let mut interfaces = actual.interfaces.iter();
         !interfaces.any(|interface| interface.addresses.iter().any(|(ip, _)| ip == *vip))
     };
-    let is_forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")
-        .is_ok_and(|value| value.trim() == "1");
+    let is_forwarding = |vip: &&IpAddr| {
+        let name = match vip {
+            IpAddr::V4(_) => "ipv4/ip_forward",
+            IpAddr::V6(_) => "ipv6/conf/all/forwarding",
+        };
+        std::fs::read_to_string(format!("/proc/sys/net/{name}")).is_ok_and(|it| it.trim() != "0")
+    };
     let missing_vips: Vec<String> = vips
         .iter()
         .filter(is_missing)
+        .filter(is_forwarding)
         .map(ToString::to_string)
         .collect();
-    if !(has_direct_vip && is_forwarding) || missing_vips.is_empty() {
+    if !has_direct_vip || missing_vips.is_empty() {
         return Vec::new();
     }
     vec![

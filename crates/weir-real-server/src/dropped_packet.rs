@@ -1,7 +1,7 @@
 //! Reports firewall rules that drop client packets or the replies to them.
 //!
 //! If a VIP has more than one port, and the rules do not drop all its packets, they are evaluated for each port on
-//! which a program listens. Firewalls drop packets for some of these ports deliberately, such as SSH's. A dropped port
+//! which a program listens. Firewalls drop packets for some of these ports deliberately, such as SSH's. A blocked port
 //! is therefore reported only if the program listens on the VIP itself, if the port is in the VIP's port range and the
 //! range is small, or if the firewall lets clients reach none of the ports. A large range, such as 1-65535, was not
 //! chosen port by port, so a port in it need not be one that clients use.
@@ -140,7 +140,7 @@ enum Direction {
 impl Direction {
     const BOTH: [Self; 2] = [Self::FromClient, Self::ToClient];
 
-    /// Returns the first packet in this direction. `None` = the port is unknown.
+    /// Returns the first packet in this direction, from or to `port` of the VIP; `None` = the port is unknown.
     fn packet(self, entry: &Entry, port: Option<u16>) -> Packet {
         let mut packet = match self {
             Self::FromClient => Packet::syn(entry.vip, port),

@@ -40,8 +40,8 @@ use weir_dataplane::real_server::object_id;
 /// steps taken; empty = no change was necessary.
 ///
 /// # Errors
-/// [`Error::Rejected`] if the request was rejected before anything was changed. Any other error is returned after all
-/// changes of this call have been rolled back.
+/// [`Error::Rejected`] if the request was rejected before anything was changed. Any other error is returned after the
+/// changes of this call have been rolled back; changes that cannot be rolled back remain recorded.
 pub async fn up(options: &Options, request: &UpRequest) -> Result<Vec<Step>> {
     let mut state = State::open(options)?;
     let desired = state

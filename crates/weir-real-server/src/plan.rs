@@ -382,7 +382,7 @@ fn required_sysctls(desired: &DesiredState, actual: &ActualState) -> BTreeMap<St
     required
 }
 
-/// Returns whether the effective value is sufficient: the maximum of the values of the device and of `all`.
+/// Returns whether the effective value, which is the maximum of the values of the device and of `all`, is sufficient.
 fn is_sufficient(name: &str, required: &str, actual: &ActualState) -> bool {
     let read_number = |name: &str| {
         actual

@@ -52,7 +52,9 @@ pub enum Problem {
         name: String,
     },
     /// There is no interface to attach programs to.
-    #[error("no interface has an address: specify an interface with --interface")]
+    #[error(
+        "there is no interface to attach the programs to: specify an Ethernet interface with --interface"
+    )]
     NoInterfaces,
     /// The VIP is on an interface that would announce it.
     #[error(

@@ -38,7 +38,7 @@ pub struct SysctlReport {
     pub was: String,
     /// The value that Weir set.
     pub set: String,
-    /// The current value; absent = the interface no longer exists.
+    /// The current value; `None` = the interface no longer exists.
     pub now: Option<String>,
 }
 

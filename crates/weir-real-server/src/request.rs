@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formatted_vip_argument_is_parsed_to_the_same_value() {
+    fn parsed_vip_argument_is_formatted_as_the_same_text() {
         for text in [
             "192.0.2.10",
             "192.0.2.10:80",

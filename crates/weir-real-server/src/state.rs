@@ -59,7 +59,7 @@ impl State {
         };
         if let Some(content) = read(&state.path)? {
             (state.desired, state.record) =
-                accept(content, &state.path, &state.boot, state.namespace)?;
+                validate(content, &state.path, &state.boot, state.namespace)?;
         }
         Ok(state)
     }
@@ -101,14 +101,14 @@ pub fn is_recorded(runtime_dir: &Path) -> bool {
 pub(crate) fn read_unlocked(options: &Options) -> Result<(DesiredState, Record)> {
     let path = options.runtime_dir.join(FILE);
     match read(&path)? {
-        Some(content) => accept(content, &path, &boot_id()?, NetNs::current()?.cookie()?),
+        Some(content) => validate(content, &path, &boot_id()?, NetNs::current()?.cookie()?),
         None => Ok((DesiredState::default(), Record::default())),
     }
 }
 
 /// Returns the content of the file, which must be of this version and network namespace. The record of changes is empty
 /// if the file was written before the last boot.
-fn accept(
+fn validate(
     content: Content,
     path: &Path,
     boot: &str,

@@ -62,7 +62,7 @@ pub(crate) fn unprotected(
             findings.push(
                 Diagnosis::new(
                     format!(
-                        "{vip} on lo was not added by `weir real-server up`: only the settings for other VIPs \
+                        "{vip} on lo was not added by `weir real-server up`, and only the settings for other VIPs \
                          protect it"
                     ),
                     "`weir real-server down` reverts those settings, and then this machine replies to ARP requests for \
@@ -137,7 +137,7 @@ pub(crate) fn wide_prefix(vip: IpAddr, length: u8, interface: &str) -> Diagnosis
     // Only an IPv4 prefix makes every address local; an IPv6 prefix is a route to the interface.
     let consequence = match vip.is_ipv4() {
         true => {
-            "this machine accepts packets for every address in this prefix and replies to ARP requests for them"
+            "this machine accepts packets and replies to ARP requests for every address in this prefix"
         }
         false => {
             "this machine routes packets for every other address in this prefix to this interface, so they are lost"

@@ -68,7 +68,7 @@ fn direct_serves_the_vip_without_announcing_it() {
 
     topology.up(&request(Forward::Direct, &VIP));
     serve_all(&topology);
-    // The director must not resolve the VIP to the server's link address.
+    // The director must not resolve the VIP to the server's link-layer address.
     run_ip(
         &topology.director,
         "route replace 192.0.2.10 dev d1\n-6 route replace 2001:db8::10 dev d1",
@@ -98,8 +98,8 @@ fn direct_serves_the_vip_without_announcing_it() {
     topology.assert_unchanged(&before);
 }
 
-/// Returns whether the director can resolve the link address of `address`. The kernel reports a failed resolution as an
-/// error of connect().
+/// Returns whether the director can resolve the link-layer address of `address`. The kernel reports a failed
+/// resolution as an error of connect().
 fn resolves(topology: &Topology, address: IpAddr) -> bool {
     let connected = topology
         .director
@@ -458,9 +458,9 @@ fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
     assert_eq!(value.unwrap().trim(), "1");
 }
 
-/// Tests that every command fails in another network namespace, where it would find the settings of the wrong machine.
+/// In another network namespace, these commands would find the settings of the wrong machine.
 #[test]
-fn every_command_is_rejected_in_another_namespace() {
+fn show_doctor_and_down_are_rejected_in_another_namespace() {
     if !is_root() {
         return;
     }

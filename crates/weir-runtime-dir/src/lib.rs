@@ -131,7 +131,8 @@ impl SocketAccess {
     /// Sets the group and mode of the directory.
     ///
     /// # Errors
-    /// Fails if the process is neither root nor a member of that group.
+    /// Fails if the process is neither root nor a member of that group, or if the group cannot enter a directory that
+    /// root shares with this process.
     pub fn apply_to_directory(self, path: &Path) -> Result<(), RuntimeDirError> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if !geteuid().is_root() && metadata.uid() == 0 && mode_of(&metadata) & 0o1000 != 0 {
@@ -287,7 +288,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError
     check_owner(&path, &metadata)?;
     let found = kind_of(&metadata);
     if found != expected && is_daemon_account(metadata.uid()) {
-        // No process depends on the file, and it must not prevent root from starting.
+        // No process depends on the file, and it must not prevent root from starting Weir.
         tracing::warn!(path = %path.display(), found, "removed a file owned by the daemon's account");
         let removed = match found {
             DIRECTORY => fs::remove_dir_all(&path),
@@ -321,7 +322,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError
     restrict_mode(&path, &metadata)
 }
 
-/// Clears mode bits that are not allowed. Only the socket keeps its group bits.
+/// Clears mode bits that are not allowed. Sockets and directories keep the group bits that [`SocketAccess`] sets.
 fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
     let mode = mode_of(metadata);
     let allowed = if metadata.is_dir() {

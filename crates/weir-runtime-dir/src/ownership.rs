@@ -89,8 +89,8 @@ pub fn restore_sharing(directory: &Path, Sharing { mode }: Sharing) {
 }
 
 /// Shares a directory of the account between root and the account. Both can write files, but the account can neither
-/// replace nor remove root's files. Removes files that only root may write if they belong to the account. Does nothing
-/// if the directory does not belong to the account. Logs errors. This process must run as root.
+/// replace nor remove root's files. Removes files that only root may write if they belong to another account. Does
+/// nothing if the directory neither belongs to the account nor is shared. Logs errors. This process must run as root.
 pub fn share(directory: &Path) {
     let Some((user, group)) = weir_sys::account(ACCOUNT).filter(|_| geteuid().is_root()) else {
         return;
@@ -187,8 +187,9 @@ pub fn give_to_account(directory: &Path, user: u32) {
     }
 }
 
-/// Returns the directory to root if the account owns or shares it. Removes the sockets of root's processes, because
-/// earlier versions of Weir do not recognize them; a process that keeps running creates its socket again. Logs errors.
+/// Makes root the owner again if the account owns or shares the directory. Removes the sockets of root's processes,
+/// because earlier versions of Weir do not recognize them; a process that keeps running creates its socket again. Logs
+/// errors.
 pub fn return_to_root(directory: &Path) {
     if owning_account(directory).is_none() {
         return;

@@ -104,7 +104,7 @@ mod tests {
         assert!((need.packets - 25e6).abs() < 1.0);
         assert!((need.cpus_packets - 6.35).abs() < 1e-9);
         assert!((need.cpus_new_flows - 0.005).abs() < 1e-9);
-        // It sends 10 000 flows to each of 63 directors, and receives 630 000 flows from them.
+        // It sends 10,000 flows to each of 63 directors, and receives 630,000 flows from them.
         assert!((need.cpus_sync - 1.89).abs() < 1e-9);
         assert!((need.memory - 164e6).abs() < 1.0);
         assert!((need.memory_sync - 64.0 * 164e6).abs() < 1.0);

@@ -102,7 +102,8 @@ impl NextHops {
         }
     }
 
-    /// Removes the director at `position` in the router's order, unless it is the only one.
+    /// Removes the director at `position` (modulo the number of directors) in the router's order, unless it is the only
+    /// one.
     pub(crate) fn remove(&mut self, position: usize) {
         if self.directors.len() < 2 {
             return;

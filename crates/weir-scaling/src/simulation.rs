@@ -78,11 +78,11 @@ impl Scenario {
 /// The group before the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Group {
-    /// Number of directors; 1 to 1 000.
+    /// Number of directors; 1 to 1,000.
     pub directors: u32,
-    /// Number of servers of equal weight; 2 to 30 000.
+    /// Number of servers of equal weight; 2 to 30,000.
     pub servers: u32,
-    /// Number of simulated connections; 1 to 10 000 000.
+    /// Number of simulated connections; 1 to 10,000,000.
     pub sample: u32,
     /// Share of the connections that are too young to be synchronized when the set of directors changes.
     pub unsynced: f64,
@@ -111,10 +111,10 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Group {
-    /// Checks that all values are in their ranges.
+    /// Checks the numbers of directors, servers and connections.
     ///
     /// # Errors
-    /// Fails if a value is outside its range.
+    /// Fails if one of these numbers is outside its range.
     pub fn check(&self) -> Result<(), Error> {
         let range = |value, number: u32, min: u32, max: u32| match number {
             number if (min..=max).contains(&number) => Ok(()),
@@ -129,7 +129,8 @@ impl Group {
 /// The results for a sample, as shares of all its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Connections with a packet that reached a server that does not have the connection.
+    /// Connections with a packet that reached a server that does not have the connection and cannot forward the packet
+    /// to the right server.
     pub broken: f64,
     /// Connections of servers that died.
     pub lost: f64,

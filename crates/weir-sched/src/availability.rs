@@ -12,8 +12,8 @@ pub enum Availability {
     Quiesced,
     /// At its upper connection threshold.
     Overloaded,
-    /// Above its share of the pool's flows, if the service has a load bound. Skipped in every mode, but the first such
-    /// server is used if the search finds no ready server.
+    /// At its load bound, if the service has one. Skipped in every mode, but the first such server is used if the
+    /// search finds no ready server.
     Busy,
 }
 

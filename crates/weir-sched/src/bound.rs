@@ -63,8 +63,8 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_weighted_and_rounded_up() {
-        // 10 active flows and a new one: the shares of 11 × 1.25 flows are 3.4, 6.9 and 3.4.
+    fn bounds_are_weighted_and_rounded_up() {
+        // 10 active flows and a new one: the bounds, from 11 × 1.25 flows, are 3.4, 6.9 and 3.4.
         let members = members(&[1, 2, 1, 0]);
         let counts = [4, 3, 3, 90].map(|active| Counts {
             active,
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_server_is_never_busy(
+        fn at_least_one_server_is_not_busy(
             servers in prop::collection::vec((1_u32..1000, 0_u32..100_000), 1..40),
             percent in 100_u32..1000,
         ) {
@@ -111,8 +111,8 @@ mod tests {
             let (total, weight) = (active.iter().sum::<u32>(), weights.iter().sum::<u32>());
             for (index, &active) in active.iter().enumerate() {
                 let fraction = f64::from(weights[index]) / f64::from(weight);
-                let share = f64::from(percent) / 100.0 * f64::from(total) * fraction;
-                prop_assert!(f64::from(active) <= share.ceil() + 1e-9, "{active} of {share}");
+                let bound = f64::from(percent) / 100.0 * f64::from(total) * fraction;
+                prop_assert!(f64::from(active) <= bound.ceil() + 1e-9, "{active} of {bound}");
             }
         }
     }

@@ -52,7 +52,7 @@ pub struct Arrival {
     pub source_port: u16,
     /// Destination address.
     pub destination: IpAddr,
-    /// Keyed hash of the flow's tuple.
+    /// Hash of the flow's tuple; only `maglev` uses it.
     pub hash: u64,
 }
 
@@ -157,7 +157,7 @@ impl Service<'_> {
     }
 }
 
-/// The state or random numbers that a scheduler uses in addition to the arguments of [`Service::choose`].
+/// What a scheduler's choice depends on in addition to the service, its counters and the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The last chosen server.
@@ -172,7 +172,8 @@ pub enum State {
     Draws,
 }
 
-/// Returns the state that a scheduler uses, or `None` if its choice depends only on its arguments.
+/// Returns what a scheduler's choice depends on in addition to the service, its counters and the flow; `None` =
+/// nothing.
 #[must_use]
 pub const fn state(kind: Kind) -> Option<State> {
     match kind {
@@ -275,3 +276,6 @@ impl HashTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

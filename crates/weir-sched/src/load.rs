@@ -1,11 +1,11 @@
 //! Implements the schedulers that compare live counters: `lc`, `wlc`, `sed`, `nq`, `fo`, `ovf` and `twos`.
 //!
-//! `twos` compares two random candidates.
+//! `twos` compares two random candidates. The others iterate over the list once, starting with the newest server, and
+//! select the first of several equal servers.
 //!
-//! All iterate over the list once, starting with the newest server; among equal servers, the first is selected. Only
-//! the proxy uses [`pick_tied`], because it chooses among equal servers itself. Loads per weight are compared by 64-bit
-//! cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides counters and
-//! random numbers. The flow table defines which connections are active.
+//! Only the proxy uses [`pick_tied`], because it chooses among equal servers itself. Loads per weight are compared by
+//! 64-bit cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides
+//! counters and random numbers. The flow table defines which connections are active.
 
 use crate::Member;
 
@@ -157,8 +157,8 @@ fn less_loaded(
     }
 }
 
-/// Maximum number of redraws for an unbiased number; the kernel has no limit. One in `2^32 / ceiling` draws needs a
-/// redraw.
+/// Maximum number of redraws for an unbiased number; the kernel has no limit. Fewer than one in `2^32 / ceiling` draws
+/// need a redraw.
 const REDRAWS_MAX: u32 = 8;
 
 /// Returns a random number below `ceiling`, computed like the kernel's `get_random_u32_below`.

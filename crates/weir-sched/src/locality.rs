@@ -1,6 +1,6 @@
 //! Implements `lblc` and `lblcr`, which keep the server, or the set of servers, of flows to an address.
 //!
-//! The flows keep them while they have capacity (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
+//! New flows use these servers while the servers have capacity (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
 //! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
 //! next half-hourly sweep; a set has at most [`SET_MAX`] servers; a server that was removed from the service is never
@@ -151,7 +151,8 @@ fn position(members: &[Member], dest: u32) -> Option<usize> {
         .position(|member| member.dest == dest && member.weight > 0)
 }
 
-/// Returns whether a server has more active flows than its weight while another has fewer than half of its weight.
+/// Returns whether a server has more active flows than its weight while another server has fewer than half of its own
+/// weight.
 fn is_full(index: usize, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> bool {
     let active = |member: &Member| u64::from(counts(member.slot).active);
     active(&members[index]) > u64::from(members[index].weight)

@@ -6,8 +6,8 @@
 //! take turns according to a credit that is proportional to their weight, so shares are correct for all weights, not
 //! only for small ones. Second, servers are identified by a number derived from their address, which also determines
 //! their order, so neither file order nor history affects the table: directors with the same servers build the same
-//! tables. The table is not secret. Lookups for `maglev` services use an unkeyed hash, which is the same on every
-//! director; lookups for flows without an entry use the keyed hash.
+//! tables. The table is not secret. Lookups for `maglev` services without persistence use an unkeyed hash, which is the
+//! same on every director; all other lookups use the keyed hash.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
@@ -159,7 +159,7 @@ impl Filler {
 /// Returns the server for a flow's hash: the owner of its entry, or of the next entry whose owner accepts the flow.
 ///
 /// The index is the upper half of `hash`, scaled to the size of the table without a division. If the owner is
-/// overloaded, the flow is rejected unless `mode` allows fallback, as with `mh`. Unavailable servers have no entry.
+/// overloaded, the flow is rejected unless `mode` allows fallback, as with `mh`. Quiesced servers have no entries.
 pub fn lookup(
     table: &[u32],
     hash: u64,

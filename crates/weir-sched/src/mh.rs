@@ -14,6 +14,7 @@ pub const SIZE: u32 = 4093;
 /// `IP_VS_MH_TAB_BITS`: weights are shifted to at most this many bits.
 const TURN_BITS: u32 = 6;
 
+/// Keys of the kernel's two hash functions (`generate_hash_secret`): for the offset and for the skip.
 const KEY_OFFSET: u64 = 2_654_435_761;
 const KEY_SKIP: u64 = 2_654_446_892;
 

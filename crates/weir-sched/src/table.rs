@@ -25,8 +25,7 @@ pub struct Cursor {
     pub generation: u32,
     /// `seq` of the last chosen server; 0 = the head of the list.
     pub last_seq: u32,
-    /// `wrr`: the minimum weight in the current pass, 1 to [`Start::max_weight`], or 0 in a service that never had a
-    /// server with weight.
+    /// `wrr`: the minimum weight in the current pass, 1 to [`Start::max_weight`], or 0 while no server has weight.
     pub pass_weight: u32,
 }
 

@@ -267,6 +267,35 @@ mod tests {
     }
 
     #[test]
+    fn width_is_a_power_of_two_from_4_to_2_pow_31() {
+        for (servers, expected) in [
+            (0, 4),
+            (4, 4),
+            (5, 8),
+            (1 << 31, 1 << 31),
+            ((1 << 31) + 1, 1 << 31),
+        ] {
+            assert_eq!(width(servers), expected, "{servers} servers");
+        }
+    }
+
+    #[test]
+    fn last_server_has_the_total_weight() {
+        let members = list(&[(2, true), (3, true), (4, false)]);
+        let nodes = build(Tree::Weights, &members, &|_| Counts::default());
+        for (target, expected) in [
+            (0, Some(0)),
+            (2, Some(0)),
+            (3, Some(1)),
+            (5, Some(1)),
+            (6, None),
+        ] {
+            let found = position_by_weight(&nodes, &members, target);
+            assert_eq!(found, expected, "{target}");
+        }
+    }
+
+    #[test]
     fn climb_stops_at_unchanged_nodes() {
         let members = list(&[(1, true); 1024]);
         let mut loads = vec![

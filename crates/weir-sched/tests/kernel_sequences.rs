@@ -400,7 +400,7 @@ impl Service {
     }
 
     /// Returns whether the server has more flows than its weight and another one has fewer than half of its weight.
-    fn is_overloaded_while_another_is_idle(&self, server: &Server) -> bool {
+    fn is_full_while_another_is_below_half(&self, server: &Server) -> bool {
         let idle = |other: &Server| other.active * 2 < other.weight;
         server.active > server.weight && self.list.iter().any(idle)
     }
@@ -409,7 +409,7 @@ impl Service {
         let known = self.sets.get(&vip).and_then(|set| self.find_server(set[0]));
         if let Some(server) = known
             && server.weight > 0
-            && !self.is_overloaded_while_another_is_idle(server)
+            && !self.is_full_while_another_is_below_half(server)
         {
             return Choice::Server(server.number);
         }
@@ -431,7 +431,7 @@ impl Service {
             }
         }
         if let Some(server) = least_loaded
-            && !self.is_overloaded_while_another_is_idle(server)
+            && !self.is_full_while_another_is_below_half(server)
         {
             return Choice::Server(server.number);
         }
@@ -612,13 +612,13 @@ fn scripts_match_kernel_rules() {
     );
     let mut differences = Vec::new();
     for (scheduler, text) in scripts {
-        let mut followed = 0;
+        let mut compared = 0;
         for line in text.lines() {
             let parts: Vec<&str> = line.split('|').map(str::trim).collect();
             let Some(chosen) = run_script(scheduler, parts[0]) else {
                 continue;
             };
-            followed += 1;
+            compared += 1;
             if chosen != parts[1] {
                 let script = parts[0];
                 differences.push(format!(
@@ -628,8 +628,8 @@ fn scripts_match_kernel_rules() {
             }
         }
         assert!(
-            followed >= 12,
-            "{scheduler}: only {followed} lines were compared"
+            compared >= 12,
+            "{scheduler}: only {compared} lines were compared"
         );
     }
     assert!(

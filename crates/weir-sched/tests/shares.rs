@@ -180,6 +180,7 @@ fn round_robin_shares_are_exact() {
 }
 
 /// Tests that, if flows do not end, each server's share is proportional to its weight, to within one round (4 flows).
+/// `lc` ignores weights.
 #[test]
 fn least_connection_shares_are_proportional_to_weights() {
     let weighted = [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Lblc, Kind::Lblcr];

@@ -89,7 +89,7 @@ mod tests {
         const A: &str = "192.0.2.1:1000";
         let text = "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7; t=8\r\n\r\n";
         let name = |text: &str| text.to_owned();
-        // A key, and a request that differs in the part that the key specifies.
+        // A key, the part of the request that it specifies, and a different part.
         for (key, part, other) in [
             (HashKey::Uri, "/a?u=1&v=2", "/a?u=1&v=3"),
             (HashKey::Path, "/a?", "/b?"),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn client_is_hashed_if_it_may_not_set_the_field() {
+    fn client_address_is_hashed_if_the_field_is_untrusted() {
         let key = HashKey::Header("X-Forwarded-For".to_owned());
         let hash_if = |removes_others: bool| {
             let head = b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n";
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn client_is_hashed_if_the_part_is_missing() {
+    fn client_address_is_hashed_if_the_part_is_missing() {
         let text = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
         let name = || "n".to_owned();
         for key in [

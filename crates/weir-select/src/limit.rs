@@ -1,9 +1,9 @@
 //! Limits each client's request rate and requests in progress, with fixed-size tables that all workers share.
 //!
 //! A table is a 4-way set-associative array of atomic entries. An entry consists of a tag, which is a part of the hash
-//! of the client's key, and a value. If a new client's row is full, the new client replaces the client that has been
-//! idle the longest. If no entry in the row may be replaced, the new client is not counted: a full table rejects fewer
-//! requests, never more.
+//! of the client's key, and a value. If a new client's row is full, a rate limit replaces the client that is least
+//! ahead of its rate, and a concurrency limit does not count the new client, so a full table rejects fewer requests,
+//! never more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +102,7 @@ impl RateLimit {
             let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Relaxed)));
-            // The client's entry, else a free entry, else the entry that has been idle the longest.
+            // The client's entry, else a free entry, else the entry of the client that is least ahead of its rate.
             let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
                 (entry_tag, _) if entry_tag == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -283,14 +283,19 @@ mod tests {
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
         assert!(rate.admit(2, start), "each client has its own limit");
-        // After a pause in which the clock wraps, the client's burst is available again.
+        // After a pause of more than half the clock's range, the client's burst is available again.
         assert!(rate.admit(1, start + 40_000 * SECOND));
     }
 
     #[test]
     fn request_after_the_wait_is_allowed() {
-        for (per_minute, burst) in [(1, 1), (1, 3), (7, 2), (30, 1), (90, 1), (6_000, 10)] {
-            let rate = RateLimit::for_route(per_minute, burst);
+        let rates = [(1, 1), (1, 3), (7, 2), (30, 1), (90, 1), (6_000, 10)];
+        let limits = rates.into_iter().flat_map(|(per_minute, burst)| {
+            let for_route = RateLimit::for_route(per_minute, burst);
+            let for_service = RateLimit::for_service(per_minute, burst);
+            [(per_minute, for_route), (per_minute, for_service)]
+        });
+        for (per_minute, rate) in limits {
             let mut now = 5 * SECOND + 123_456_789;
             for _ in 0..20 {
                 while rate.admit(1, now) {
@@ -325,6 +330,21 @@ mod tests {
         }
     }
 
+    /// Clients in different rows must not use each other's entries.
+    #[test]
+    fn rows_do_not_overlap() {
+        let table = Table::new(4 * ROW_ENTRIES);
+        let starts: std::collections::BTreeSet<usize> = (0..100)
+            .map(|key| {
+                let (row, _) = table.row(key);
+                assert_eq!(row.len(), ROW_ENTRIES);
+                let is_first = |entry: &AtomicU64| std::ptr::eq(entry, &raw const row[0]);
+                table.0.iter().position(is_first).unwrap()
+            })
+            .collect();
+        assert_eq!(starts.into_iter().collect::<Vec<_>>(), [0, 4, 8, 12]);
+    }
+
     #[test]
     fn threads_share_one_rate() {
         let rate = RateLimit::new(1, 1_000);
@@ -341,7 +361,17 @@ mod tests {
     }
 
     #[test]
-    fn full_row_replaces_the_longest_idle_client() {
+    fn clients_in_the_same_row_have_their_own_rates() {
+        let rate = RateLimit::with_interval(UNITS_PER_SECOND, 1, ROW_ENTRIES);
+        for expected in [true, false] {
+            for client in 1..=4 {
+                assert_eq!(rate.admit(client, SECOND), expected, "{client}");
+            }
+        }
+    }
+
+    #[test]
+    fn new_client_is_not_rejected_if_its_row_is_full() {
         let rate = RateLimit::new(1, 1);
         for client in 0..500_000 {
             assert!(rate.admit(client, client), "a new client is never rejected");
@@ -368,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn new_client_is_not_counted_if_all_clients_of_the_row_are_active() {
+    fn new_client_is_not_counted_if_all_clients_in_the_row_are_active() {
         let limit = Arc::new(ConcurrencyLimit {
             table: Table::new(ROW_ENTRIES),
             limit: 1,
@@ -378,5 +408,30 @@ mod tests {
         assert!(matches!(limit.admit(4), Admission::Rejected));
         drop(slots);
         admit(&limit, 5);
+    }
+
+    #[test]
+    fn released_slot_does_not_change_other_clients_in_the_row() {
+        let limit = Arc::new(ConcurrencyLimit::total(1));
+        let first = admit(&limit, 1);
+        drop(admit(&limit, 2));
+        assert!(matches!(limit.admit(1), Admission::Rejected));
+        let _second = admit(&limit, 2);
+        drop(first);
+        assert!(matches!(limit.admit(2), Admission::Rejected));
+    }
+
+    /// Two workers that admit a client's requests at the same time can use two entries of the row.
+    #[test]
+    fn entry_with_requests_takes_precedence_over_an_unused_entry_of_the_same_client() {
+        let limit = Arc::new(ConcurrencyLimit::total(1));
+        let (row, tag) = limit.table.row(1);
+        row[0].store(join(tag, 0), Ordering::Relaxed);
+        row[1].store(join(tag, 1), Ordering::Relaxed);
+        assert!(matches!(limit.admit(1), Admission::Rejected));
+        limit.release(1);
+        assert_eq!(split(row[1].load(Ordering::Relaxed)), (tag, 0));
+        let _slot = admit(&limit, 1);
+        assert!(matches!(limit.admit(1), Admission::Rejected));
     }
 }

@@ -143,10 +143,12 @@ mod tests {
             let found = (load.is_usable(), load.accepts_sticky());
             assert_eq!(found, (usable, sticky), "{load:?}");
         }
-        let kept = load(0, 1, 0);
-        kept.sticky_while_quiesced.store(true, Ordering::Relaxed);
-        assert!(!kept.is_usable() && kept.accepts_sticky() && !kept.is_withdrawn());
-        assert!(kept.try_acquire() && !kept.accepts_sticky());
+        let quiesced = load(0, 1, 0);
+        quiesced
+            .sticky_while_quiesced
+            .store(true, Ordering::Relaxed);
+        assert!(!quiesced.is_usable() && quiesced.accepts_sticky() && !quiesced.is_withdrawn());
+        assert!(quiesced.try_acquire() && !quiesced.accepts_sticky());
     }
 
     #[test]
@@ -177,6 +179,16 @@ mod tests {
         });
         assert_eq!(load.active(), 0);
         assert_eq!((0..200).filter(|_| load.try_acquire()).count(), 100);
+    }
+
+    #[test]
+    fn peak_is_the_highest_number_of_requests_in_progress() {
+        let load = load(1, 3, 0);
+        for (acquired, released, peak) in [(1, 1, 1), (1, 0, 1), (1, 2, 2), (9, 3, 3), (1, 0, 3)] {
+            (0..acquired).for_each(|_| _ = load.try_acquire());
+            (0..released).for_each(|_| load.release());
+            assert_eq!(load.peak.load(Ordering::Relaxed), peak, "{load:?}");
+        }
     }
 
     #[test]

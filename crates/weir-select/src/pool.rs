@@ -133,7 +133,7 @@ mod tests {
     use weir_model::{SchedulerKind, finalize_64};
 
     #[test]
-    fn tried_servers_are_remembered_up_to_64() {
+    fn tried_servers_with_index_below_64_are_remembered() {
         let mut tried = TriedServers::default();
         assert!(tried.is_empty());
         for index in [0, 5, 63, 64, 1000] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn usable_untried_and_saturated_servers() {
+    fn pool_reports_usable_untried_and_full_servers() {
         // Servers; whether any is usable, whether any except the first is usable, and whether any is full.
         for (servers, expected) in [
             (&[][..], (false, false, false)),

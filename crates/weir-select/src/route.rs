@@ -101,8 +101,8 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct Routes {
     table: RouteTable,
-    /// For each route, its pools and their weights; empty for a route that does not forward requests. For a `files`
-    /// route, its fallback pool.
+    /// For each route, its pools and their weights; empty for a route that has a map or does not forward requests. For
+    /// a `files` route, its fallback pool.
     pools: Vec<Vec<(usize, u32)>>,
     /// For each route, the pools in its map; `None` if the route has no map.
     mapped_pools: Vec<Option<MappedPools>>,
@@ -376,7 +376,7 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
-    /// A route generates the response.
+    /// A route generates the response, or the request needs more restarts than are allowed.
     Respond {
         /// Index of the route.
         route: usize,

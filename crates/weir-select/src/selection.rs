@@ -12,8 +12,8 @@ use weir_model::{NoServer, RetryCondition, SplitMix64};
 
 use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, TriedServers};
 
-/// Number of times that HTTP/2 connections may decline a request. After one more time, the server counts as
-/// unreachable.
+/// Number of times that HTTP/2 connections may decline a request. If a request is declined once more, the server counts
+/// as unreachable.
 const DECLINED_MAX: u8 = 2;
 
 /// State of one request's selection.
@@ -161,7 +161,7 @@ pub enum UnwantedResponse {
 /// The result of a failure. The driver records the fault, then performs `next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// The server's fault, if it is one.
+    /// The server's fault; `None` if the server is not at fault.
     pub fault: Option<Fault>,
     /// The next action.
     pub next: Next,

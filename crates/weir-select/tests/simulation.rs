@@ -75,12 +75,12 @@ struct Request {
     selection: Selection,
     client: u32,
     replay: Replay,
-    /// Servers of attempts that counted.
+    /// Servers whose failed attempts count toward the retry limit.
     tried: HashSet<u8>,
     retries: u32,
     /// Whether a server may have received the request.
     sent: bool,
-    /// The server that the request holds a slot of, and whether the connection has served other requests.
+    /// The server whose slot the request holds, and whether the connection has served other requests.
     server: Option<(usize, bool)>,
     ticket: Option<u64>,
     slot: Option<Slot>,
@@ -124,28 +124,30 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = SplitMix64::new(finalize_64(seed));
-        let count = 1 + below(&mut random, 5) as usize;
+        let count = 1 + random_below(&mut random, 5) as usize;
         let servers: Vec<_> = (0..count)
             .map(|number| {
-                let weight = below(&mut random, 4);
-                let limit = [0, 0, 1, 2][below(&mut random, 4) as usize];
+                let weight = random_below(&mut random, 4);
+                let limit = [0, 0, 1, 2][random_below(&mut random, 4) as usize];
                 Arc::new(TestServer {
                     number: number as u8,
                     load: Load::new(weight, limit),
                 })
             })
             .collect();
-        let backups = below(&mut random, 2) as usize;
+        let backups = random_below(&mut random, 2) as usize;
         let conditions = RetryCondition::ALL.into_iter();
-        let conditions = conditions.filter(|_| below(&mut random, 3) > 0).collect();
+        let conditions = conditions
+            .filter(|_| random_below(&mut random, 3) > 0)
+            .collect();
         let on = RetryOn {
             conditions,
             statuses: vec![(503, 503)],
         };
-        let limit = below(&mut random, 4);
-        let kind = KINDS[below(&mut random, KINDS.len() as u32) as usize];
-        let queue_timeout_ms = [0, 50, 500][below(&mut random, 3) as usize];
-        let no_server = [NoServer::Reject, NoServer::Drop][below(&mut random, 2) as usize];
+        let limit = random_below(&mut random, 4);
+        let kind = KINDS[random_below(&mut random, KINDS.len() as u32) as usize];
+        let queue_timeout_ms = [0, 50, 500][random_below(&mut random, 3) as usize];
+        let no_server = [NoServer::Reject, NoServer::Drop][random_below(&mut random, 2) as usize];
         Self {
             now: 10_000,
             tiers: [count.saturating_sub(backups).max(1), count],
@@ -172,8 +174,8 @@ impl Simulation {
         }
     }
 
-    fn below(&mut self, limit: u32) -> u32 {
-        below(&mut self.random, limit)
+    fn random_below(&mut self, limit: u32) -> u32 {
+        random_below(&mut self.random, limit)
     }
 
     fn schedule(&mut self, delay_ms: u64, event: Event) {
@@ -210,7 +212,7 @@ impl Simulation {
     }
 
     fn arrive(&mut self) {
-        let client = self.below(CLIENTS);
+        let client = self.random_below(CLIENTS);
         let slot = match self.concurrent.admit(client.into()) {
             Admission::Counted(slot) => slot,
             Admission::Uncounted => panic!("the table has a free entry"),
@@ -228,11 +230,11 @@ impl Simulation {
         self.arrived += 1;
         self.budget.earn(RETRY_PERCENT);
         let id = self.arrived;
-        let replay = [Replay::Allowed, Replay::Forbidden][self.below(2) as usize];
+        let replay = [Replay::Allowed, Replay::Forbidden][self.random_below(2) as usize];
         let mut selection = Selection::new(self.random.next_u64());
         selection.set_replay(replay);
-        if self.below(3) == 0 {
-            selection.set_sticky_server(Some(self.below(6) as usize));
+        if self.random_below(3) == 0 {
+            selection.set_sticky_server(Some(self.random_below(6) as usize));
         }
         let request = Request {
             selection,
@@ -269,7 +271,7 @@ impl Simulation {
     }
 
     fn connect(&mut self, id: u64, server: usize, connections: Connections) {
-        let reused = connections == Connections::Any && self.below(2) == 0;
+        let reused = connections == Connections::Any && self.random_below(2) == 0;
         let connected = Arc::clone(&self.servers[server]);
         let load = &connected.load;
         let request = self.requests.get_mut(&id).expect("request is in progress");
@@ -284,18 +286,18 @@ impl Simulation {
         assert_eq!(request.selection.server(), Some(server));
         request.server = Some((server, reused));
         request.ticket = None;
-        let error = match self.below(12) {
+        let error = match self.random_below(12) {
             0 => ConnectError::Rejected,
             1 => ConnectError::Local,
             2 => ConnectError::NoDescriptors,
             _ => {
-                let delay = u64::from(self.below(40));
+                let delay = u64::from(self.random_below(40));
                 return self.schedule(delay, Event::Server(id));
             }
         };
         self.release(id);
-        let verdict = self.decide(id, |selection, env| {
-            selection.handle_connect_error(error, env)
+        let verdict = self.decide(id, |selection, context| {
+            selection.handle_connect_error(error, context)
         });
         self.apply(id, verdict);
     }
@@ -319,8 +321,8 @@ impl Simulation {
             .ticket = Some(ticket);
     }
 
-    /// Calls the first request in the queue.
-    fn call_queue(&mut self) {
+    /// Wakes the first request in the queue.
+    fn wake_queue(&mut self) {
         if let Some((_, id)) = self.queue.pop_first() {
             let output = self.decide(id, Selection::handle_queue_turn);
             self.execute(id, output.expect("request is queued"));
@@ -345,7 +347,7 @@ impl Simulation {
             reused,
             head_started,
         };
-        let (is_sent, result) = match below(&mut self.random, 14) {
+        let (is_sent, result) = match random_below(&mut self.random, 14) {
             0 if !reused => (false, Err(Failure::Connect)),
             1 if !reused => (false, Err(Failure::ConnectTimeout)),
             2 if !reused => (false, Err(Failure::TotalTimeoutConnecting)),
@@ -362,11 +364,11 @@ impl Simulation {
         assert!(!must_not_send || !is_sent, "request {id} was sent twice");
         request.sent |= is_sent;
         let verdict = match result {
-            Err(failure) => {
-                Some(self.decide(id, |selection, env| selection.handle_failure(failure, env)))
-            }
-            Ok(Some(response)) => self.decide(id, |selection, env| {
-                selection.handle_unwanted(response, env)
+            Err(failure) => Some(self.decide(id, |selection, context| {
+                selection.handle_failure(failure, context)
+            })),
+            Ok(Some(response)) => self.decide(id, |selection, context| {
+                selection.handle_unwanted(response, context)
             }),
             Ok(None) => None,
         };
@@ -394,7 +396,7 @@ impl Simulation {
                 self.release(id);
                 let output = self.decide(id, Selection::select);
                 self.execute(id, output);
-                self.call_queue();
+                self.wake_queue();
             }
         }
     }
@@ -414,14 +416,15 @@ impl Simulation {
             .get_mut(&request.client)
             .expect("client's request is counted") -= 1;
         self.ended += 1;
-        self.call_queue();
+        self.wake_queue();
     }
 
     fn handle_queue_timeout(&mut self, id: u64, ticket: u64) {
         if self.queue.remove(&ticket).is_none() {
             return;
         }
-        let exit = [QueueExit::QueueTimeout, QueueExit::TotalTimeout][self.below(2) as usize];
+        let exit =
+            [QueueExit::QueueTimeout, QueueExit::TotalTimeout][self.random_below(2) as usize];
         let output = self.decide(id, |selection, _| selection.handle_queue_exit(exit));
         assert!(matches!(
             output,
@@ -435,10 +438,10 @@ impl Simulation {
 
     /// Changes a weight, a limit, or whether sticky clients are served.
     fn change_server(&mut self) {
-        let server = self.below(self.servers.len() as u32) as usize;
-        let value = self.below(4);
+        let server = self.random_below(self.servers.len() as u32) as usize;
+        let value = self.random_below(4);
         let load = &self.servers[server].load;
-        match below(&mut self.random, 4) {
+        match random_below(&mut self.random, 4) {
             0 => load.limit.store(load.active() + value, Relaxed),
             1 => load.limit.store(0, Relaxed),
             2 => load.sticky_while_quiesced.store(value > 1, Relaxed),
@@ -446,17 +449,17 @@ impl Simulation {
         }
         self.version += 1;
         for _ in 0..self.queue.len() {
-            self.call_queue();
+            self.wake_queue();
         }
     }
 
     fn run(&mut self) {
         for _ in 0..150 {
-            let delay_ms = u64::from(self.below(1500));
+            let delay_ms = u64::from(self.random_below(1500));
             self.schedule(delay_ms, Event::Arrive);
         }
         for _ in 0..20 {
-            let delay_ms = u64::from(self.below(1500));
+            let delay_ms = u64::from(self.random_below(1500));
             self.schedule(delay_ms, Event::ChangeServer);
         }
         let begin = self.now;
@@ -496,7 +499,7 @@ const fn is_retry(verdict: Verdict) -> bool {
     )
 }
 
-fn below(random: &mut SplitMix64, limit: u32) -> u32 {
+fn random_below(random: &mut SplitMix64, limit: u32) -> u32 {
     random.below(limit.into()) as u32
 }
 
@@ -569,8 +572,9 @@ fn failing_servers_receive_a_bounded_number_of_retries() {
                 reused: false,
                 head_started: false,
             };
-            let verdict =
-                simulation.decide(id, |selection, env| selection.handle_failure(lost, env));
+            let verdict = simulation.decide(id, |selection, context| {
+                selection.handle_failure(lost, context)
+            });
             if !is_retry(verdict) {
                 break;
             }

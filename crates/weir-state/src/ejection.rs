@@ -1,6 +1,6 @@
 //! Ejects servers that fail client traffic while the rest of their pool does not.
 //!
-//! The input is passive checks in both planes.
+//! The samples come from the passive checks of both planes.
 //!
 //! The layer 4 plane counts handshakes for each service, and the proxy counts requests across all its services.
 //! [`Outliers`] applies the same rule to both, and to responses that take longer than `max_latency`. Servers that are
@@ -143,12 +143,12 @@ impl Ejections {
             // `max_ejected` limits the ejections of all sources together.
             let is_up = |server: &&Server| !is_down(name, &server.name, service);
             let up_count = pool.servers.iter().filter(is_up).count();
-            let mut by_others = self.ejected_by_others(source, name, service);
-            by_others.retain(|server| !is_down(name, server, service));
-            let by_others: BTreeSet<&str> = by_others.iter().map(String::as_str).collect();
+            let mut ejected = self.ejected_by_others(source, name, service);
+            ejected.retain(|server| !is_down(name, server, service));
+            let ejected_by_others = ejected.iter().map(String::as_str).collect();
             let limit = EjectionLimit {
                 servers: up_count * max_ejected_percent as usize / 100,
-                ejected_by_others: &by_others,
+                ejected_by_others: &ejected_by_others,
             };
             for mut change in self.source(source).outliers.observe(group, limit, &up, now) {
                 if let Transition::Ejected(ejection) = &mut change.transition {
@@ -175,7 +175,7 @@ impl Ejections {
         source_ejections
             .outliers
             .retain(|group| groups.contains(group));
-        // The service may have changed its pool.
+        // The service may now use another pool.
         source_ejections.ejected.retain(|server, _| {
             let is_kept = observed.contains(&(server.pool.as_str(), server.service.as_deref()));
             if !is_kept {
@@ -186,8 +186,8 @@ impl Ejections {
         (events, changed)
     }
 
-    /// Ends the ejections that are not in `kept`. Returns the affected pools.
-    pub(crate) fn end_all_except(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
+    /// Ends all ejections except those of `servers`. Returns the affected pools.
+    pub(crate) fn end_all_except(&mut self, servers: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
         let mut pools = BTreeSet::new();
         for source_ejections in [
             &mut self.handshakes,
@@ -195,7 +195,7 @@ impl Ejections {
             &mut self.latencies,
         ] {
             source_ejections.ejected.retain(|server, _| {
-                let is_kept = kept.contains(server);
+                let is_kept = servers.contains(server);
                 if !is_kept {
                     source_ejections
                         .outliers

@@ -1,7 +1,7 @@
-//! Changes an override: records it in the owner file, applies it to both planes, and then copies it to `state.json`.
+//! Changes an override: records it in the overrides file, applies it to both planes, then copies it to `state.json`.
 //!
-//! The owner file is replaced atomically. If the daemon is killed at any point, the next daemon applies the change to
-//! both planes or to neither. A change that cannot be recorded is not applied.
+//! The overrides file is replaced atomically. If the daemon is killed at any point, the next daemon applies the change
+//! to both planes or to neither. A change that cannot be recorded is not applied.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub trait Driver {
     /// An error from a file or a plane.
     type Error;
 
-    /// Replaces the owner file atomically.
+    /// Replaces the overrides file atomically.
     ///
     /// # Errors
     /// Fails if the file cannot be written. The file is then unchanged.

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overrides_have_their_text_weight_and_visibility() {
+    fn override_determines_text_weight_and_whether_checks_are_hidden() {
         for (active, text, weight, hides) in [
             (Override::Drain, "drain", 0, true),
             (Override::Maint, "maint", 0, true),

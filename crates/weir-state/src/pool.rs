@@ -211,6 +211,19 @@ mod tests {
     }
 
     #[test]
+    fn state_of_a_removed_pool_is_forgotten() {
+        let mut pools = Pools::default();
+        for pool in ["p", "q"] {
+            pools.set(pool, PoolMode::Panic, false, false);
+        }
+        pools.retain(|pool| pool == "p");
+        assert_eq!(pools.mode("p"), PoolMode::Panic);
+        assert_eq!(pools.serves("p"), Some(false));
+        assert_eq!(pools.mode("q"), PoolMode::Normal);
+        assert_eq!(pools.serves("q"), None);
+    }
+
+    #[test]
     fn revert_restores_the_checkpoint() {
         let mut pools = Pools::default();
         pools.set("p", PoolMode::BelowQuorum, true, false);

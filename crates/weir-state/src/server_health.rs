@@ -1,7 +1,7 @@
 //! Stores check results, by pool and server name as written in the configuration file.
 //!
-//! A server without a result from its checks is `starting`, so a new server receives no traffic before its first
-//! result.
+//! A server without a result from its checks is in the state that their `start` determines. By default, this is
+//! `starting`: a new server receives traffic before its first result only if no other server is up.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl HealthStates {
         records
     }
 
-    /// Removes servers that are not in any pool, or have no checks any more.
+    /// Removes servers that are not in any pool or no longer have checks.
     pub(crate) fn retain(&mut self, pools: &BTreeMap<&str, &Pool>) {
         self.0.retain(|pool, servers| {
             let pool = pools.get(pool.as_str());

@@ -27,7 +27,8 @@ pub struct ServerStates {
     /// Percentage of its weight that each server uses because of its latency, by layer 4 service and server.
     adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     pools: Pools,
-    /// When each server of a proxy service entered the state of its override, as the time since the Unix epoch.
+    /// When each server of a proxy service was added or entered the state of its override, as the time since the Unix
+    /// epoch.
     since: BTreeMap<String, BTreeMap<String, Duration>>,
     /// When drain or maintenance of a server last began or ended in this process, as the time since the Unix epoch, by
     /// pool and server.
@@ -36,7 +37,7 @@ pub struct ServerStates {
 
 /// Saving and restoring the state.
 impl ServerStates {
-    /// Restores the state from the owner file and from the state that an earlier daemon's proxy saved.
+    /// Restores the state from the overrides file and from the state that an earlier daemon's proxy saved.
     pub fn restore(
         overrides: Overrides,
         health_states: SavedHealth,
@@ -52,13 +53,13 @@ impl ServerStates {
     }
 
     /// Applies the server state from the layer 4 plane's state file. The file's health records take precedence. The
-    /// file's overrides are used only if the file is not a copy of the owner file, or if there is no owner file. In
-    /// these cases the file's overrides take precedence, because 0.1.0 writes the state file first, and records weights
-    /// set by ipvsadm only there. Returns whether any override changed. If so, the owner file must be written before
-    /// the state file.
-    pub fn adopt(&mut self, saved: SavedServers, has_owner_file: bool) -> bool {
+    /// file's overrides are used only if the file is not a copy of the overrides file, or if there is no overrides
+    /// file. In these cases the state file's overrides take precedence, because 0.1.0 writes the state file first, and
+    /// records weights set by ipvsadm only there. Returns whether any override changed. If so, the overrides file must
+    /// be written before the state file.
+    pub fn adopt(&mut self, saved: SavedServers, has_override_file: bool) -> bool {
         let mut changed = false;
-        if !saved.is_copy || !has_owner_file {
+        if !saved.is_copy || !has_override_file {
             for (pool, server, active) in saved.overrides.iter() {
                 changed |= self.overrides.set(pool, server, Some(active));
             }
@@ -113,7 +114,8 @@ impl ServerStates {
         }
     }
 
-    /// Returns the times to persist: when each server of a proxy service entered the state of its override.
+    /// Returns the times to persist: when each server of a proxy service was added or entered the state of its
+    /// override.
     pub const fn since_times(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
         &self.since
     }
@@ -154,12 +156,13 @@ impl ServerStates {
         }
     }
 
-    /// Ends the ejections that are not in `kept`. Returns the pools whose weights may have changed.
-    pub fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
-        self.ejections.end_all_except(kept)
+    /// Ends all ejections except those of `servers`. Returns the pools whose weights may have changed.
+    pub fn end_ejections_except(&mut self, servers: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
+        self.ejections.end_all_except(servers)
     }
 
-    /// Removes the state of servers that are in no pool of the applied configuration, except their overrides.
+    /// Removes the state of servers that are in no pool of the applied configuration, except their overrides. Updates
+    /// the states of the pools.
     pub fn handle_configuration<'a>(&mut self, pools: impl Iterator<Item = &'a Pool>) {
         let pools: BTreeMap<&str, &Pool> = pools.map(|pool| (pool.name.as_str(), pool)).collect();
         self.health_states.retain(&pools);
@@ -168,7 +171,7 @@ impl ServerStates {
             let pool = pools.get(pool.as_str());
             let configured = || {
                 pool.iter()
-                    .flat_map(|it| it.servers.iter().chain(&it.sorry))
+                    .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
             };
             servers.retain(|name, _| configured().any(|server| server.name == *name));
             !servers.is_empty()
@@ -338,7 +341,7 @@ impl ServerStates {
         self.server_health(pool, server).map(SavedState::from)
     }
 
-    /// Returns the ejection of a server from a layer 4 service, or from proxy services.
+    /// Returns the ejection of a server from a layer 4 service, or from all proxy services.
     pub fn ejection(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
         self.ejections.get(pool, server, service)
     }
@@ -361,7 +364,7 @@ impl ServerStates {
         withdrawal_change.map_or(from_checks, |time| time.max(from_checks))
     }
 
-    /// Returns whether any server of the pool is still waiting for its first check result.
+    /// Returns whether any server of the pool is `starting`, except servers in drain or maintenance.
     pub fn is_settling(&self, pool: &Pool) -> bool {
         pool.servers.iter().any(|server| {
             let active = self.overrides.get(&pool.name, &server.name);

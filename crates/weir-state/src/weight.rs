@@ -17,7 +17,8 @@ pub struct ServerWeight {
     /// The weight from the configuration and the override alone, regardless of checks, ejections, slow start and
     /// `adapt`; 0 in drain and maintenance.
     pub base: u32,
-    /// Whether failed checks remove the server from the list, as set by its pool's `on_remove`.
+    /// Whether the server is down and a failed check has `on_failure = "remove"`: the pool's `on_remove` then applies
+    /// to its flows.
     pub removed: bool,
     /// Whether the weight is 0 because of the configuration or a weight override. Persistent clients may then still use
     /// the server.

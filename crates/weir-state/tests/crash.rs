@@ -1,8 +1,8 @@
 //! Simulates, with files in memory, a daemon that is killed at any byte of its writes or whose writes fail.
 //!
 //! The files are those of weir-control: `proxy.json` is replaced by rename, `state.json` is replaced in the same way
-//! when a daemon starts, and `state.journal` is appended to. A plane consists of the weights that were applied last;
-//! they are lost when the daemon is killed.
+//! when a daemon starts, and `state.journal` is appended to. Each plane (layer 4 and proxy) is modeled by the weights
+//! that were last applied to it; a killed daemon loses them.
 
 mod previous;
 
@@ -18,19 +18,20 @@ use weir_state::{
 };
 
 const NO_OVERRIDES: &[u8] = br#"{"revision":0,"fingerprint":0,"words":{}}"#;
-const OWNER_FILE: &str = "proxy.json";
+const OVERRIDES: &str = "proxy.json";
 const STATE: &str = "state.json";
 const JOURNAL: &str = "state.journal";
 const SERVERS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 
-/// Why a write failed.
+/// Why a write or an update of a plane failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Killed,
     NoSpace,
+    Rejected,
 }
 
-/// Files in memory. Each written byte and each rename is a step.
+/// Files in memory. Each written byte, each rename and each update of a plane is a step.
 #[derive(Clone, Debug, Default)]
 struct Files {
     files: BTreeMap<&'static str, Vec<u8>>,
@@ -141,7 +142,8 @@ struct Planes {
     files: Files,
     layer_4: Weights,
     proxy: Weights,
-    rejects: bool,
+    /// Whether the layer 4 plane rejects the next update.
+    rejects_next_update: bool,
 }
 
 impl Driver for Planes {
@@ -152,14 +154,14 @@ impl Driver for Planes {
             overrides: overrides.clone(),
             ..OverrideFile::default()
         };
-        self.files.replace(OWNER_FILE, &file.to_json().unwrap())
+        self.files.replace(OVERRIDES, &file.to_json().unwrap())
     }
 
     fn apply(&mut self, _: &str, states: &mut ServerStates) -> Result<(), Fault> {
         self.files.step()?;
         self.layer_4 = weights(states, Some("s"));
-        if std::mem::take(&mut self.rejects) {
-            return Err(Fault::NoSpace);
+        if std::mem::take(&mut self.rejects_next_update) {
+            return Err(Fault::Rejected);
         }
         self.files.step()?;
         self.proxy = weights(states, None);
@@ -179,11 +181,11 @@ impl Driver for Planes {
 impl Daemon {
     /// Starts a daemon with these files.
     fn start(mut files: Files) -> Result<Self, Box<Files>> {
-        let orders = files
-            .get(OWNER_FILE)
+        let override_file = files
+            .get(OVERRIDES)
             .map(|text| OverrideFile::parse(text).unwrap());
-        let has_orders = orders.is_some();
-        let overrides = orders.unwrap_or_default().overrides;
+        let has_override_file = override_file.is_some();
+        let overrides = override_file.unwrap_or_default().overrides;
         let (health_states, since) = (SavedHealth::default(), BTreeMap::new());
         let mut states = ServerStates::restore(overrides, health_states, since);
         let mut number = 0;
@@ -201,7 +203,7 @@ impl Daemon {
                 let line: Line = serde_json::from_slice(&text).unwrap();
                 saved.replay(line.overrides, Vec::new());
             }
-            if states.adopt(saved, has_orders) {
+            if states.adopt(saved, has_override_file) {
                 let mut planes = Planes {
                     files,
                     ..Planes::default()
@@ -246,11 +248,11 @@ impl Daemon {
     fn set_override(
         &mut self,
         server: usize,
-        wanted: Option<Override>,
+        new_override: Option<Override>,
     ) -> Result<bool, OverrideError<Fault>> {
         let now = Duration::from_secs(1);
         self.states
-            .change_override(("p", SERVERS[server]), wanted, now, &mut self.planes)
+            .change_override(("p", SERVERS[server]), new_override, now, &mut self.planes)
     }
 
     fn into_files(mut self) -> Files {
@@ -276,59 +278,59 @@ fn has_applied(daemon: &Daemon, overrides: &[Option<Override>; 2]) -> bool {
     daemon.planes.layer_4 == weights && daemon.planes.proxy == weights
 }
 
-fn wanted() -> impl Strategy<Value = (usize, Option<Override>)> {
-    let order = prop_oneof![
+fn override_change() -> impl Strategy<Value = (usize, Option<Override>)> {
+    let new_override = prop_oneof![
         Just(None),
         Just(Some(Override::Drain)),
         Just(Some(Override::Maint)),
         (0u32..9).prop_map(|weight| Some(Override::Weight(weight))),
     ];
-    (0usize..2, order)
+    (0usize..2, new_override)
 }
 
 /// Returns the files that 0.1.0 leaves after these changes. Only `state.json` has the last change.
-fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
+fn files_of_0_1_0(changes: &[(usize, Option<Override>)]) -> Files {
     let mut files = Files::default();
-    let overrides = |orders: &[(usize, Option<Override>)]| {
+    let overrides = |changes: &[(usize, Option<Override>)]| {
         let mut saved = SavedServers::default();
-        for (server, wanted) in orders {
-            let record = ("p".to_owned(), SERVERS[*server].to_owned(), *wanted);
+        for (server, new_override) in changes {
+            let record = ("p".to_owned(), SERVERS[*server].to_owned(), *new_override);
             saved.replay(vec![record], Vec::new());
         }
         saved.overrides
     };
     let state = serde_json::json!({
-        "version": 2, "number": 5, "overrides": overrides(orders), "standings": {},
+        "version": 2, "number": 5, "overrides": overrides(changes), "standings": {},
     });
     files.replace(STATE, state.to_string().as_bytes()).unwrap();
     files.append(JOURNAL, b"{\"continues\":5}\n").unwrap();
     let file = OverrideFile {
-        overrides: overrides(&orders[..orders.len().saturating_sub(1)]),
+        overrides: overrides(&changes[..changes.len().saturating_sub(1)]),
         ..OverrideFile::default()
     };
-    files.replace(OWNER_FILE, &file.to_json().unwrap()).unwrap();
+    files.replace(OVERRIDES, &file.to_json().unwrap()).unwrap();
     files
 }
 
 /// Kills the daemon at every step of a change. The next daemon has applied the change to both planes or to neither.
 #[test]
-fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
+fn restart_after_kill_applies_old_or_new_override_to_both_planes() {
     let mut daemon = restart(Files::default());
     daemon.set_override(0, Some(Override::Weight(7))).unwrap();
     let before = [Some(Override::Weight(7)), None];
-    for (server, wanted) in [
+    for (server, new_override) in [
         (0, Some(Override::Drain)),
         (0, None),
         (1, Some(Override::Maint)),
     ] {
         let mut after = before;
-        after[server] = wanted;
+        after[server] = new_override;
         let first_step = daemon.planes.files.steps;
         let (mut old_count, mut new_count) = (0, 0);
         for kill_at in first_step.. {
             let mut killed = daemon.clone();
             killed.planes.files.kill_at = Some(kill_at);
-            let result = killed.set_override(server, wanted);
+            let result = killed.set_override(server, new_override);
             let is_done = killed.planes.files.steps < kill_at;
             let files = killed.into_files();
             let layer_4 = previous::layer_4(
@@ -351,7 +353,7 @@ fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
             }
             assert!(
                 layer_4.len() <= 1,
-                "0.1.0 reads the files of step {kill_at}"
+                "step {kill_at}: 0.1.0 cannot read the files"
             );
             if is_done {
                 break;
@@ -361,11 +363,11 @@ fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
     }
 }
 
-/// Kills the first daemon that starts with files of 0.1.0 at every step. No override is lost.
+/// Starts a daemon with files of 0.1.0 and kills it at every step. No override is lost.
 #[test]
 fn kill_during_an_upgrade_loses_no_override() {
-    let orders = [(0, Some(Override::Drain)), (1, Some(Override::Weight(5)))];
-    let files = files_of_0_1_0(&orders);
+    let changes = [(0, Some(Override::Drain)), (1, Some(Override::Weight(5)))];
+    let files = files_of_0_1_0(&changes);
     let expected = [Some(Override::Drain), Some(Override::Weight(5))];
     for kill_at in files.steps.. {
         let mut killed = files.clone();
@@ -377,7 +379,7 @@ fn kill_during_an_upgrade_loses_no_override() {
         let daemon = restart(files);
         assert!(has_applied(&daemon, &expected), "step {kill_at}");
         if is_done {
-            assert!(kill_at > files_of_0_1_0(&orders).steps + 100);
+            assert!(kill_at > files_of_0_1_0(&changes).steps + 100);
             break;
         }
     }
@@ -388,13 +390,16 @@ proptest! {
 
     /// Makes random changes and kills the daemon at a random step.
     #[test]
-    fn overrides_survive_a_kill(orders in proptest::collection::vec(wanted(), 1..12), kill_at in 0usize..4_000) {
+    fn overrides_survive_a_kill(
+        changes in proptest::collection::vec(override_change(), 1..12),
+        kill_at in 0usize..4_000,
+    ) {
         let mut daemon = restart(Files::default());
         daemon.planes.files.kill_at = Some(daemon.planes.files.steps + kill_at);
         let (mut before, mut after) = ([None, None], [None, None]);
-        for (server, wanted) in orders {
-            after[server] = wanted;
-            match daemon.set_override(server, wanted) {
+        for (server, new_override) in changes {
+            after[server] = new_override;
+            match daemon.set_override(server, new_override) {
                 Ok(_) => before = after,
                 Err(_) => break,
             }
@@ -405,28 +410,29 @@ proptest! {
         // A downgrade after the new daemon has started results in the same overrides in both planes.
         let files = next.into_files();
         let layer_4 = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
-        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(OWNER_FILE).unwrap_or(NO_OVERRIDES)).unwrap();
+        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(OVERRIDES).unwrap_or(NO_OVERRIDES)).unwrap();
         prop_assert_eq!(layer_4, proxy.words);
     }
 
-    /// Makes random changes, one of which cannot be written. That change affects neither plane; the others are applied.
+/// Makes random changes. At most one write fails, and a plane rejects at most one update. A failed change affects
+    /// neither plane, unless its rollback fails too; then the next daemon applies it.
     #[test]
-    fn failed_write_changes_neither_plane(
-        orders in proptest::collection::vec(wanted(), 1..12),
+    fn failed_change_leaves_both_planes_consistent(
+        changes in proptest::collection::vec(override_change(), 1..12),
         fail_at in 0usize..20,
-        rejects in proptest::option::of(0usize..12),
+        rejected_change in proptest::option::of(0usize..12),
     ) {
         let mut daemon = restart(Files::default());
         daemon.planes.files.fail_at = Some(daemon.planes.files.writes + fail_at);
         let mut active = [None, None];
-        for (number, (server, wanted)) in orders.into_iter().enumerate() {
-            daemon.planes.rejects = rejects == Some(number);
-            match daemon.set_override(server, wanted) {
-                Ok(_) => active[server] = wanted,
+        for (number, (server, new_override)) in changes.into_iter().enumerate() {
+            daemon.planes.rejects_next_update = rejected_change == Some(number);
+            match daemon.set_override(server, new_override) {
+                Ok(_) => active[server] = new_override,
                 // The change was recorded but not applied, so the next daemon applies it.
                 Err(OverrideError::RollbackFailed { .. }) => {
                     prop_assert!(has_applied(&daemon, &active));
-                    active[server] = wanted;
+                    active[server] = new_override;
                     break;
                 }
                 Err(_) => {}

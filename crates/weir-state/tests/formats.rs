@@ -66,13 +66,16 @@ fn expected() -> Vec<(&'static str, &'static str, Override)> {
 
 #[test]
 fn files_of_0_1_0_are_read() {
-    let owner_file = OverrideFile::parse(PROXY).unwrap();
-    assert_eq!(owner_file.revision, 1);
-    assert_eq!(owner_file.overrides.iter().collect::<Vec<_>>(), expected());
+    let override_file = OverrideFile::parse(PROXY).unwrap();
+    assert_eq!(override_file.revision, 1);
+    assert_eq!(
+        override_file.overrides.iter().collect::<Vec<_>>(),
+        expected()
+    );
     let saved = saved();
     assert_eq!(saved.overrides.iter().collect::<Vec<_>>(), expected());
     let mut states = ServerStates::restore(
-        owner_file.overrides.clone(),
+        override_file.overrides.clone(),
         SavedHealth::default(),
         BTreeMap::new(),
     );
@@ -111,17 +114,18 @@ fn handover_of_0_1_0_is_read() {
 #[test]
 fn overrides_of_both_files_of_0_1_0_are_merged() {
     let mut state = SavedServers::default();
-    let record = |server: &str, wanted| ("web".to_owned(), server.to_owned(), Some(wanted));
+    let record =
+        |server: &str, new_override| ("web".to_owned(), server.to_owned(), Some(new_override));
     let records = vec![
         record("a", Override::Weight(5)),
         record("b", Override::Drain),
     ];
     state.replay(records, Vec::new());
-    let mut owner_file = SavedServers::default();
+    let mut override_file = SavedServers::default();
     let records = vec![record("b", Override::Maint), record("c", Override::Drain)];
-    owner_file.replay(records, Vec::new());
+    override_file.replay(records, Vec::new());
     let restored = || {
-        let overrides = owner_file.overrides.clone();
+        let overrides = override_file.overrides.clone();
         ServerStates::restore(overrides, SavedHealth::default(), BTreeMap::new())
     };
     let mut states = restored();
@@ -133,18 +137,18 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
         ("web", "c", Override::Drain),
     ];
     assert_eq!(merged, expected);
-    // The copy of this build adds nothing, unless the owner file is lost.
+    // The copy of this build adds nothing, unless the overrides file is lost.
     state.is_copy = true;
     let mut states = restored();
     assert!(!states.adopt(state.clone(), true));
-    assert_eq!(states.overrides(), &owner_file.overrides);
+    assert_eq!(states.overrides(), &override_file.overrides);
     let mut states = ServerStates::default();
     assert!(states.adopt(state.clone(), false));
     assert_eq!(states.overrides(), &state.overrides);
 }
 
 #[test]
-fn owner_file_is_read_by_0_1_0() {
+fn override_file_is_read_by_0_1_0() {
     let mut states = ServerStates::default();
     states.adopt(saved(), false);
     let file = OverrideFile {
@@ -174,10 +178,10 @@ fn saved_servers_and_records_are_read_by_0_1_0() {
     let path = ServerHealth::new(weir_health::State::Starting, Duration::from_millis(8));
     server_health.paths = BTreeMap::from([("web".to_owned(), path)]);
     server_health.remove = true;
-    let servers = ("web".to_owned(), "a".to_owned());
+    let (pool, server) = ("web", "a");
     let line = serde_json::json!({
-        "overrides": [(&servers.0, &servers.1, Some(Override::Weight(3))), (&servers.0, &servers.1, None::<Override>)],
-        "standings": [(&servers.0, &servers.1, Some(SavedServerHealth::from(&server_health)))],
+        "overrides": [(pool, server, Some(Override::Weight(3))), (pool, server, None::<Override>)],
+        "standings": [(pool, server, Some(SavedServerHealth::from(&server_health)))],
     });
     let record: Record = serde_json::from_value(line).unwrap();
     assert_eq!(record.overrides[0].2, Some(OldOverride::Weight(3)));

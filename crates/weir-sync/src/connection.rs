@@ -110,7 +110,7 @@ impl ConnectionTable {
                     changes.push((slot, Some(*connection)));
                 }
                 None => {
-                    // Keep it: a slot can become free later.
+                    // Keep the connection: a slot can become free later.
                     self.new.insert(*connection);
                     self.excess += 1;
                 }

@@ -143,6 +143,21 @@ mod tests {
     }
 
     #[test]
+    fn ack_covers_all_numbers_down_to_zero() {
+        for (highest, first_bytes) in [
+            (0, [0b1, 0]),
+            (3, [0b1111, 0]),
+            (8, [0xff, 0b1]),
+            (900, [0xff, 0xff]),
+        ] {
+            let Item::Ack { received, .. } = Item::ack(highest, |_| true) else {
+                panic!("not an acknowledgement");
+            };
+            assert_eq!(received[..2], first_bytes, "{highest}");
+        }
+    }
+
+    #[test]
     fn hello_of_the_first_version_has_no_features() {
         let body = [HELLO, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5];
         let hello = Item::Hello {

@@ -172,6 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn debug_output_omits_keys() {
+        let key = Key::new(b"secret");
+        let cipher = key.cipher(&[1; 16]).unwrap();
+        assert_eq!(format!("{key:?} {cipher:?}"), "Key Cipher");
+    }
+
+    #[test]
     fn any_changed_or_missing_byte_is_detected() {
         let session = derive_bytes(&[1; 32], b"session", 0, 0);
         let cipher = Key::new(b"secret").cipher(&session).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::connection::ConnectionLists;
 use crate::connection::Connection;
-use crate::item::{ACK_BITS, EMPTY_ITEM_BYTES, FEATURE_CONNECTIONS, Item, items};
+use crate::item::{EMPTY_ITEM_BYTES, FEATURE_CONNECTIONS, Item, items};
 use crate::record::Record;
 use crate::replay::Window;
 use crate::seal::{Cipher, Header, Key, MAX_BODY_BYTES, Seed, SessionId, derive_bytes};
@@ -122,11 +122,11 @@ impl PeerState {
 /// Counters since startup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records sent, including retransmissions.
+    /// Records of flows and templates sent, including retransmissions.
     pub sent: u64,
-    /// Records received.
+    /// Records of flows and templates received.
     pub received: u64,
-    /// Datagrams with records that the peer did not acknowledge; their flows are sent again.
+    /// Datagrams with records that the peer did not acknowledge; their entries and slots are sent again.
     pub lost: u64,
     /// Changes dropped because the queue was full; the whole table was sent instead.
     pub dropped: u64,
@@ -420,7 +420,7 @@ impl Session {
         let is_received = |number: u64| {
             let distance = highest.checked_sub(number)?;
             let byte = received.get((distance / 8) as usize)?;
-            (distance < ACK_BITS).then_some(byte & 1 << (distance % 8) != 0)
+            Some(byte & 1 << (distance % 8) != 0)
         };
         self.in_flight
             .retain(|number, _| is_received(*number) != Some(true));

@@ -108,6 +108,8 @@ fn joining_peer_gets_whole_table_then_changes() {
     assert_eq!(b.received, a.table.0);
     let status = a.session.status(now);
     assert_eq!((status.state, status.queued), (PeerState::Established, 0));
+    let counts = b.session.status(now).counts;
+    assert_eq!((counts.received, counts.sent), (5000, 0));
     assert!(b.session.status(now).complete);
     a.table.0.insert(7, 2);
     a.session.queue_entry(7, now);
@@ -242,7 +244,7 @@ fn peer_that_was_silent_gets_the_changes_it_missed() {
 }
 
 #[test]
-fn states_and_reasons_have_their_names() {
+fn names_of_states_and_reasons_are_stable() {
     let reasons = IgnoreReason::ALL.map(IgnoreReason::as_str);
     assert_eq!(reasons, ["format", "forged", "replayed", "stale"]);
     for (state, name) in [
@@ -269,6 +271,21 @@ fn datagram_with_different_key_is_ignored_as_forged() {
         a.session.status(now).counts.ignored[&IgnoreReason::Forged],
         1
     );
+}
+
+/// A recorded hello carries a challenge of an earlier process. An attacker must not cause a response to each copy.
+#[test]
+fn responses_to_hellos_with_an_unknown_challenge_are_limited() {
+    let (mut a, _, now) = joined();
+    let hello = Director::new(3, now).send(now).remove(0);
+    // The next hello to the peer is due half a second later.
+    let start = now + Duration::from_secs(1);
+    let _ = a.send(start);
+    for (ms, is_answered) in [(0, true), (19, false), (20, true), (39, false), (40, true)] {
+        let now = start + Duration::from_millis(ms);
+        assert_eq!(a.receive(hello.clone(), now), Ok(()));
+        assert_eq!(!a.send(now).is_empty(), is_answered, "after {ms} ms");
+    }
 }
 
 #[test]

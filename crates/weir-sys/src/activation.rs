@@ -40,8 +40,10 @@ pub fn inherited_files() -> Vec<(String, OwnedFd)> {
 
 /// Returns a name for each descriptor. A descriptor without a name is called `unknown`, as systemd does.
 fn descriptor_names(names: &str, count: u32) -> Vec<String> {
-    let given = names.split(':').filter(|name| !name.is_empty());
-    let mut names: Vec<String> = given.map(str::to_owned).collect();
+    let mut names: Vec<String> = match names {
+        "" => Vec::new(),
+        names => names.split(':').map(str::to_owned).collect(),
+    };
     names.resize(count as usize, "unknown".to_owned());
     names
 }
@@ -54,11 +56,12 @@ mod tests {
     fn every_descriptor_has_a_name() {
         assert_eq!(descriptor_names("a:b", 3), ["a", "b", "unknown"]);
         assert_eq!(descriptor_names("a:b", 1), ["a"]);
+        assert_eq!(descriptor_names("a::b", 3), ["a", "", "b"]);
         assert!(descriptor_names("", 0).is_empty());
     }
 
     #[test]
-    fn sockets_for_another_process_are_ignored() {
+    fn descriptors_for_another_process_are_ignored() {
         assert!(inherited_files().is_empty());
     }
 }

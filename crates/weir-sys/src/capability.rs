@@ -13,7 +13,7 @@ pub enum Capability {
     NetBindService,
     /// Addresses, routes, neighbors, device features, XDP and tc.
     NetAdmin,
-    /// ICMP sockets for checks.
+    /// Raw and packet sockets: ICMP checks, ARP, VRRP.
     NetRaw,
     /// Namespaces and mounts.
     SysAdmin,

@@ -67,7 +67,7 @@ impl Cgroup {
             });
         }
         let file = File::from(directory);
-        // The inode number is the id of the cgroup.
+        // The inode number is the ID of the cgroup.
         let id = file
             .metadata()
             .map_err(|error| Error::file(Path::new(subject), error))?
@@ -78,7 +78,7 @@ impl Cgroup {
         })
     }
 
-    /// Returns the kernel's id of the cgroup.
+    /// Returns the kernel's ID of the cgroup.
     pub const fn id(&self) -> u64 {
         self.id
     }

@@ -1,4 +1,4 @@
-//! Sends messages with file descriptors between two processes on this machine, over a socket pair.
+//! Sends messages with file descriptors between two processes on this machine, over a Unix socket (SOCK_SEQPACKET).
 //!
 //! A message is received completely or not at all, and is never empty. Received descriptors are close-on-exec, so child
 //! processes do not inherit them.
@@ -56,10 +56,10 @@ impl Channel {
         Ok((Self { socket: first }, Self { socket: second }))
     }
 
-    /// Sends a message. Blocks while the receive buffer of the other end is full.
+    /// Sends a message. Blocks while the other end has too many unreceived messages.
     ///
     /// # Errors
-    /// Fails if the other end is closed, or the message is too long.
+    /// Fails if the other end is closed, or the message is too long or has too many descriptors.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
         if bytes.len() > MAX_MESSAGE_BYTES || files.len() > MAX_FILES {
             return Err(call_error("sendmsg")(Errno::MSGSIZE));
@@ -81,7 +81,7 @@ impl Channel {
     /// Waits for a message. `None` = the other end is closed and all messages have been received.
     ///
     /// # Errors
-    /// Fails if recvmsg(2) fails.
+    /// Fails if recvmsg(2) fails, for example because of the receive timeout.
     pub fn receive(&self) -> Result<Option<Message>> {
         self.receive_with(RecvFlags::empty())
             .map_err(call_error("recvmsg"))

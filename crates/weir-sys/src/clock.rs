@@ -1,6 +1,6 @@
-//! Reads the clocks that the data plane uses for its timestamps, and the clock of health checks.
+//! Reads the kernel's clocks, such as those of the data plane's timestamps, and the clock of health checks.
 //!
-//! Values of [`now_ns`] are in nanoseconds, and are comparable only with values from the BPF helper for the same clock.
+//! Values of [`now_ns`] are in nanoseconds, and are comparable only with values of the same clock or its BPF helper.
 //! Pure crates take the time as an argument.
 
 use std::fs;

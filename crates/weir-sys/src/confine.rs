@@ -5,7 +5,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "prctl(2) of the bounding set has no safe wrapper"
+    reason = "removes capabilities from the bounding set by number, also those that rustix does not know"
 )]
 
 mod agent_call;
@@ -32,7 +32,8 @@ pub use agent_call::restrict_to_agent_calls;
 pub use attempt::{ActionResults, try_forbidden_actions};
 pub use daemon_call::restrict_to_daemon_calls;
 
-/// Files that an unprivileged process reads, for name resolution, accounts and kernel state. Missing files are ignored.
+/// Directories whose files an unprivileged process reads, for name resolution, accounts and kernel state. Missing
+/// directories are ignored.
 const SYSTEM_PATHS: &[&str] = &[
     "/etc",
     "/usr",
@@ -51,15 +52,15 @@ fn call_error<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> 
     move |error| Error::call(call, "this process", error)
 }
 
-/// Switches to an account with supplementary groups, and drops all capabilities permanently. The kernel then clears the
-/// signal that the process gets when its parent exits, so the function sets it to `parent_exit_signal` again.
+/// Switches to an account with supplementary groups, and drops all capabilities permanently. The kernel clears the
+/// parent-death signal when credentials change, so the function sets it to `parent_death_signal` again.
 ///
 /// # Errors
-/// Fails if the process is not root.
+/// Fails if the process lacks the capabilities `CAP_SETPCAP`, `CAP_SETUID` or `CAP_SETGID`.
 pub fn become_account(
     (user, group): (u32, u32),
     groups: &[u32],
-    parent_exit_signal: Signal,
+    parent_death_signal: Signal,
 ) -> Result<()> {
     empty_bounding_set()?;
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
@@ -75,12 +76,13 @@ pub fn become_account(
     };
     set_capabilities(None, sets).map_err(call_error("capset"))?;
     set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))?;
-    rustix::process::set_parent_process_death_signal(Some(parent_exit_signal))
+    rustix::process::set_parent_process_death_signal(Some(parent_death_signal))
         .map_err(call_error("PR_SET_PDEATHSIG"))
 }
 
 /// Drops all capabilities permanently, in a process that a service manager started under an unprivileged account.
-/// Capabilities that remain in the bounding set cannot be gained without executing a privileged program.
+/// Capabilities that remain in the bounding set can only be gained by executing a privileged program, and
+/// no_new_privs prevents that.
 ///
 /// # Errors
 /// Fails if the kernel rejects the change.
@@ -95,15 +97,15 @@ pub fn drop_capabilities() -> Result<()> {
     set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Keeps the capabilities in `kept` that this process has, and permanently drops all others, for this process and the
-/// programs that it executes.
+/// Keeps the capabilities in `retained` that this process has, and permanently drops all others, for this process and
+/// the programs that it executes.
 ///
 /// # Errors
-/// Fails if the kernel rejects the change.
-fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
-    bound_capabilities(kept)?;
+/// Fails if the kernel rejects the change, for example because the process lacks `CAP_SETPCAP`.
+fn keep_capabilities(retained: CapabilitySet) -> Result<()> {
+    limit_bounding_set(retained)?;
     let current = capabilities(None).map_err(call_error("capget"))?;
-    let remaining = current.permitted & kept;
+    let remaining = current.permitted & retained;
     let sets = CapabilitySets {
         effective: remaining,
         permitted: remaining,
@@ -136,13 +138,13 @@ pub fn keep_engine_capabilities() -> Result<()> {
 
 /// Removes all capabilities from the bounding set.
 fn empty_bounding_set() -> Result<()> {
-    bound_capabilities(CapabilitySet::empty())
+    limit_bounding_set(CapabilitySet::empty())
 }
 
-/// Removes all capabilities except `kept` from the bounding set.
-fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
+/// Removes all capabilities except `retained` from the bounding set.
+fn limit_bounding_set(retained: CapabilitySet) -> Result<()> {
     for number in 0..u64::BITS {
-        if kept.bits() & (1 << number) != 0 {
+        if retained.bits() & (1 << number) != 0 {
             continue;
         }
         // SAFETY: PR_CAPBSET_DROP takes a number and no pointers.
@@ -160,12 +162,12 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     Ok(())
 }
 
-/// Restricts the process to reading system files and files below `readable`, and to writing below the directories
-/// `writable` (Landlock). Missing directories in `readable` are ignored. Open files are not affected. Returns whether
-/// the kernel enforces the restriction.
+/// Restricts the process to reading system files and files below `readable`, and to reading and writing below the
+/// directories `writable` (Landlock). No file can be executed. Missing directories in `readable` are ignored. Open
+/// files are not affected. Returns whether the kernel enforces at least part of the restriction.
 ///
 /// # Errors
-/// Fails if a directory in `writable` cannot be opened.
+/// Fails if a directory in `writable` cannot be opened, or if the kernel rejects the restriction.
 pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
     let call_error = |error: &dyn std::fmt::Display| {
         let source = std::io::Error::other(error.to_string());

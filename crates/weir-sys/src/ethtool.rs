@@ -1,9 +1,9 @@
 //! Reads and changes device features with the ethtool ioctl.
 //!
 //! Generic XDP runs after GRO, and would therefore receive packets larger than the MTU. Weir disables GRO, LRO and
-//! hardware GRO on such devices, and restores them later. Names are resolved in the network namespace of the calling
-//! thread. This module keeps no state: [`Features::set`] returns the previous values. Structures and numbers are from
-//! `linux/ethtool.h`.
+//! hardware GRO on devices with generic XDP, and restores them later. Names are resolved in the network namespace of
+//! the calling thread. This module keeps no state: [`Features::set`] returns the previous values. Structures and
+//! numbers are from `linux/ethtool.h`.
 
 #![allow(unsafe_code, reason = "SIOCETHTOOL requires a pointer in ifreq")]
 
@@ -41,13 +41,13 @@ const MAX_FEATURES: usize = 4096;
 pub struct Feature {
     /// Whether the feature is active.
     pub active: bool,
-    /// Whether the feature is requested. It becomes active together with the features that it depends on.
+    /// Whether the feature is requested. It is active only while the features that it depends on are active.
     pub requested: bool,
     /// Whether the driver allows changing the feature.
     pub changeable: bool,
 }
 
-/// The features of a device when they were read, by the kernel's names (`net/ethtool/common.c`).
+/// A snapshot of a device's features, by the kernel's names (`net/ethtool/common.c`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Features {
     interface: String,
@@ -99,8 +99,8 @@ impl Features {
     /// requested values, which can be passed to `set` to restore them.
     ///
     /// # Errors
-    /// [`Error::UnknownFeature`], [`Error::FixedFeature`]: nothing was changed. [`Error::Call`]: `CAP_NET_ADMIN` is
-    /// missing.
+    /// [`Error::UnknownFeature`], [`Error::FixedFeature`]: nothing was changed. [`Error::Call`]: the kernel rejected
+    /// the request, for example because `CAP_NET_ADMIN` is missing or the device was removed.
     pub fn set<N: AsRef<str>>(&self, wanted: &[(N, bool)]) -> Result<Vec<(String, bool)>> {
         let mut valid = vec![0_u32; self.names.len().div_ceil(32)];
         let mut requested = valid.clone();
@@ -140,7 +140,7 @@ impl Features {
 ///
 /// # Errors
 /// Fails if such an offload is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used
-/// on this interface. All other errors are those of [`Features::set`].
+/// on this interface. All other errors are those of [`Features::read`] and [`Features::set`].
 pub fn disable_receive_offloads(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let existing: Vec<_> = [GRO, LRO, GRO_HW]
@@ -279,8 +279,8 @@ impl Device {
     /// Executes the command in the first word of `words`.
     ///
     /// # Safety
-    /// `words` must contain the complete structure that the command in its first word reads and writes, with the sizes
-    /// stated in it.
+    /// `words` must contain the complete structure that the command in its first word reads and writes. The counts in
+    /// the structure must not exceed the length of `words`.
     unsafe fn ioctl(&self, call: &'static str, words: &mut [u32]) -> Result<()> {
         // SAFETY: all-zero is a valid ifreq: integers and null pointers.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -293,7 +293,7 @@ impl Device {
         let status = unsafe {
             libc::ioctl(
                 self.socket.as_raw_fd(),
-                // The C libraries differ in the type of a request.
+                // glibc and musl declare the request number with different types.
                 libc::SIOCETHTOOL as libc::Ioctl,
                 &raw mut request,
             )
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_device_has_no_driver() {
+    fn driver_of_missing_device_is_an_error() {
         let error = driver("weir-none").unwrap_err();
         assert_eq!(error.errno(), Some(libc::ENODEV));
     }
@@ -377,10 +377,10 @@ mod tests {
                 changed.set(&previous).unwrap();
                 assert_eq!(Features::read("lo").unwrap(), before);
 
-                let merging = before.is_active(GRO);
+                let gro_was_active = before.is_active(GRO);
                 let previous = disable_receive_offloads("lo").unwrap();
                 assert!(!Features::read("lo").unwrap().is_active(GRO));
-                assert_eq!(previous.contains(&(GRO.to_owned(), true)), merging);
+                assert_eq!(previous.contains(&(GRO.to_owned(), true)), gro_was_active);
                 assert!(disable_receive_offloads("lo").unwrap().is_empty());
             })
             .unwrap();

@@ -1,4 +1,4 @@
-//! Creates private files, which only the owner can read, and replaces files atomically.
+//! Creates private files, which only the owner can read, replaces files atomically, and reads files of trusted owners.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -95,7 +95,8 @@ fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// the new content.
 ///
 /// # Errors
-/// Fails if the directory cannot be written, or the file system is full; the file is unchanged.
+/// Fails if the directory cannot be written, or the file system is full. The file is then unchanged, unless only the
+/// last step failed, which waits for the directory.
 pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let staging = create_staging(path, bytes, File::sync_all)?;
     fs::rename(staging, path)?;
@@ -109,7 +110,8 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// account can also write to the directory, it can neither create nor replace such a file.
 ///
 /// # Errors
-/// Fails if the file cannot be read. If another user owns the file, the error is [`io::ErrorKind::NotFound`] too.
+/// Fails if the file cannot be read. If another user owns the file, or it is not a regular file or has other hard
+/// links, the error is [`io::ErrorKind::NotFound`] too.
 pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;

@@ -30,10 +30,10 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 /// Mode of a file that is created for appending, before the umask applies.
 const CREATED_MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// Opens a file for reading.
+/// Opens a file for reading, with additional `flags`.
 ///
 /// # Errors
-/// Fails if the kernel rejects the request, or the path contains another account's link.
+/// Fails if the kernel rejects the request, or the path or the file violates the rules of this module.
 pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
@@ -215,7 +215,7 @@ mod tests {
 
     const OTHER: u32 = 65_534;
 
-    /// A test directory: this account owns `own`, another account owns `theirs`.
+    /// A test directory: this account owns `own`, another account owns `foreign`.
     struct TestDirectory(PathBuf);
 
     impl TestDirectory {
@@ -223,12 +223,12 @@ mod tests {
             let path =
                 std::env::temp_dir().join(format!("weir-guard-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
-            for name in ["own", "theirs"] {
+            for name in ["own", "foreign"] {
                 fs::create_dir_all(path.join(name)).unwrap();
             }
             fs::set_permissions(path.join("own"), fs::Permissions::from_mode(0o755)).unwrap();
             fs::write(path.join("own/secret"), "secret").unwrap();
-            chown(path.join("theirs"), Some(OTHER), None).unwrap();
+            chown(path.join("foreign"), Some(OTHER), None).unwrap();
             Self(path)
         }
 
@@ -271,11 +271,11 @@ mod tests {
             return;
         }
         let directory = TestDirectory::new("links");
-        fs::create_dir(directory.0.join("theirs/logs")).unwrap();
+        fs::create_dir(directory.0.join("foreign/logs")).unwrap();
         for (target, name) in [
-            ("../own/secret", "theirs/log"),
-            ("../own/new", "theirs/new"),
-            ("../own", "theirs/directory"),
+            ("../own/secret", "foreign/log"),
+            ("../own/new", "foreign/new"),
+            ("../own", "foreign/directory"),
         ] {
             let link = directory.link(target, name, OTHER);
             let path = if name.ends_with("directory") {
@@ -308,7 +308,7 @@ mod tests {
             return;
         }
         let directory = TestDirectory::new("files");
-        let log = directory.0.join("theirs/log");
+        let log = directory.0.join("foreign/log");
         append(&log).unwrap().write_all(b"one ").unwrap();
         append(&log).unwrap().write_all(b"two").unwrap();
         assert_eq!(read_text(&log).unwrap(), "one two");
@@ -316,7 +316,7 @@ mod tests {
         let link = directory.link("../own/./../own/secret", "own/live", 0);
         assert_eq!(read_text(&link).unwrap(), "secret");
         let target = directory.0.join("own");
-        let link = directory.link(target.to_str().unwrap(), "theirs/root", 0);
+        let link = directory.link(target.to_str().unwrap(), "foreign/root", 0);
         assert_eq!(read_text(&link.join("secret")).unwrap(), "secret");
         append(Path::new("/dev/null")).unwrap();
         let through_proc = directory.link("/proc/self/fd", "own/fd", 0);
@@ -362,11 +362,11 @@ mod tests {
             return;
         }
         let directory = TestDirectory::new("kinds");
-        let pipe = directory.0.join("theirs/pipe");
+        let pipe = directory.0.join("foreign/pipe");
         let status = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(status.unwrap().success());
         assert!(read_text(&pipe).is_err() && append(&pipe).is_err());
-        let second = directory.0.join("theirs/second");
+        let second = directory.0.join("foreign/second");
         fs::hard_link(directory.0.join("own/secret"), &second).unwrap();
         for error in [
             read_text(&second).unwrap_err(),

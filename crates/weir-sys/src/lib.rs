@@ -3,8 +3,8 @@
 //! It also covers device features, mounts, CPUs, lock files, atomically replaced files and the service manager. Each
 //! function reads state or makes one change for the calling thread or process. This crate contains no policy and keeps
 //! no state between calls. `weir-netlink` handles routes and addresses, and `weir-dataplane` handles BPF objects; both
-//! use this crate. `unsafe` is limited to the few calls without a safe wrapper ([`ethtool`], [`NetNs`],
-//! [`FrameSocket`], [`names`]).
+//! use this crate. `unsafe` is limited to the few calls without a safe wrapper, for example in [`ethtool`], [`NetNs`],
+//! [`FrameSocket`] and [`names`].
 
 mod activation;
 mod capability;
@@ -55,10 +55,10 @@ pub use netns::{NetNs, NetNsGuard, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, account_command, close_stdin, create_shared_file, exit_with_parent,
-    forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_shared_file,
-    read_stdout_file, replace_shared_file, replace_stdout_file, run_at_normal_priority,
-    run_in_real_time, set_process_name, write_stdout_file,
+    account, command_as, create_shared_file, exit_with_parent, keep_net_raw, may_change_account,
+    peer_groups, read_shared_file, read_stdout_file, redirect_stdin_to_null, replace_shared_file,
+    replace_stdout_file, set_no_new_privs, set_normal_priority, set_process_name,
+    set_real_time_priority, write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
 pub use segment::SegmentSocket;

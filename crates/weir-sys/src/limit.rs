@@ -82,7 +82,7 @@ pub fn set_not_dumpable() -> Result<()> {
         .map_err(|error| Error::call("prctl", "PR_SET_DUMPABLE", error))
 }
 
-/// Returns freed memory, which the C library keeps, to the system.
+/// Returns freed memory, which glibc keeps, to the system. Does nothing with other C libraries.
 #[allow(unsafe_code, reason = "malloc_trim(3)")]
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]

@@ -102,8 +102,8 @@ impl LockFile {
         Some(format!("{major:02x}:{minor:02x}:{}", file.ino()))
     }
 
-    /// Returns the ID of the process that took the lock with this [`Self::number`]; `None` = the lock is free, or
-    /// /proc/locks does not show it.
+    /// Returns the ID of the process that took the lock with this [`Self::number`]; 0 = the ID is unknown, `None` = the
+    /// lock is free, or /proc/locks does not show it.
     pub fn holder(number: &str) -> Option<u32> {
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
         let mut flocks = locks.lines().filter(|line| line.contains(" FLOCK "));

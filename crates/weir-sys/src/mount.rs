@@ -1,7 +1,7 @@
 //! Reports mounts of bpffs, sysfs and cgroups, and mounts bpffs.
 //!
 //! `ip netns exec` runs a process in a separate mount namespace, where `/sys` is a new sysfs without bpffs and cgroups.
-//! This module reports the mounts and mounts bpffs at a given path; the caller decides whether to do so.
+//! This module reports the mounts, and mounts bpffs at a given path; the caller decides whether to mount it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -120,7 +120,7 @@ pub fn pins_end_with_namespace(path: impl AsRef<Path>) -> Result<bool> {
     Ok(match device(&on_host) {
         Ok(host) => host != own,
         Err(error) if error.kind() == ErrorKind::NotFound => true,
-        // The new /sys had no mounts.
+        // A new /sys has no mounts of the host, so a bpffs below it belongs only to this namespace.
         Err(_) => existing.starts_with("/sys"),
     })
 }

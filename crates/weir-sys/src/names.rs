@@ -1,4 +1,5 @@
-//! Looks up hosts, ports, users and groups by name, and names by address, port or ID, with the resolver and in `/etc`.
+//! Looks up hosts, ports and groups by name, and the names of addresses, ports and users, with the resolver and in
+//! `/etc`.
 
 #![allow(unsafe_code, reason = "getnameinfo(3) has no safe wrapper")]
 

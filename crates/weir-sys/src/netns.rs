@@ -65,7 +65,7 @@ impl NetNs {
     /// Opens the namespace that `ip netns` lists as `name`.
     ///
     /// # Errors
-    /// See [`NetNs::open`]; a name that contains `/` is invalid.
+    /// See [`NetNs::open`]. A name that is empty, `.` or `..`, or contains `/`, is not found.
     pub fn open_named(name: &str) -> Result<Self> {
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(Error::file(

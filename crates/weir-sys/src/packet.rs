@@ -41,7 +41,7 @@ impl FrameSocket {
         Ok(Self { socket })
     }
 
-    /// Opens a non-blocking socket that also receives the frames of an EtherType from an interface.
+    /// Opens a nonblocking socket that also receives the frames of an EtherType from an interface.
     ///
     /// # Errors
     /// Fails if the process lacks `CAP_NET_RAW`, or the interface does not exist.
@@ -53,7 +53,7 @@ impl FrameSocket {
             None,
         )
         .map_err(|error| Error::call("socket", "AF_PACKET", error))?;
-        let address = link_address(ifindex, ethertype)?;
+        let address = link_layer_address(ifindex, ethertype)?;
         // SAFETY: the pointer points to a live address of the passed length.
         let bound = unsafe {
             libc::bind(
@@ -70,7 +70,7 @@ impl FrameSocket {
     }
 
     /// Makes a listening socket receive only frames with these bytes, each given with its offset from the start of the
-    /// link header. Frames that were received before remain.
+    /// link-layer header. Frames that were received before remain.
     ///
     /// # Errors
     /// Fails if the kernel rejects the filter, for example because it is too long.
@@ -111,7 +111,7 @@ impl FrameSocket {
         Ok(())
     }
 
-    /// Receives the next frame, including the link header, on a listening socket. Returns the length of the frame, at
+    /// Receives the next frame, including the link-layer header, on a listening socket. Returns the frame's length, at
     /// most that of the buffer; 0 if there is no frame after all, or a signal interrupted the call; or `None` after
     /// `limit`.
     ///
@@ -138,13 +138,13 @@ impl FrameSocket {
         }
     }
 
-    /// Sends a frame, including the link header, on an interface.
+    /// Sends a frame, including the link-layer header, on an interface.
     ///
     /// # Errors
     /// Fails if the interface does not exist or is down, or the frame is too long.
     pub fn send(&self, ifindex: u32, frame: &[u8]) -> Result<()> {
         let subject = || format!("interface {ifindex}");
-        let address = link_address(ifindex, 0)?;
+        let address = link_layer_address(ifindex, 0)?;
         // SAFETY: the pointers point to a live frame and a live address of the passed lengths.
         let sent = unsafe {
             libc::sendto(
@@ -174,7 +174,7 @@ fn instruction(code: u32, skipped: u8, operand: u32) -> libc::sock_filter {
     }
 }
 
-fn link_address(ifindex: u32, ethertype: u16) -> Result<libc::sockaddr_ll> {
+fn link_layer_address(ifindex: u32, ethertype: u16) -> Result<libc::sockaddr_ll> {
     let index = i32::try_from(ifindex)
         .map_err(|_| Error::call("sockaddr_ll", format!("interface {ifindex}"), Errno::NODEV))?;
     Ok(libc::sockaddr_ll {

@@ -1,6 +1,9 @@
-//! Sets the priority, account and capabilities of a process that needs few privileges.
+//! Sets the scheduling, account, capabilities, standard streams and name of a process, and shares files in memory.
 
-#![allow(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
+#![allow(
+    unsafe_code,
+    reason = "sched_setscheduler(2) and SO_PEERGROUPS have no safe wrapper"
+)]
 
 use std::fs;
 use std::io;
@@ -19,23 +22,24 @@ use crate::{Error, Result};
 /// Sets real-time priority (SCHED_FIFO) for the calling thread; children that it creates later are not affected.
 ///
 /// # Errors
-/// Fails if the process lacks `CAP_SYS_NICE`, or its cgroup does not allow real-time scheduling.
-pub fn run_in_real_time(priority: i32) -> Result<()> {
+/// Fails if the process lacks `CAP_SYS_NICE` and its `RLIMIT_RTPRIO` is lower, or its cgroup does not allow real-time
+/// scheduling.
+pub fn set_real_time_priority(priority: i32) -> Result<()> {
     set_scheduler(libc::SCHED_FIFO, priority, "SCHED_FIFO")
 }
 
-/// Returns the calling thread to normal priority (SCHED_OTHER) after [`run_in_real_time`].
+/// Returns the calling thread to normal priority (SCHED_OTHER) after [`set_real_time_priority`].
 ///
 /// # Errors
-/// The kernel documents no errors for a thread that lowers its priority.
-pub fn run_at_normal_priority() -> Result<()> {
+/// Not expected: a thread needs no privilege to lower its priority.
+pub fn set_normal_priority() -> Result<()> {
     set_scheduler(libc::SCHED_OTHER, 0, "SCHED_OTHER")
 }
 
 fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
     let policy = policy | libc::SCHED_RESET_ON_FORK;
-    // musl has sched_setscheduler(3) only as a stub that fails. The kernel's struct sched_param contains only the
-    // priority. SAFETY: the priority is live for the call; 0 is the calling thread.
+    // musl's sched_setscheduler() is a stub that always fails (ENOSYS). The kernel's struct sched_param contains only
+    // the priority. SAFETY: the priority is live for the call; 0 is the calling thread.
     let status =
         unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     if status == 0 {
@@ -49,8 +53,8 @@ fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
 /// file capabilities (PR_SET_NO_NEW_PRIVS). The function must be called before other threads exist.
 ///
 /// # Errors
-/// The kernel documents no errors for this call.
-pub fn forbid_new_privileges() -> Result<()> {
+/// Not expected: the call needs no privilege.
+pub fn set_no_new_privs() -> Result<()> {
     let call_error = |errno| Error::call("PR_SET_NO_NEW_PRIVS", "this process", errno);
     rustix::thread::set_no_new_privs(true).map_err(call_error)
 }
@@ -68,10 +72,10 @@ pub fn account(name: &str) -> Option<(u32, u32)> {
 /// The `PATH` for programs that run under an account.
 const ACCOUNT_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Prepares a program to run as a user and group, in its own process group and in `/`. Its environment contains only
-/// `PATH`, and it has no input and output. A process that is not root cannot change the account, and runs the program
-/// under its own account.
-pub fn account_command(program: &str, arguments: &[String], (user, group): (u32, u32)) -> Command {
+/// Returns a command that runs a program as a user and group, in its own process group and in `/`. Its environment
+/// contains only `PATH`, and its standard streams are `/dev/null`. If this process is not root, it cannot change the
+/// account: the command then runs the program under this process's account.
+pub fn command_as(program: &str, arguments: &[String], (user, group): (u32, u32)) -> Command {
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -98,11 +102,12 @@ pub fn may_change_account() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Keeps only `CAP_NET_RAW`, and changes to another account if one is given. The change applies to the calling thread
-/// and the threads that it starts, so the function must be called before other threads exist.
+/// Keeps only `CAP_NET_RAW`, and changes to another account if one is given. Also sets no_new_privs, and SIGTERM as the
+/// parent-death signal. The changes apply to the calling thread and the threads that it starts, so the function must be
+/// called before other threads exist.
 ///
 /// # Errors
-/// Fails if the process is not root.
+/// Fails if the process lacks `CAP_NET_RAW` or, if an account is given, `CAP_SETUID` or `CAP_SETGID`.
 pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
     let call_error = |call: &'static str| move |errno| Error::call(call, "this process", errno);
     if let Some((user, group)) = account {
@@ -118,14 +123,14 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(call_error("capset"))?;
-    // The kernel clears the setting when the account changes (prctl(2)).
+    // Set again, because the kernel clears the parent-death signal when the account changes (prctl(2)).
     let signal = Some(rustix::process::Signal::TERM);
     rustix::process::set_parent_process_death_signal(signal)
         .map_err(call_error("PR_SET_PDEATHSIG"))?;
     rustix::thread::set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Returns the supplementary groups of the process that connected the other end of a Unix socket (SO_PEERGROUPS).
+/// Returns the supplementary groups of the peer process of a connected Unix socket (SO_PEERGROUPS).
 ///
 /// # Errors
 /// Fails if the socket is not a Unix socket.
@@ -153,11 +158,11 @@ pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> 
 /// Maximum number of groups that a process can have (NGROUPS_MAX).
 const MAX_GROUPS: usize = 65_536;
 
-/// Makes the kernel send SIGTERM to the calling process when its parent exits. The parent must have started the calling
-/// thread.
+/// Sets SIGTERM as the parent-death signal of the calling process. The kernel sends it when the parent's thread that
+/// created this process exits (prctl(2)). `parent` is the expected parent's PID in decimal.
 ///
 /// # Errors
-/// Fails if `parent` is no longer the parent.
+/// Fails if `parent` is not the current parent: it has exited, so the signal would not be sent.
 pub fn exit_with_parent(parent: &str) -> Result<()> {
     let call_error = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
@@ -171,26 +176,27 @@ pub fn exit_with_parent(parent: &str) -> Result<()> {
     )))
 }
 
-/// Replaces standard input with `/dev/null`.
+/// Redirects standard input to `/dev/null`.
 ///
 /// # Errors
 /// Fails if `/dev/null` cannot be opened.
-pub fn close_stdin() -> Result<()> {
+pub fn redirect_stdin_to_null() -> Result<()> {
     let path = "/dev/null";
     let null = fs::File::open(path).map_err(|error| Error::file(path, error))?;
     rustix::stdio::dup2_stdin(null).map_err(|errno| Error::call("dup2", path, errno))
 }
 
-/// Sets the name of the calling thread. In the first thread, this is the name of the process.
+/// Sets the name of the calling thread; in the main thread, this is the name of the process. The kernel truncates the
+/// name to 15 bytes.
 ///
 /// # Errors
-/// Fails if the kernel rejects the name.
+/// Not expected: the kernel accepts every name.
 pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
     rustix::thread::set_name(name)
         .map_err(|errno| Error::call("PR_SET_NAME", "this process", errno))
 }
 
-/// Creates a file in memory that several processes can write.
+/// Creates a file in memory (memfd) that several processes can share.
 ///
 /// # Errors
 /// Fails if the kernel rejects the request.
@@ -199,18 +205,18 @@ pub fn create_shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
         .map_err(|errno| Error::call("memfd_create", name, errno))
 }
 
-/// Reads the shared file ([`create_shared_file`]) that is standard output.
+/// Reads up to 1 MiB of the shared file ([`create_shared_file`]) that is standard output.
 ///
 /// # Errors
-/// Fails if standard output is not such a file.
+/// Fails if standard output is not a readable file, for example a pipe.
 pub fn read_stdout_file() -> io::Result<Vec<u8>> {
     read_shared_file(rustix::stdio::stdout())
 }
 
-/// Reads a shared file ([`create_shared_file`]).
+/// Reads up to 1 MiB of a shared file ([`create_shared_file`]).
 ///
 /// # Errors
-/// Fails if the descriptor is not such a file.
+/// Fails if the descriptor is not that of a readable file, for example a pipe.
 pub fn read_shared_file(file: impl AsFd) -> io::Result<Vec<u8>> {
     let size = rustix::fs::fstat(&file)?.st_size;
     let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(MAX_SHARED_BYTES)];
@@ -222,7 +228,7 @@ pub fn read_shared_file(file: impl AsFd) -> io::Result<Vec<u8>> {
 /// Writes a part of the shared file ([`create_shared_file`]) that is standard output, at an offset in bytes.
 ///
 /// # Errors
-/// Fails if standard output is not such a file.
+/// Fails if standard output is not a writable file, for example a pipe.
 pub fn write_stdout_file(offset: u64, part: &[u8]) -> io::Result<()> {
     rustix::io::pwrite(rustix::stdio::stdout(), part, offset)?;
     Ok(())
@@ -231,7 +237,7 @@ pub fn write_stdout_file(offset: u64, part: &[u8]) -> io::Result<()> {
 /// Replaces the content of the shared file ([`create_shared_file`]) that is standard output.
 ///
 /// # Errors
-/// Fails if standard output is not such a file.
+/// Fails if standard output is not a writable file, for example a pipe.
 pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
     replace_shared_file(rustix::stdio::stdout(), content)
 }
@@ -239,12 +245,12 @@ pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
 /// Replaces the content of a shared file ([`create_shared_file`]).
 ///
 /// # Errors
-/// Fails if the descriptor is not such a file.
+/// Fails if the descriptor is not that of a writable file, for example a pipe.
 pub fn replace_shared_file(file: impl AsFd, content: &[u8]) -> io::Result<()> {
     rustix::io::pwrite(&file, content, 0)?;
     rustix::fs::ftruncate(&file, content.len() as u64)?;
     Ok(())
 }
 
-/// Maximum size of a shared file that is read, in bytes.
+/// Maximum number of bytes that are read from a shared file; further bytes are ignored.
 const MAX_SHARED_BYTES: usize = 1 << 20;

@@ -1,8 +1,9 @@
 //! Opens files and sockets and runs programs for an unprivileged process, with the help of a privileged process.
 //!
-//! An unprivileged process registers a [`PrivilegedHelper`] once. The functions of this module first try with the
-//! privileges of the process, and send a request to the helper if the kernel denies access. Without a helper, they only
-//! make the system calls. They follow no link of another account (`guarded_path`).
+//! An unprivileged process registers a [`PrivilegedHelper`] once. Most functions of this module first try with the
+//! privileges of the process, and send a request to the helper if the kernel denies access; [`read_untrusted`] and
+//! [`bind_stream`] use the helper first. Without a helper, they only make the system calls. They open no file through
+//! another account's link (`guarded_path`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -132,7 +133,7 @@ pub fn helper() -> Option<&'static dyn PrivilegedHelper> {
     HELPER.get().map(AsRef::as_ref)
 }
 
-/// Returns the helper if access was denied, because the helper may be permitted.
+/// Returns the helper if access was denied, because the helper may have access.
 fn helper_for(error: &io::Error) -> Option<&'static dyn PrivilegedHelper> {
     match error.kind() {
         io::ErrorKind::PermissionDenied => helper(),

@@ -48,7 +48,7 @@ pub struct RawPacket {
 
 impl RawIpSocket {
     /// Opens a socket that sends from `source` and receives on one interface, in the calling thread's network
-    /// namespace. The socket never blocks.
+    /// namespace. Joins the multicast group `group`, if there is one. The socket never blocks.
     ///
     /// # Errors
     /// Fails if the interface or the address does not exist, or the process lacks `CAP_NET_RAW`.
@@ -120,7 +120,7 @@ impl RawIpSocket {
     /// Sends a packet. To a multicast group, the TTL or hop limit is 255.
     ///
     /// # Errors
-    /// Fails if the interface is down, there is no route, or the buffer is full.
+    /// Fails if the families differ, the interface is down, there is no route, or the buffer is full.
     pub fn send(&self, payload: &[u8], destination: IpAddr) -> Result<()> {
         let sent = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -185,7 +185,7 @@ impl RawIpSocket {
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        // The C libraries differ in the type of the length.
+        // glibc and musl declare the length with different types.
         message.msg_controllen = size_of_val(&control) as _;
         // SAFETY: every pointer in the message is to a live buffer of the stated length.
         let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };

@@ -1,8 +1,9 @@
 //! Connects an unprivileged account to a privileged service, through a socket in a directory owned by root.
 //!
-//! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED): an attacker
-//! could make the account connect to a different socket, and other members of the account's group can connect to this
-//! socket.
+//! Only root can create the socket there. Each end gets the identity of the other from the kernel (SO_PEERCRED): an
+//! attacker could make the account connect to a different socket, and other members of the account's group can connect
+//! to this socket. Two other functions create sockets in a directory that another account can also write to:
+//! [`ServiceSocket::listen_in_shared`] and [`create_private_listener`].
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;

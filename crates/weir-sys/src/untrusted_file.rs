@@ -42,14 +42,14 @@ pub enum Owner {
 /// without the path.
 pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err("not a regular file".to_owned());
+        return Err("it is not a regular file".to_owned());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, parent, flags, Mode::empty()).map_err(error_message)?;
     let file = open_inside(&directory, parent, name)?;
     let stat = fstat(&file).map_err(error_message)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err("not a regular file".to_owned());
+        return Err("it is not a regular file".to_owned());
     }
     if owner == Owner::Expected {
         check_owner(&stat, &fstat(&directory).map_err(error_message)?)?;
@@ -70,7 +70,7 @@ fn error_message(error: Errno) -> String {
         Errno::XDEV => OUTSIDE.to_owned(),
         Errno::LOOP => "it is a link that cannot be followed".to_owned(),
         // The file is a socket.
-        Errno::NXIO => "not a regular file".to_owned(),
+        Errno::NXIO => "it is not a regular file".to_owned(),
         other => io::Error::from(other).to_string(),
     }
 }
@@ -232,7 +232,12 @@ mod tests {
             Path::new("/dev/null"),
             Path::new("/"),
         ] {
-            assert_eq!(read_error(path), "not a regular file", "{}", path.display());
+            assert_eq!(
+                read_error(path),
+                "it is not a regular file",
+                "{}",
+                path.display()
+            );
         }
         fs::write(directory.file(), "#".repeat(65_537)).unwrap();
         assert_eq!(

@@ -23,7 +23,8 @@ struct Block {
     _lock: File,
 }
 
-/// Returns an address on 127.0.0.1 that has no listener. No two calls return the same address, even in two processes.
+/// Returns an address on 127.0.0.1 that has no listener. No two calls return the same address, even in two processes
+/// that run at the same time.
 ///
 /// # Panics
 /// All blocks are locked, or a lock file cannot be created.

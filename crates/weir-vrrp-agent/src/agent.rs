@@ -49,7 +49,7 @@ const REAL_TIME_PRIORITY: i32 = 10;
 /// Name of the process from its start as a standby until it has replaced the running agent. The keeper then stops the
 /// other agent.
 pub const STANDBY_NAME: &CStr = c"weir-standby";
-/// Name of the process afterwards.
+/// Name of the process once it has replaced the running agent.
 const NAME: &CStr = c"weir";
 /// Maximum number of packets to handle from a socket before checking timers.
 const BATCH_MAX: usize = 256;
@@ -67,12 +67,12 @@ enum Purpose {
     Remove(String),
     /// See [`Request::Retire`].
     Retire(String),
-    /// See [`Request::Vacate`].
-    Vacate(String),
-    /// See [`Request::Keep`].
-    Keep(String),
+    /// See [`Request::RemoveInactive`].
+    RemoveInactive(String),
+    /// See [`Request::TakeOver`].
+    TakeOver(String),
     Track(usize),
-    Settle,
+    RemoveAllExcept,
     Notify,
     Policy,
 }
@@ -132,13 +132,14 @@ fn set_name(name: &CStr) {
 /// tokio runtime while the process has no other threads, because it drops privileges.
 ///
 /// # Errors
-/// Returns an error if the helper exits or a socket cannot be opened.
+/// Returns an error if the helper exits, if it cannot read the virtual routers at the start, or if a socket that all
+/// virtual routers need cannot be opened.
 pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<(), Error> {
     if standby && !wait_as_standby().await? {
         return Ok(());
     }
     let listener = control::bind(runtime_dir)?;
-    if let Err(error) = weir_sys::run_in_real_time(REAL_TIME_PRIORITY) {
+    if let Err(error) = weir_sys::set_real_time_priority(REAL_TIME_PRIORITY) {
         tracing::warn!(%error, "failed to set real-time priority: advertisements may be late on a busy machine");
     }
     weir_sys::keep_net_raw(weir_sys::account(ACCOUNT))?;
@@ -352,7 +353,7 @@ impl Agent {
     async fn update_network(&mut self) -> Result<(), Error> {
         self.read_network().await?;
         self.attach(true);
-        self.vacate_inactive()?;
+        self.remove_inactive_addresses()?;
         self.restore_active(false)
     }
 
@@ -420,8 +421,8 @@ impl Agent {
         }
     }
 
-    /// Requests checks of the tracked objects that are due. The helper makes them: reading files and the process list
-    /// can take longer than an advertisement interval.
+    /// Requests checks of the tracked objects that are due. The helper performs them, because reading files and the
+    /// process list can take longer than an advertisement interval.
     fn check_tracked(&mut self) -> Result<(), Error> {
         let now = now();
         for index in 0..self.tracked.len() {
@@ -450,24 +451,24 @@ impl Agent {
             (Purpose::Add(name), reply) => self.handle_added(&name, reply).await?,
             (Purpose::Track(index), reply) => self.handle_tracked(index, reply),
             (
-                Purpose::Remove(router) | Purpose::Retire(router) | Purpose::Vacate(router),
+                Purpose::Remove(router) | Purpose::Retire(router) | Purpose::RemoveInactive(router),
                 Reply::Failed { reason },
             ) => self.handle_removal_failure(Some(&router), reason),
-            (Purpose::Keep(router), Reply::Failed { reason }) => {
-                self.handle_keep_failure(&router, &reason)?;
+            (Purpose::TakeOver(router), Reply::Failed { reason }) => {
+                self.handle_take_over_failure(&router, &reason)?;
             }
-            (Purpose::Settle, Reply::Failed { reason }) => {
+            (Purpose::RemoveAllExcept, Reply::Failed { reason }) => {
                 self.handle_removal_failure(None, reason);
             }
             (Purpose::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
             }
-            (Purpose::Settle, _) => {
-                self.handle_settled();
-                self.vacate_inactive()?;
+            (Purpose::RemoveAllExcept, _) => {
+                self.handle_removal();
+                self.remove_inactive_addresses()?;
             }
-            (Purpose::Remove(_) | Purpose::Retire(_), _) => self.vacate_inactive()?,
-            (Purpose::Vacate(_) | Purpose::Keep(_) | Purpose::Notify, _) => {}
+            (Purpose::Remove(_) | Purpose::Retire(_), _) => self.remove_inactive_addresses()?,
+            (Purpose::RemoveInactive(_) | Purpose::TakeOver(_) | Purpose::Notify, _) => {}
         }
         Ok(())
     }
@@ -502,7 +503,7 @@ impl Agent {
             self.policy_retry.handle_failure(reason, now());
         }
         self.attach(true);
-        self.vacate_inactive()?;
+        self.remove_inactive_addresses()?;
         self.remove_stale_addresses()?;
         self.record_all();
         self.add_addresses_again()
@@ -558,7 +559,7 @@ impl Agent {
     fn flush(&mut self) -> Result<(), Error> {
         while let Some((index, output)) = self.router.poll_output() {
             match output {
-                Output::Send { priority } => self.send(index, priority),
+                Output::Send { priority } => self.send_advertisement(index, priority),
                 Output::Changed { from, to } => self.handle_change(index, from, to)?,
                 Output::Announce { repeat } => {
                     self.ports[index].addresses.plan_announcement(repeat);
@@ -582,7 +583,7 @@ impl Agent {
         }
     }
 
-    fn send(&mut self, index: usize, priority: u8) {
+    fn send_advertisement(&mut self, index: usize, priority: u8) {
         let settings = &self.settings[index];
         let port = &self.ports[index];
         if let Some(source) = port.source() {
@@ -610,7 +611,7 @@ impl Agent {
             "the virtual router changed state"
         );
         let is_continued = self.ports[index].record_state_change(to);
-        // If this process is killed before the state `Active` is recorded, the next one repeats the notifications.
+        // If this process is killed before the state `Active` is recorded, the next agent repeats the notifications.
         if to != State::Active {
             self.record_all();
         }
@@ -650,7 +651,7 @@ impl Agent {
         {
             return Ok(());
         }
-        // The first member reports to the FIFO.
+        // If no member has a program, the first member reports, to the FIFO.
         let is_member = |it: &VirtualRouter| it.group == settings.group;
         let reporter = self.settings.iter().find(|it| is_member(it));
         let with_program = self
@@ -701,7 +702,7 @@ impl Agent {
         let is_change = |purpose: &Purpose| {
             !matches!(
                 purpose,
-                Purpose::Track(_) | Purpose::Policy | Purpose::Vacate(_)
+                Purpose::Track(_) | Purpose::Policy | Purpose::RemoveInactive(_)
             )
         };
         while self.pending.values().any(is_change) {

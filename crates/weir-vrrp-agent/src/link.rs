@@ -1,4 +1,5 @@
-//! Selects the interface and source address of a virtual router from the host's links and addresses.
+//! Selects the interface and source address of a virtual router from the host's links and addresses, and determines
+//! whether the router's addresses are present.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -86,7 +87,8 @@ impl Network {
     /// Returns the configured source address if the interface has it. If none is configured, returns the previous
     /// source address, or the interface's first address that is not virtual; for IPv6, it must be link-local (RFC 9568
     /// section 5.1.2.1). An address of another virtual router is not suitable, because it moves to another director,
-    /// and unicast peers ignore advertisements from it. The kernel lists a new IPv6 address first.
+    /// and unicast peers ignore advertisements from it. The previous address is preferred, because the kernel lists a
+    /// new IPv6 address first.
     fn source(
         &self,
         router: &VirtualRouter,
@@ -113,8 +115,8 @@ impl Network {
         previous.or_else(|| candidates.first().copied())
     }
 
-    /// Returns whether the virtual router's managed addresses are on its interfaces, except the source address of its
-    /// packets.
+    /// Returns whether any of the virtual router's managed addresses, except the source address of its packets, is on
+    /// its interface.
     pub(crate) fn presence(
         &self,
         router: &VirtualRouter,
@@ -156,7 +158,7 @@ impl Network {
         (bytes != [0; 6]).then_some((link.index, weir_wire::MacAddr::new(bytes)))
     }
 
-    /// Adds an interface's addresses that queries on its segment need.
+    /// Adds an interface and its addresses to `view`, for queries on its segment.
     pub(crate) fn describe_segment(&self, ifindex: u32, view: &mut View) {
         let links: Vec<&Link> = self.links.iter().collect();
         view.add_interface(ifindex, &links, &self.addresses);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_file_are_its_factor() {
+    fn keys_of_a_file_determine_its_factor() {
         let effect = |penalty, bonus, fault| {
             let object = TrackObject::File("/run/weight".to_owned());
             let track = Track {

@@ -1,7 +1,7 @@
 //! Signs and verifies packets with keepalived's authentication trailer (`auth_hmac`).
 //!
-//! keepalived 2.4.2 and newer have it (draft-cassen-vrrp-auth-hmac). The trailer is 28 bytes after the message, with a
-//! sequence number derived from the time, and an HMAC-SHA256 truncated to 128 bits.
+//! keepalived 2.4.2 and later support it (draft-cassen-vrrp-auth-hmac). The trailer follows the message. It has 28
+//! bytes, with a sequence number derived from the time, and an HMAC-SHA256 truncated to 128 bits.
 //!
 //! The HMAC covers a pseudo header (family, version, router ID, source), the message with a zero checksum, the trailer
 //! up to the HMAC, and 16 zero bytes. It does not cover the destination, so all unicast peers receive the same trailer.
@@ -120,7 +120,7 @@ impl Hmac {
         self.config = config;
     }
 
-    /// Returns the trailer for a message, which is empty in receive-only mode. `unix` is the time since 1970.
+    /// Returns the trailer for a message, or no bytes in receive-only mode. `unix` is the time since 1970.
     pub(crate) fn trailer(
         &mut self,
         message: &[u8],
@@ -131,7 +131,8 @@ impl Hmac {
             return Vec::new();
         }
         let clock = sequence_from_time(unix);
-        // After the clock has been set back, receivers would reject the old sequence if it continued.
+        // After the clock has been set back by more than the window, receivers would reject the old sequence if it
+        // continued.
         let is_outside_window =
             seconds_between(unix, self.last_sent) > self.config.window.as_secs();
         self.last_sent = if is_after(clock, self.last_sent) || is_outside_window {
@@ -385,7 +386,7 @@ mod tests {
 
     /// The window is five seconds.
     #[test]
-    fn sequence_continues_if_the_clock_is_set_back_by_less_than_the_window() {
+    fn sequence_continues_if_the_clock_is_set_back_by_at_most_the_window() {
         for (seconds, continues) in [(0, true), (1, true), (5, true), (6, false), (7, false)] {
             let mut sender = hmac(HmacMode::Enforce);
             let before = UNIX + Duration::from_secs(seconds);
@@ -433,20 +434,39 @@ mod tests {
         assert_eq!(verify(earlier, earlier), Ok(()));
     }
 
-    /// The expected value was computed with Python's hmac module over the bytes listed in the module documentation.
+    /// The expected values were computed with Python's hmac module over the bytes listed in the module documentation. A
+    /// key longer than a block is hashed (RFC 2104).
     #[test]
     fn digest_matches_reference_implementation() {
-        let key = [0x0b_u8; 32];
-        let truncated = hmac_sha256(
-            &key,
-            &MESSAGE,
-            &[1, 2, 0, 0, 0, 0, 0, 1, 0, 2, 0, 3],
-            pseudo_header(),
-        );
-        assert_eq!(hex(&truncated), EXPECTED);
+        let fe80 = "fe80::1".parse().unwrap();
+        let source = pseudo_header().source;
+        for (key_bytes, source, expected) in [
+            (32, source, "c8a3209cc6c1a2d1bf78ad38716b76e4"),
+            (64, source, "d269c77d8b8d30454a66120da36a4b94"),
+            (65, source, "d73f9723c5f8845ad07b5f6ce4be4536"),
+            (32, fe80, "c6d95d805cfe82366aa61b89736e09e3"),
+        ] {
+            let truncated = hmac_sha256(
+                &vec![0x0b; key_bytes],
+                &MESSAGE,
+                &[1, 2, 0, 0, 0, 0, 0, 1, 0, 2, 0, 3],
+                PseudoHeader {
+                    source,
+                    ..pseudo_header()
+                },
+            );
+            assert_eq!(hex(&truncated), expected, "{key_bytes} {source}");
+        }
     }
 
-    const EXPECTED: &str = "c8a3209cc6c1a2d1bf78ad38716b76e4";
+    #[test]
+    fn debug_text_of_a_key_does_not_contain_its_value() {
+        let key = HmacKey {
+            id: 7,
+            bytes: b"0123456789abcdef0123456789abcdef".to_vec(),
+        };
+        assert_eq!(format!("{key:?}"), "HmacKey { id: 7, .. }");
+    }
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()

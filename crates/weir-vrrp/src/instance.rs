@@ -1,6 +1,6 @@
 //! Implements the state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions.
 //!
-//! The additions are the preemption delay, tracked objects and a fault state.
+//! The additions include the start delay, the preemption delay, tracked objects, a fault state and groups.
 //!
 //! If an active router's timer fires so late that another router may have become active, the router becomes backup and
 //! listens for a full active down interval.
@@ -35,7 +35,7 @@ pub struct Instance {
     block_reason: Option<&'static str>,
     /// The reason for the fault of another member of the group; `None` = no other member is in the fault state.
     group_fault: Option<String>,
-    /// Weights of objects that only other members of the group track.
+    /// Sum of the weights of objects that only other members of the group track.
     group_weight: i32,
     /// The reason for becoming active, if the router is waiting for the other members of its group.
     wants_active: Option<String>,
@@ -65,7 +65,8 @@ pub struct Instance {
     checksum: ChecksumForm,
     /// Number of packets whose address list differs from the configured one.
     mismatches: u64,
-    /// Whether the addresses in the active router's last advertisement differed from those of this router.
+    /// Whether the addresses in the last accepted advertisement differed from those of this router. Becoming active
+    /// resets it.
     peer_addresses_differ: bool,
     loss: LossCounter,
     outputs: VecDeque<Output>,
@@ -138,8 +139,8 @@ impl Instance {
         self.since
     }
 
-    /// Returns whether, since its creation, the router has been neither active nor in the fault state, and has received
-    /// no advertisement from an active router.
+    /// Returns whether the router, since its creation, has been neither active nor in the fault state nor stopped, and
+    /// has received no advertisement from an active router.
     pub const fn is_first_election(&self) -> bool {
         self.is_first_election
     }
@@ -162,7 +163,7 @@ impl Instance {
     }
 
     /// Handles an advertisement with the ID of another virtual router. Records a conflict if the advertisement lists an
-    /// address of this virtual router.
+    /// address of this virtual router, or removes the conflict if the sender stops being active.
     pub(crate) fn handle_other_id(
         &mut self,
         advertisement: &Advertisement,
@@ -187,8 +188,8 @@ impl Instance {
         self.mismatches
     }
 
-    /// Returns whether the addresses in the active router's last advertisement differed from those that this router is
-    /// configured with. Returns false while this router is active.
+    /// Returns whether the addresses in the last accepted advertisement differed from those that this router is
+    /// configured with. Returns false after this router has become active, until it accepts an advertisement.
     pub const fn peer_addresses_differ(&self) -> bool {
         self.peer_addresses_differ
     }
@@ -239,15 +240,15 @@ impl Instance {
         }
     }
 
-    /// Sets the source address of sent packets. With `None`, the router is in the fault state.
+    /// Sets the source address of sent packets. With `None`, the router enters the fault state.
     pub fn handle_source(&mut self, source: Option<IpAddr>, now: Duration) {
         self.source = source;
         self.evaluate(now);
     }
 
-    /// Records that the router was active in the previous process of this director. The router continues as active if
-    /// it starts before another router can have become active. It then announces its addresses only if the previous
-    /// process might not have done so.
+    /// Records that the router was active in the previous process of this director, and ends the start delay; has no
+    /// effect unless the state is `Init`. The router continues as active if it starts before another router can have
+    /// become active. It then announces its addresses only if the previous process might not have done so.
     pub fn continue_from(&mut self, previous: PreviousProcess) {
         if self.state == State::Init {
             self.previous = Some(previous);
@@ -255,7 +256,7 @@ impl Instance {
         }
     }
 
-    /// Returns whether this router is active, or will continue to be.
+    /// Returns whether this router is active, or was active in the previous process and has not started yet.
     pub(crate) const fn counts_as_active(&self) -> bool {
         matches!(self.state, State::Active) || self.previous.is_some()
     }
@@ -396,7 +397,7 @@ impl Instance {
         }
     }
 
-    /// Sets the weights of objects that only other members of its group track.
+    /// Sets the sum of the weights of objects that only other members of the group track.
     pub(crate) const fn set_group_weight(&mut self, weight: i32) {
         self.group_weight = weight;
     }
@@ -575,6 +576,7 @@ impl Instance {
         now >= self.last_sent + self.sent_interval * missed
     }
 
+    /// Makes an active router backup, or restarts the timer of a backup, if this director was paused.
     fn handle_stall(&mut self, now: Duration) {
         match (self.state, self.timer) {
             (State::Active, _) if self.is_stalled(now) => {

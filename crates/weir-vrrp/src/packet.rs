@@ -117,11 +117,11 @@ pub struct DecodedPacket {
 pub enum IgnoreReason {
     /// The TTL or hop limit is not 255, or is below the configured minimum in a unicast packet.
     HopLimit,
-    /// The version differs from the configured one.
+    /// The version is unknown or differs from the configured one, or the packet is IPv6 and has version 2.
     Version,
     /// The packet is not an advertisement.
     Type,
-    /// The length does not match the content.
+    /// The length does not match the content, or the packet has an authentication trailer that is not configured.
     Length,
     /// The checksum is wrong.
     Checksum,
@@ -129,7 +129,7 @@ pub enum IgnoreReason {
     RouterId,
     /// The interval is zero, or differs from the configured interval in version 2.
     Interval,
-    /// The authentication type, password or HMAC is wrong.
+    /// The authentication type, password or HMAC is wrong or missing.
     Authentication,
     /// This director sent the packet.
     Own,
@@ -178,7 +178,7 @@ impl IgnoreReason {
 }
 
 impl Advertisement {
-    /// Encodes the packet. Addresses whose family differs from that of `source` are omitted.
+    /// Encodes the packet. Omits addresses whose family differs from that of `source`, and those after the 255th.
     pub fn encode(&self, source: IpAddr, destination: IpAddr, form: ChecksumForm) -> Vec<u8> {
         let listed = self
             .addresses
@@ -334,8 +334,8 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(address).into())
 }
 
-/// Returns the checksum form if the checksum is valid. It does not cover the trailer, except over IPv6, where the
-/// sender's kernel includes the trailer.
+/// Returns the checksum form if the checksum is valid. The checksum does not cover the trailer, except over IPv6, where
+/// the sender's kernel includes the trailer.
 fn checksum_form(
     arrival: &ReceivedPacket<'_>,
     length: usize,
@@ -385,6 +385,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::State;
 
     const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
     const GROUP: IpAddr = IpAddr::V4(GROUP_V4);
@@ -409,7 +410,7 @@ mod tests {
         }
     }
 
-    /// A packet captured from keepalived 2.2.7.
+    /// Two packets captured from keepalived 2.2.7, and one of them with the other checksum form.
     #[test]
     fn keepalived_packets_are_decoded_and_reproduced() {
         let v2 = [
@@ -430,6 +431,36 @@ mod tests {
             assert_eq!(received.checksum, form);
             assert_eq!(advertisement(version).encode(SOURCE, GROUP, form), bytes);
         }
+    }
+
+    #[test]
+    fn names_in_status_documents_are_stable() {
+        let reasons = IgnoreReason::ALL.map(IgnoreReason::as_str);
+        let expected = [
+            "hop-limit",
+            "version",
+            "type",
+            "length",
+            "checksum",
+            "router-id",
+            "interval",
+            "authentication",
+            "own",
+            "peer",
+            "addresses",
+            "replay",
+        ];
+        assert_eq!(reasons, expected);
+        let forms = [
+            ChecksumForm::Plain,
+            ChecksumForm::PseudoHeader,
+            ChecksumForm::GroupPseudoHeader,
+        ];
+        let forms = forms.map(ChecksumForm::as_str);
+        assert_eq!(forms, ["plain", "pseudo-header", "group-pseudo-header"]);
+        let states = [State::Init, State::Backup, State::Active, State::Fault];
+        let states = states.map(State::as_str);
+        assert_eq!(states, ["init", "backup", "active", "fault"]);
     }
 
     #[test]

@@ -124,7 +124,8 @@ impl Router {
         packets
     }
 
-    /// Handles a packet for a virtual router. `unix` is the time since 1970.
+    /// Handles a packet for a virtual router. `peers` are its unicast peers; empty = multicast. `unix` is the time
+    /// since 1970.
     ///
     /// # Errors
     /// Returns the reason why the packet is ignored. The counters include it, except [`IgnoreReason::RouterId`].

@@ -1,4 +1,4 @@
-//! Defines link addresses.
+//! Defines link-layer addresses.
 
 use std::fmt;
 

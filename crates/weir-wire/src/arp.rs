@@ -10,9 +10,9 @@ use crate::protocol::EtherType;
 /// The operation of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ArpOperation {
-    /// A request for the link address of the target address.
+    /// A request for the link-layer address of the target address.
     Request,
-    /// A reply with the sender's link address.
+    /// A reply with the sender's link-layer address.
     Reply,
 }
 
@@ -21,11 +21,11 @@ pub enum ArpOperation {
 pub struct ArpPacket {
     /// Whether this is a request or a reply.
     pub operation: ArpOperation,
-    /// Link address of the sender.
+    /// Link-layer address of the sender.
     pub sender_mac: MacAddr,
     /// Address of the sender; unspecified in a probe (RFC 5227).
     pub sender: Ipv4Addr,
-    /// Link address of the target; usually zero in a request.
+    /// Link-layer address of the target; usually zero in a request.
     pub target_mac: MacAddr,
     /// The requested address, or the address of the receiver of a reply.
     pub target: Ipv4Addr,

@@ -5,7 +5,7 @@
 
 use crate::error::{Layer, ParseError};
 
-/// Reads `N` bytes at `offset`. Bytes past the end are zero.
+/// Reads `N` bytes at `offset`. If any of them is past the end, all are zero.
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes
         .get(offset..)

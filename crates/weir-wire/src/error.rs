@@ -72,7 +72,7 @@ impl fmt::Display for LengthField {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The bytes end in the header.
-    #[error("{layer}: {available} bytes, the header needs {needed}")]
+    #[error("{layer}: {available} bytes, but the header needs {needed}")]
     TooShort {
         /// The layer.
         layer: Layer,
@@ -125,7 +125,7 @@ pub enum ParseError {
         /// The limit that was exceeded.
         limit: usize,
     },
-    /// The options do not fit into a header. Returned only when building, never when parsing.
+    /// The options do not fit into a header. Only builders return this error.
     #[error("{bytes} bytes of options exceed the limit of {limit}")]
     OptionsTooLong {
         /// Length of the options, in bytes.
@@ -134,7 +134,7 @@ pub enum ParseError {
         limit: usize,
     },
     /// The packet must not or cannot be fragmented.
-    #[error("{layer}: cannot be fragmented to {mtu} bytes")]
+    #[error("{layer}: the packet cannot be fragmented for an MTU of {mtu} bytes")]
     NotFragmentable {
         /// The layer.
         layer: Layer,

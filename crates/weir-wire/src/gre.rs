@@ -20,7 +20,7 @@ impl<'a> GreView<'a> {
     /// Offset of the checksum, if present.
     pub const CHECKSUM_OFFSET: usize = 4;
 
-    /// Checks flags, version and length. Bits 5 to 12, which receivers must ignore (RFC 2784), are ignored.
+    /// Checks flags, version and length. Bits 6 to 12 are ignored.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedFlags`].
@@ -34,8 +34,9 @@ impl<'a> GreView<'a> {
                 version,
             });
         }
-        // RFC 2784 section 2.3: a receiver discards packets with any of bits 1 to 4 set.
-        if flags & 0x7800 != 0 {
+        // Bits 1 to 5: routing, key, sequence number, strict source route, recursion (RFC 1701). A receiver that does
+        // not implement RFC 1701 must discard the packet (RFC 2784 section 2.3).
+        if flags & 0x7c00 != 0 {
             return Err(ParseError::UnsupportedFlags {
                 layer: Layer::Gre,
                 flags: flags.into(),
@@ -159,6 +160,14 @@ mod tests {
                 ParseError::UnsupportedFlags {
                     layer: Layer::Gre,
                     flags: 0x1000,
+                },
+            ),
+            (
+                0,
+                0x04,
+                ParseError::UnsupportedFlags {
+                    layer: Layer::Gre,
+                    flags: 0x0400,
                 },
             ),
             (

@@ -1,9 +1,7 @@
-//! Parses and builds GUE variant 0 (draft-ietf-intarea-gue) in UDP, in the layout of Linux's fou module.
+//! Parses and builds GUE variant 0 (draft-ietf-intarea-gue) in UDP, in the layout of Linux (`include/net/gue.h`).
 //!
-//! The layout is that of `include/net/gue.h`.
-//!
-//! One option is supported: remote checksum offload, with the private flags word. Control messages, variant 1 and other
-//! flags are rejected, as fou does.
+//! One option is supported: remote checksum offload, with the private flags word. Control messages and other flags are
+//! rejected, as in fou. Variant 1 is rejected too.
 
 use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::{Sum, checksum};
@@ -60,7 +58,7 @@ impl<'a> GueView<'a> {
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedType`] for a control message,
-    /// [`ParseError::UnsupportedFlags`], [`ParseError::BadLength`] if the options do not match the flags.
+    /// [`ParseError::UnsupportedFlags`], [`ParseError::BadLength`] if the header is too short for its flags.
     pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         require(Layer::Gue, bytes, Self::MIN_HEADER_LEN)?;
         let view = Self { bytes };
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_fou_rejects_are_rejected() {
+    fn unsupported_variants_flags_and_lengths_are_rejected() {
         let parse_error = |changes: &[(usize, u8)]| {
             let mut bytes = emit_to_vec(Some(REMOTE));
             for &(offset, value) in changes {

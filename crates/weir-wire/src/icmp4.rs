@@ -1,7 +1,7 @@
 //! Parses and builds ICMP messages for IPv4 (RFC 792): echo, and the errors that quote a packet.
 //!
-//! For other messages, only the type, the code and the second word are kept. A quoted packet is kept as bytes, which
-//! `Packet::parse` can parse.
+//! For other messages, only the type, the code and the second word are kept. A quoted packet is kept as bytes;
+//! `Packet::parse` decodes it.
 
 use std::net::Ipv4Addr;
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn is_error_for_messages_that_quote_a_packet() {
+    fn only_messages_that_quote_a_packet_are_errors() {
         let is_error = |&kind: &u8| {
             Icmpv4Message::Other {
                 kind,

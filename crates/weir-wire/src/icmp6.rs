@@ -146,7 +146,7 @@ impl Icmpv6Message {
         let start = out.len();
         let rest = match self {
             Self::EchoRequest { id, seq } | Self::EchoReply { id, seq } => {
-                (u32::from(id) << 16 | u32::from(seq)).to_be_bytes()
+                ((u32::from(id) << 16) + u32::from(seq)).to_be_bytes()
             }
             Self::Unreachable { .. } | Self::TimeExceeded { .. } => [0; 4],
             Self::PacketTooBig { mtu } => mtu.to_be_bytes(),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn is_error_for_messages_that_quote_a_packet() {
+    fn only_messages_that_quote_a_packet_are_errors() {
         let is_error = |&kind: &u8| {
             Icmpv6Message::Other {
                 kind,

@@ -63,7 +63,7 @@ impl<'a> Ipv4View<'a> {
             });
         }
         let header_len = usize::from(u8_at(bytes, 0) & 0x0f) * 4;
-        let bad = |field, bytes, min, max| ParseError::BadLength {
+        let bad_length = |field, bytes, min, max| ParseError::BadLength {
             layer: Layer::Ipv4,
             field,
             bytes,
@@ -71,7 +71,7 @@ impl<'a> Ipv4View<'a> {
             max,
         };
         if header_len < Self::MIN_HEADER_LEN {
-            return Err(bad(
+            return Err(bad_length(
                 LengthField::HeaderLength,
                 header_len,
                 Self::MIN_HEADER_LEN,
@@ -81,7 +81,7 @@ impl<'a> Ipv4View<'a> {
         require(Layer::Ipv4, bytes, header_len)?;
         let total_len = usize::from(u16_at(bytes, 2));
         if total_len < header_len {
-            return Err(bad(
+            return Err(bad_length(
                 LengthField::TotalLength,
                 total_len,
                 header_len,
@@ -127,7 +127,7 @@ impl<'a> Ipv4View<'a> {
         usize::from(u16_at(self.bytes, 2))
     }
 
-    /// Returns whether the packet is not truncated; false only for quoted packets.
+    /// Returns whether the packet is complete; false only for truncated quoted packets.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete
@@ -335,6 +335,15 @@ mod tests {
     }
 
     #[test]
+    fn packet_can_consist_of_its_header() {
+        let mut bytes = Vec::new();
+        header().emit(0, &mut bytes);
+        let view = Ipv4View::new(&bytes).unwrap();
+        assert_eq!((view.header_len(), view.total_len()), (28, 28));
+        assert_eq!(view.payload(), []);
+    }
+
+    #[test]
     fn changed_bit_invalidates_the_checksum() {
         let mut bytes = packet(0);
         bytes[8] ^= 1;
@@ -348,7 +357,7 @@ mod tests {
             bytes[offset] = value;
             Ipv4View::new(&bytes).err()
         };
-        let bad = |field, bytes, min, max| {
+        let bad_length = |field, bytes, min, max| {
             Some(ParseError::BadLength {
                 layer: Layer::Ipv4,
                 field,
@@ -366,7 +375,7 @@ mod tests {
         );
         assert_eq!(
             parse_error(0, 0x44),
-            bad(LengthField::HeaderLength, 16, 20, 60)
+            bad_length(LengthField::HeaderLength, 16, 20, 60)
         );
         let short = ParseError::TooShort {
             layer: Layer::Ipv4,
@@ -376,11 +385,11 @@ mod tests {
         assert_eq!(parse_error(0, 0x4f), Some(short));
         assert_eq!(
             parse_error(3, 27),
-            bad(LengthField::TotalLength, 27, 28, 36)
+            bad_length(LengthField::TotalLength, 27, 28, 36)
         );
         assert_eq!(
             parse_error(3, 37),
-            bad(LengthField::TotalLength, 37, 28, 36)
+            bad_length(LengthField::TotalLength, 37, 28, 36)
         );
     }
 

@@ -84,7 +84,7 @@ impl<'a> Ipv6View<'a> {
         usize::from(u16_at(self.bytes, 4))
     }
 
-    /// Returns whether the packet is not truncated; false only for quoted packets.
+    /// Returns whether the packet is complete; false only for truncated quoted packets.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete

@@ -2,8 +2,9 @@
 //!
 //! The crate has two interfaces, both with pure functions on byte slices:
 //!
-//! * For each protocol, a checked **view** of bytes (`Ipv4View`: its constructor verifies all lengths, so its accessors
-//!   cannot fail) and a small **header** value (`Ipv4Header`) that contains only valid field values and has `emit`.
+//! * For most protocols, a checked **view** of bytes (`Ipv4View`: its constructor verifies all lengths, so its
+//!   accessors cannot fail) and a small **header** value (`Ipv4Header`) that contains only valid field values and
+//!   has `emit`.
 //! * For complete packets, [`Packet`]: a fluent builder, which computes lengths and checksums unless they are
 //!   overridden, and a decoder, which returns [`ParsedFrame`]; [`describe`] formats it as text.
 //!

@@ -1,7 +1,7 @@
 //! Parses and builds neighbor discovery messages (RFC 4861): solicitation and advertisement.
 //!
-//! The link address option is supported. Other options are skipped. Router messages and redirects are not parsed. The
-//! hop limit, which must be 255, is a field of the IPv6 header and is not checked here.
+//! The link-layer address options are supported. Other options are skipped. Router messages and redirects are not
+//! parsed. The hop limit, which must be 255, is a field of the IPv6 header and is not checked here.
 
 use std::net::Ipv6Addr;
 
@@ -13,25 +13,25 @@ use crate::icmp6::Icmpv6Message;
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-const SOURCE_LINK_ADDRESS: u8 = 1;
-const TARGET_LINK_ADDRESS: u8 = 2;
+const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
+const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
 const FIXED_LEN: usize = 24;
 
 /// A neighbor solicitation or advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NeighborMessage {
-    /// Requests the link address of the target address.
+    /// Requests the link-layer address of the target address.
     Solicitation {
         /// The requested address.
         target: Ipv6Addr,
-        /// Link address of the sender; `None` if the sender has no IP address yet.
+        /// Link-layer address of the sender; `None` if the sender has no IP address yet.
         source_mac: Option<MacAddr>,
     },
-    /// Advertises the link address of the target address.
+    /// Advertises the link-layer address of the target address.
     Advertisement {
         /// The advertised address.
         target: Ipv6Addr,
-        /// Link address of the target; can be `None` in a reply to a unicast solicitation.
+        /// Link-layer address of the target; can be `None` in a reply to a unicast solicitation.
         target_mac: Option<MacAddr>,
         /// Whether the sender is a router.
         router: bool,
@@ -63,12 +63,12 @@ impl NeighborMessage {
         Ok(if kind == SOLICITATION {
             Self::Solicitation {
                 target,
-                source_mac: link_address(options, SOURCE_LINK_ADDRESS)?,
+                source_mac: find_link_layer_address(options, SOURCE_LINK_LAYER_ADDRESS)?,
             }
         } else {
             Self::Advertisement {
                 target,
-                target_mac: link_address(options, TARGET_LINK_ADDRESS)?,
+                target_mac: find_link_layer_address(options, TARGET_LINK_LAYER_ADDRESS)?,
                 router: flags & 0x80 != 0,
                 solicited: flags & 0x40 != 0,
                 overrides: flags & 0x20 != 0,
@@ -99,9 +99,13 @@ impl NeighborMessage {
     /// Returns the first eight bytes of the message, and the bytes after them.
     pub(crate) fn to_icmp(self) -> (Icmpv6Message, Vec<u8>) {
         let (kind, flags, target, option, mac) = match self {
-            Self::Solicitation { target, source_mac } => {
-                (SOLICITATION, 0, target, SOURCE_LINK_ADDRESS, source_mac)
-            }
+            Self::Solicitation { target, source_mac } => (
+                SOLICITATION,
+                0,
+                target,
+                SOURCE_LINK_LAYER_ADDRESS,
+                source_mac,
+            ),
             Self::Advertisement {
                 target,
                 target_mac,
@@ -115,7 +119,7 @@ impl NeighborMessage {
                     ADVERTISEMENT,
                     flags,
                     target,
-                    TARGET_LINK_ADDRESS,
+                    TARGET_LINK_LAYER_ADDRESS,
                     target_mac,
                 )
             }
@@ -136,7 +140,10 @@ impl NeighborMessage {
     }
 }
 
-fn link_address(mut options: &[u8], option_kind: u8) -> Result<Option<MacAddr>, ParseError> {
+fn find_link_layer_address(
+    mut options: &[u8],
+    option_kind: u8,
+) -> Result<Option<MacAddr>, ParseError> {
     while !options.is_empty() {
         require(Layer::Ndp, options, 2)?;
         let len = usize::from(u8_at(options, 1)) * 8;
@@ -195,6 +202,31 @@ mod tests {
         }
     }
 
+    /// RFC 4861 section 4.4: R, S and O are the highest bits of byte 4.
+    #[test]
+    fn each_flag_has_its_bit() {
+        for (bits, [router, solicited, overrides]) in [
+            (0, [false; 3]),
+            (0x80, [true, false, false]),
+            (0x40, [false, true, false]),
+            (0x20, [false, false, true]),
+            (0xe0, [true; 3]),
+        ] {
+            let message = NeighborMessage::Advertisement {
+                target: TARGET,
+                target_mac: None,
+                router,
+                solicited,
+                overrides,
+            };
+            let mut bytes = emit_to_vec(&message);
+            assert_eq!(bytes[4], bits);
+            assert_eq!(NeighborMessage::parse(&bytes), Ok(message));
+            bytes[4] |= 0x1f;
+            assert_eq!(NeighborMessage::parse(&bytes), Ok(message), "reserved bits");
+        }
+    }
+
     #[test]
     fn unknown_options_are_skipped_and_malformed_options_are_rejected() {
         let message = NeighborMessage::Solicitation {
@@ -202,9 +234,9 @@ mod tests {
             source_mac: Some(MAC),
         };
         let mut bytes = emit_to_vec(&message);
-        let link_address_option = bytes.split_off(24);
+        let link_layer_address_option = bytes.split_off(24);
         bytes.extend([14, 1, 0, 0, 0, 0, 0, 0]);
-        bytes.extend(&link_address_option);
+        bytes.extend(&link_layer_address_option);
         assert_eq!(NeighborMessage::parse(&bytes), Ok(message));
         for length in [0, 3] {
             bytes[25] = length;
@@ -220,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_not_parsed_as_neighbors() {
+    fn other_messages_are_rejected() {
         let error = ParseError::UnsupportedType {
             layer: Layer::Ndp,
             value: 133,

@@ -183,12 +183,13 @@ mod tests {
         let view = TcpView::new(&bytes).unwrap();
         assert_eq!(view.header(), header);
         assert_eq!(view.payload(), b"abc");
+        assert_eq!(view.checksum(), u16::from_be_bytes([bytes[16], bytes[17]]));
         assert!(view.is_checksum_valid(Sum::new().word(77)));
         assert!(!view.is_checksum_valid(Sum::new().word(78)));
     }
 
     #[test]
-    fn data_offset_outside_the_segment_is_rejected() {
+    fn invalid_data_offset_is_rejected() {
         let (_, bytes) = segment();
         for (offset, len) in [(0x40, 16), (0xf0, 60)] {
             let mut bytes = bytes.clone();

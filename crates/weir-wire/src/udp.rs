@@ -18,7 +18,7 @@ impl<'a> UdpView<'a> {
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 6;
 
-    /// Checks the length. Bytes after it are not part of the datagram.
+    /// Checks the length field. Bytes beyond this length are not part of the datagram.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadLength`].
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_outside_the_bytes_are_rejected() {
+    fn inconsistent_lengths_are_rejected_except_in_a_first_fragment() {
         for length in [7, 12] {
             let mut bytes = datagram(None);
             bytes[5] = length;

@@ -68,12 +68,12 @@ fn packet_has_the_five_tuple_of_the_outer_header() {
     );
     let frame = link().ip(src, dst).ipip(&inner).build();
     let tunnel = Packet::parse(&frame).unwrap();
-    let carried = tunnel.inner().unwrap();
+    let inner_packet = tunnel.inner().unwrap();
     assert_eq!(
-        carried.five_tuple(),
+        inner_packet.five_tuple(),
         Some(tuple(src, dst, 40_000, 80, IpProtocol::TCP))
     );
-    assert_eq!(carried.tcp().unwrap().flags, TcpFlags::SYN);
+    assert_eq!(inner_packet.tcp().unwrap().flags, TcpFlags::SYN);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn ip_builder_builds_packets_of_both_families() {
 }
 
 #[test]
-fn fragments_are_sent_in_frames() {
+fn fragments_are_wrapped_in_frames() {
     let link = Packet::ethernet(mac(1), mac(2));
     for packet in [
         Packet::ipv4(V4_SRC, V4_DST)
@@ -193,7 +193,7 @@ fn fragments_are_sent_in_frames() {
         let error = fragment(&packet, mtu, 7).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("ipv6: cannot be fragmented to {mtu} bytes")
+            format!("ipv6: the packet cannot be fragmented for an MTU of {mtu} bytes")
         );
     }
 }
@@ -291,7 +291,7 @@ fn protocols_flags_and_addresses_have_texts() {
 }
 
 #[test]
-fn incomplete_packet_without_a_frame_is_an_error_of_its_version() {
+fn incomplete_packet_without_a_frame_causes_an_error_for_its_version() {
     let too_short = |layer, needed, available| ParseError::TooShort {
         layer,
         needed,

@@ -1,4 +1,4 @@
-//! Tests that each fault that the builder adds changes only one field.
+//! Tests the builder: faults change only their fields, and the decoder accepts the built fragments and tunnels.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -130,7 +130,7 @@ fn transport_faults_are_detected() {
         state(v4().gre(&v4().udp(1, 2).build()).bad_checksum().build()),
         ChecksumState::Invalid
     );
-    let bad = |layer, field, bytes, max| {
+    let bad_length = |layer, field, bytes, max| {
         let min_len = if layer == Layer::Udp { 8 } else { 20 };
         Err(ParseError::BadLength {
             layer,
@@ -143,12 +143,12 @@ fn transport_faults_are_detected() {
     let udp = v4().udp(1, 2).payload(b"x").length(99).build();
     assert_eq!(
         Packet::parse_ip(&udp),
-        bad(Layer::Udp, LengthField::DatagramLength, 99, 9)
+        bad_length(Layer::Udp, LengthField::DatagramLength, 99, 9)
     );
     let tcp = v4().tcp(1, 2).data_offset(15).build();
     assert_eq!(
         Packet::parse_ip(&tcp),
-        bad(Layer::Tcp, LengthField::DataOffset, 60, 20)
+        bad_length(Layer::Tcp, LengthField::DataOffset, 60, 20)
     );
 }
 
@@ -164,7 +164,7 @@ fn udp_length_below_ip_payload_is_valid() {
 }
 
 #[test]
-fn fragments_of_both_families_are_distinguished() {
+fn first_later_and_atomic_fragments_are_distinguished() {
     let first = Packet::parse_ip(
         &v4()
             .id(9)
@@ -217,7 +217,7 @@ fn fragments_of_both_families_are_distinguished() {
 }
 
 #[test]
-fn packet_with_dont_fragment_is_rejected() {
+fn packets_that_cannot_be_fragmented_are_rejected() {
     let big = [0; 600];
     let not_fragmentable = |layer, mtu| Err(ParseError::NotFragmentable { layer, mtu });
     assert_eq!(
@@ -266,7 +266,7 @@ fn only_options_with_the_copied_flag_are_in_every_fragment() {
 }
 
 #[test]
-fn mixed_addresses_are_mapped_into_ipv6() {
+fn ipv4_address_is_mapped_to_ipv6_if_the_families_differ() {
     let packet = Packet::ip(V4_SRC.into(), V6_DST.into()).udp(1, 2).build();
     assert_eq!(
         Packet::parse_ip(&packet).unwrap().src(),
@@ -275,7 +275,7 @@ fn mixed_addresses_are_mapped_into_ipv6() {
 }
 
 #[test]
-fn tunnel_with_invalid_payload_parses() {
+fn tunnel_with_invalid_payload_is_parsed() {
     let invalid = v4().raw(IpProtocol::IPIP, &[0x45, 0, 0]).build();
     let error = Some(ParseError::TooShort {
         layer: Layer::Ipv4,
@@ -303,6 +303,16 @@ fn tunnels_are_decoded_up_to_a_maximum_depth() {
     let nested = (0..1000).fold(v4().udp(1, 2).build(), |inner, _| v4().ipip(&inner).build());
     let outer = Packet::parse_ip(&nested).unwrap();
     let depth = std::iter::successors(outer.inner(), |datagram| datagram.inner()).count();
+    assert_eq!(depth, 4);
+}
+
+#[test]
+fn quoted_packets_are_decoded_up_to_a_maximum_depth() {
+    let nested = (0..1000).fold(v4().udp(1, 2).build(), |quoted, _| {
+        v4().port_unreachable(&quoted).build()
+    });
+    let outer = Packet::parse_ip(&nested).unwrap();
+    let depth = std::iter::successors(outer.quoted(), |datagram| datagram.quoted()).count();
     assert_eq!(depth, 4);
 }
 

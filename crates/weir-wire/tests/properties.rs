@@ -137,12 +137,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
     #[test]
-    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_cause_a_panic(bytes in vec(any::<u8>(), 0..200)) {
         parse_with_all_parsers(&bytes);
     }
 
     #[test]
-    fn random_bytes_after_each_ethertype_never_panic(
+    fn random_bytes_after_each_ethertype_never_cause_a_panic(
         mut bytes in vec(any::<u8>(), 14..200), kind in 0usize..5, version in prop_oneof![Just(0x45), Just(0x60)],
         protocol in prop_oneof![Just(0), Just(1), Just(4), Just(17), Just(41), Just(44), Just(47), Just(58), Just(60)],
     ) {
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_or_truncated_packet_never_panics(
+    fn changed_or_truncated_packet_never_causes_a_panic(
         packet in packets(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(), wrap in 0u8..5, (src, dst) in addresses(),
     ) {
@@ -239,7 +239,7 @@ proptest! {
             prop_assert_ne!(&received, &packet);
             remote.complete(&mut received);
         }
-        prop_assert!(equal_but_for_udp_zero(&received, &packet, &original), "{:?}", diff(&received, &packet));
+        prop_assert!(equals_except_udp_zero(&received, &packet, &original), "{:?}", diff(&received, &packet));
     }
 
     #[test]
@@ -265,6 +265,7 @@ proptest! {
         prop_assert!(parts.len() > 1);
         let mut content = Vec::<u8>::new();
         for part in &parts {
+            prop_assert!(part.len() <= 400);
             let parsed = Packet::parse_ip(part).unwrap();
             let IpHeader::V6(_, chain) = &parsed.ip else { panic!("not IPv6") };
             let mut expected = vec![IpProtocol::HOP_BY_HOP];
@@ -278,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn extension_headers_of_any_content_are_walked(contents in vec(vec(any::<u8>(), 0..2100), 0..9)) {
+    fn extension_headers_with_any_content_are_parsed(contents in vec(vec(any::<u8>(), 0..2100), 0..9)) {
         let builder = contents.iter().fold(Packet::ipv6(1u128.into(), 2u128.into()), |builder, content| {
             builder.extension(Extension::DestOpts(content.clone()))
         });
@@ -296,7 +297,7 @@ proptest! {
 
 /// Returns whether packets are equal, except that a UDP checksum may be zero instead of the all ones that were sent:
 /// the receiver of a remote checksum writes a completed checksum of zero as zero.
-fn equal_but_for_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
+fn equals_except_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
     if received == packet {
         return true;
     }

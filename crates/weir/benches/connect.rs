@@ -1,8 +1,8 @@
 //! Measures the cost of connect(), send() and sendto() with `forward = "socket"`.
 //!
-//! The units are CPU time of the calling thread and elapsed time, compared with the same calls to a server's own
+//! The costs are the calling thread's CPU time and the elapsed time, compared with the same calls to a server's own
 //! address. The values are medians of rounds that alternate between the two addresses, so that the load of the machine
-//! affects both equally. No hook runs for packets of a connected socket, so their row must show no difference.
+//! affects both equally. No hook runs for packets of a connected socket, so the row of send() must show no difference.
 
 use std::fs;
 use std::io;
@@ -142,7 +142,7 @@ fn start_daemon(rig: &mut Rig, cgroup: &Path, server: SocketAddr) -> io::Result<
 }
 
 fn print_row(
-    what: &str,
+    label: &str,
     targets: [SocketAddr; 2],
     calls: u32,
     call: impl Fn(SocketAddr) -> io::Result<()>,
@@ -164,7 +164,7 @@ fn print_row(
     };
     let ([direct, vip], [direct_elapsed, vip_elapsed]) = (cpu.map(per_call), elapsed.map(per_call));
     println!(
-        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_elapsed:>7.0} ns \
+        "  {label:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_elapsed:>7.0} ns \
          {vip_elapsed:>7.0} ns   {:+.0} ns",
         vip - direct,
         vip / direct,

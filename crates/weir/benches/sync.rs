@@ -87,13 +87,13 @@ fn print_row(forward: &str, rounds: &[Round]) {
             it.missing_ms
         }),
     ];
-    for (what, unit, goal, value) in values {
+    for (text, unit, goal, value) in values {
         let mut values: Vec<f64> = rounds.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         let (min, max) = (values[0], values[values.len() - 1]);
         let median = values[values.len() / 2];
         println!(
-            "sync, {forward}, {what}: {median:.2} {unit} ({min:.2}…{max:.2}) (goal: ≤ {goal}, {})",
+            "sync, {forward}, {text}: {median:.2} {unit} ({min:.2}…{max:.2}) (goal: ≤ {goal}, {})",
             if median <= goal { "met" } else { "NOT met" }
         );
     }

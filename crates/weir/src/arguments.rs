@@ -221,7 +221,7 @@ pub(crate) enum Command {
     /// Print the completion script for a shell, or write man pages
     Generate {
         #[command(subcommand)]
-        what: Generate,
+        output: Generate,
     },
     /// Show a live view of services, pools and servers, with keys to drain servers
     Top,
@@ -570,7 +570,8 @@ fn server_forward() -> impl TypedValueParser<Value = Forward> {
     })
 }
 
-/// Splits the text at the last slash: pool names created by ipvsadm contain a slash, but addresses do not.
+/// Splits the text at the last slash, because pool names created by ipvsadm contain a slash. The address of a Unix
+/// socket begins at `unix:/`.
 fn parse_server_name(text: &str) -> Result<ServerName, String> {
     // The path of a Unix socket also contains slashes.
     let unix_socket = text

@@ -70,7 +70,7 @@ const EQUIVALENTS: [(&[&str], &str); 9] = [
     ),
 ];
 
-/// Adds the equivalent Weir command as a tip to an error about an unknown argument.
+/// Adds the equivalent Weir command as a tip to an error about an unknown argument or command.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,

@@ -1,4 +1,5 @@
-//! Writes results, messages and the log, with colors on a terminal. Exits silently if the reader of stdout has exited.
+//! Writes results, messages and the log, with colors on a terminal. Exits silently if the reader of stdout has closed
+//! the pipe.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -38,8 +39,8 @@ pub(crate) fn eprint(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Starts the log on stderr. `WEIR_LOG` overrides the level `default`, for example `debug` or `weir_control=trace`, and
-/// `weir log` changes it in a daemon.
+/// Starts the log on stderr. `WEIR_LOG` overrides the level `default` if it is valid, for example `debug` or
+/// `weir_control=trace`, and `weir log` changes it in a daemon.
 pub(crate) fn start_log(default: &str) {
     let variable = env::var("WEIR_LOG").ok();
     let parsed = variable.and_then(|text| Some((EnvFilter::try_new(&text).ok()?, text)));

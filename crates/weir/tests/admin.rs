@@ -191,15 +191,15 @@ fn silent_clients_do_not_block_others() {
     let body = format!("POST /v1/explain HTTP/1.1\r\n{host}Content-Length: 900\r\n\r\n{{");
     let unread = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
     for request in [silent, &incomplete, &body, &unread] {
-        let one = metrics_during(&daemon, (0..200).map(|_| 1), request);
+        let response = metrics_during(&daemon, (0..200).map(|_| 1), request);
         assert!(
-            one.starts_with("HTTP/1.1 200"),
-            "200 from one address, {request:?}: {one}"
+            response.starts_with("HTTP/1.1 200"),
+            "200 connections from one address, {request:?}: {response}"
         );
-        let many = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), request);
+        let response = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), request);
         assert!(
-            many.starts_with("HTTP/1.1 200"),
-            "200 from forty addresses, {request:?}: {many}"
+            response.starts_with("HTTP/1.1 200"),
+            "200 connections from forty addresses, {request:?}: {response}"
         );
     }
 }

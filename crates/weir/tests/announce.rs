@@ -104,8 +104,8 @@ impl Fabric {
     }
 
     fn wait_for_route(&self, expected: bool) {
-        let what = if expected { "a route" } else { "no route" };
-        wait_for(what, TIMEOUT, || self.has_route() == expected);
+        let description = if expected { "a route" } else { "no route" };
+        wait_for(description, TIMEOUT, || self.has_route() == expected);
     }
 
     /// Waits for a state and reason in the status document, which may lag by half a second.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use weir_lab::{AttackArguments, AttackReport, attack};
 use world::privileged;
 
-fn report(only: &[&str]) -> AttackReport {
+/// Runs the attacks with these names.
+fn run_attacks(only: &[&str]) -> AttackReport {
     let arguments = AttackArguments {
         list: false,
         json: false,
@@ -28,7 +29,7 @@ fn reset_attack_leaves_no_request_at_server() {
     if !privileged() {
         return;
     }
-    let report = report(&["reset"]);
+    let report = run_attacks(&["reset"]);
     println!("{}", report.table());
     let row = report.rows.first().expect("table has a row");
     // An attack that sends no data does not test anything.

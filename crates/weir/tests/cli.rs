@@ -131,7 +131,7 @@ fn check_reports_missing_file() {
 }
 
 #[test]
-fn doctor_on_a_real_server_names_the_command_for_servers() {
+fn doctor_on_a_real_server_refers_to_the_command_for_servers() {
     let scratch = Scratch::new("");
     let hint = "use `weir real-server doctor`";
     let printed = scratch.run("doctor -c nothing.toml");
@@ -147,7 +147,7 @@ fn doctor_on_a_real_server_names_the_command_for_servers() {
 
 /// The machine has no daemon: the doctor finds only the error and the missing daemon.
 #[test]
-fn doctor_with_an_invalid_file_examines_the_rest() {
+fn doctor_reports_an_invalid_file_and_other_findings() {
     let scratch = Scratch::new(INVALID);
     let output = scratch.output("doctor -c weir.toml --json");
     assert_eq!(output.status.code(), Some(1));
@@ -368,7 +368,7 @@ fn write_files_with_names(scratch: &Scratch) {
 }
 
 #[test]
-fn import_waits_two_seconds_for_dns_in_total() {
+fn import_waits_at_most_two_seconds_for_dns_in_total() {
     if !weir_testing::require_root() {
         return;
     }
@@ -382,15 +382,15 @@ fn import_waits_two_seconds_for_dns_in_total() {
     ] {
         let (output, elapsed) = run_without_name_servers(&scratch, &format!("import {line}"));
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Names in the hosts file need no name server. Resolution is limited to two seconds; the rest allows for a slow
-        // machine.
+        // Names in the hosts file need no name server. Resolution takes at most two seconds; the other two seconds
+        // allow for a slow machine.
         assert!(
             elapsed < std::time::Duration::from_secs(4),
             "{line} took {elapsed:?}: {printed}"
         );
         let toml = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(toml.contains("127.0.0.1"), "{line}: {toml} {printed}");
-        // These programs resolve names at run time, as Weir's proxy does.
+        // The import keeps the names of proxy servers, because Weir resolves them at run time.
         if line.starts_with("haproxy") || line.starts_with("nginx") {
             assert_eq!(output.status.code(), Some(0), "{printed}");
             for n in 1..=5 {
@@ -432,7 +432,7 @@ fn explain_without_arguments_prints_usage() {
 }
 
 #[test]
-fn doctor_help_excludes_director_repairs() {
+fn doctor_help_states_that_directors_are_not_repaired() {
     let scratch = Scratch::new(VALID);
     let printed = scratch.run("doctor --help");
     assert!(
@@ -711,11 +711,11 @@ const IMPORTED: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn import_with_visible_differences_fails() {
+fn import_that_drops_a_line_that_affects_clients_fails() {
     let scratch = Scratch::new(VALID);
-    let write = |text: &str| fs::write(scratch.path.join("theirs"), text).unwrap();
+    let write = |text: &str| fs::write(scratch.path.join("original"), text).unwrap();
     for (program, text, loss, harmless) in IMPORTED {
-        let import = format!("import {program} theirs");
+        let import = format!("import {program} original");
         write(text);
         let clean = scratch.output(&import);
         assert_eq!(clean.status.code(), Some(0), "{program}: {clean:?}");

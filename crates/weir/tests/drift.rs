@@ -28,8 +28,8 @@ fn is_reachable(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-fn repair_count(world: &World, what: &str) -> u64 {
-    let label = format!("weir_drift_repaired_total{{what=\"{what}\"}} ");
+fn repair_count(world: &World, kind: &str) -> u64 {
+    let label = format!("weir_drift_repaired_total{{what=\"{kind}\"}} ");
     let metrics = world.metrics();
     let line = metrics.lines().find_map(|line| line.strip_prefix(&label));
     line.and_then(|count| count.parse().ok())
@@ -38,7 +38,7 @@ fn repair_count(world: &World, what: &str) -> u64 {
 
 /// Changes an object with `break_it` and waits until Weir restores it. Asserts that clients are served, and that Weir
 /// counts and logs the repair once.
-fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOnce()) {
+fn assert_restored(world: &World, kind: &str, message: &str, break_it: impl FnOnce()) {
     // On a busy machine, a response can take longer than `curl` waits.
     wait_for(
         &format!("clients to be served before {message}"),
@@ -46,12 +46,12 @@ fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOn
         || is_reachable(world),
     );
     let (before, logged) = (
-        repair_count(world, what),
+        repair_count(world, kind),
         world.log().matches(message).count(),
     );
     break_it();
     let started = Instant::now();
-    wait_for(message, TIMEOUT, || repair_count(world, what) > before);
+    wait_for(message, TIMEOUT, || repair_count(world, kind) > before);
     wait_for(
         &format!("clients to be served after {message}"),
         TIMEOUT,
@@ -59,7 +59,7 @@ fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOn
     );
     println!("{message}: restored within {:?}", started.elapsed());
     assert_eq!(
-        repair_count(world, what),
+        repair_count(world, kind),
         before + 1,
         "{message}: {}",
         world.log()
@@ -178,7 +178,8 @@ fn drifted_objects_are_restored() {
         "the next hop's MAC address changed",
         || {
             world.ip("server0", "link set eth0 address 02:00:00:00:00:77");
-            // The kernel ignores a new link address within a second of the last update (locktime, net/ipv4/arp.c).
+            // The kernel ignores a new link-layer address within a second of the last update (locktime,
+            // net/ipv4/arp.c).
             let line = format!("ping -c 1 -W 1 {}", Family::V4.director());
             for _ in 0..5 {
                 world.ip("server0", "neigh flush dev eth0");

@@ -91,8 +91,8 @@ fn flushed_neighbors_are_resolved_with_tunnel_v4() {
     assert_flushed_neighbors_resolved(Family::V4, "tunnel", "");
 }
 
-/// The data plane itself makes the kernel resolve neighbors, and an unknown packet length does not make it drop
-/// packets.
+/// The data plane itself makes the kernel resolve neighbors, and does not drop packets because of an unknown packet
+/// length.
 #[test]
 fn neighbors_are_resolved_while_daemon_is_stopped() {
     if !privileged() {
@@ -270,7 +270,7 @@ fn requests_survive_failure_of_one_of_two_gateways() {
     }
     world.ip("router1", "link set eth0 down");
     wait_for(
-        "only the other path to be used",
+        "all requests to succeed again",
         Duration::from_secs(20),
         || (0..8).all(|_| world.get_within(1, &url(family)).is_ok()),
     );

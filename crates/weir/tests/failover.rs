@@ -132,10 +132,10 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
     pair.world
         .ip("director", &format!("addr add {VIP}/32 dev eth0"));
     pair.start(&config(scheduler));
-    let mut held = pair.open_connections();
+    let mut connections = pair.open_connections();
     let packet = format!(
         "tcp {} {VIP}:80",
-        held[0].local_addr().expect("read the local address")
+        connections[0].local_addr().expect("read the local address")
     );
     let explanation = pair.world.run_weir(&["explain", "--packet", &packet]);
     let survives = explanation.contains("the connection continues with the same server");
@@ -153,12 +153,13 @@ fn count_survivors_of_move(scheduler: &str) -> usize {
     // New connections must be served, to show that the network does not cause failures of the old ones.
     let new = pair.open_connections();
     assert_eq!(new.len(), HELD_CONNECTIONS);
-    count_served(&mut held)
+    count_served(&mut connections)
 }
 
 /// Returns the number of connections that are still served.
-fn count_served(held: &mut [TcpStream]) -> usize {
-    held.iter_mut()
+fn count_served(connections: &mut [TcpStream]) -> usize {
+    connections
+        .iter_mut()
         .map(|stream| usize::from(is_served(stream)))
         .sum()
 }
@@ -252,7 +253,7 @@ fn keepalived_recipe_keeps_every_connection() {
             });
         }
     }
-    let mut held = pair.open_connections();
+    let mut connections = pair.open_connections();
     let (_, pid) = &processes[0];
     let pid = fs::read_to_string(pid).expect("read keepalived's process id");
     world::sh(&format!("kill -TERM {}", pid.trim()));
@@ -268,7 +269,7 @@ fn keepalived_recipe_keeps_every_connection() {
             neighbor.contains(&pair.world.mac("second"))
         },
     );
-    let surviving = count_served(&mut held);
+    let surviving = count_served(&mut connections);
     assert_eq!(
         surviving, HELD_CONNECTIONS,
         "connections after keepalived has moved the VIP"

@@ -1,6 +1,6 @@
 //! Tests that Weir stops using a server that dies under load, and uses it again after it recovers.
 //!
-//! No reload, restart or change of the order in the file makes a dead server usable.
+//! No reload, restart or different order in the file makes a dead server usable.
 
 mod world;
 
@@ -271,7 +271,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
     wait_for_states(&world, &["up"]);
     let since = |world: &World| {
         let since = world.server_status(Family::V4.server(0))["since"].clone();
-        since.as_str().expect("since is a text").to_owned()
+        since.as_str().expect("since is a string").to_owned()
     };
     let up_since = since(&world);
     let server = format!("web/{}", Family::V4.server(0));

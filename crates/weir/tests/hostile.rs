@@ -1,4 +1,4 @@
-//! Tests every kind of check against every kind of hostile server.
+//! Tests every kind of check that evaluates responses, with every kind of hostile server.
 //!
 //! No probe takes longer than its timeout, and all servers are down.
 

@@ -76,7 +76,7 @@ server {
 
 /// Imports a file. Returns the resulting configuration.
 fn imported_config(world: &World, program: &str, text: &str) -> String {
-    let file = world.path("theirs.conf");
+    let file = world.path("original.conf");
     fs::write(&file, text).expect("write the file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["import", program]).arg(file).output();

@@ -393,17 +393,17 @@ fn assert_conflict(world: &World, subcommand: &str, file: &str) {
 fn assert_proxy_address_is_taken(world: &World) {
     let vip = "-t 10.71.0.10:80";
     let position = "weir.toml:6: service site is defined in the file";
-    let others = "-A -t 10.71.0.10:81 -s wlc\n-A -u 10.71.0.10:80 -s wlc\n";
+    let other_listeners = "-A -t 10.71.0.10:81 -s wlc\n-A -u 10.71.0.10:80 -s wlc\n";
     let exists = "Service already exists\n";
     assert_rejected(world, &format!("-A {vip}"), 255, exists);
     assert_rejected(world, &format!("-D {vip}"), 255, position);
     assert_rejected(world, &format!("-a {vip} -r 10.71.0.20"), 255, position);
-    let restored = ipvsadm_with_input(world, "-R", &format!("-A {vip}\n{others}"));
+    let restored = ipvsadm_with_input(world, "-R", &format!("-A {vip}\n{other_listeners}"));
     assert_eq!(restored.2, exists);
     let saved = run_ipvsadm(world, "-S -n");
     let mut saved: Vec<&str> = saved.lines().collect();
     saved.sort_unstable();
-    assert_eq!(saved.join("\n") + "\n", others);
+    assert_eq!(saved.join("\n") + "\n", other_listeners);
     run_ipvsadm(world, "-C");
 }
 

@@ -205,7 +205,7 @@ fn server_options(random: &mut RandomSource, service: &str) -> (String, String, 
     (address, written_options, printed_options, is_valid)
 }
 
-/// Returns a line that is always rejected, because it ends with an unknown option.
+/// Returns a line that is always rejected as a whole, because no command accepts its last word.
 fn invalid_line(random: &mut RandomSource) -> String {
     let tokens = [
         "-A",
@@ -242,7 +242,6 @@ fn invalid_line(random: &mut RandomSource) -> String {
     ];
     let count = 1 + random.below(6);
     let tail: Vec<&str> = (0..count).map(|_| random.pick(&tokens)).collect();
-    // The line ends with an argument that no command accepts, so no part of it may be applied.
     format!("{} --no-such", tail.join(" "))
 }
 

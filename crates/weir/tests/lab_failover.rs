@@ -55,13 +55,13 @@ fn partition_of_two_directors_breaks_no_flow() {
 }
 
 #[test]
-fn every_pair_completes_every_fault_soak() {
+fn weir_pair_breaks_no_flow_and_fails_over_as_fast_as_keepalived_soak() {
     if !is_soak() || !privileged() {
         return;
     }
     let document = run("director-failover", &["--repeat", "3"]);
     let rows = document["rows"].as_array().expect("rows is an array");
-    // Only Weir has a helper. The active director is Weir in three of five pairs.
+    // The helper can fail only in the pairs whose active director is Weir: three of five.
     assert_eq!(rows.len(), 12 * 5 - 2, "{document}");
     for row in rows {
         assert_eq!(
@@ -70,9 +70,9 @@ fn every_pair_completes_every_fault_soak() {
             "{row}"
         );
     }
-    let outage_of = |method: &str, fault: &Value| {
+    let outage_of = |pair: &str, fault: &Value| {
         let mut rows = rows.iter();
-        let row = rows.find(|row| row["pair"] == method && row["fault"] == *fault);
+        let row = rows.find(|row| row["pair"] == pair && row["fault"] == *fault);
         row.and_then(|row| row["outage_ms"].as_u64())
     };
     for row in rows.iter().filter(|row| row["pair"] == "weir") {

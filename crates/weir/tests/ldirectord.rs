@@ -78,14 +78,14 @@ fn table(world: &World) -> String {
     world.run_weir(&["ipvsadm", "-S", "-n"])
 }
 
-fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {
+fn wait_for_table(world: &World, description: &str, condition: impl Fn(&str) -> bool) {
     let output = || fs::read_to_string(world.path("ldirectord.out")).unwrap_or_default();
     let mut last = table(world);
     let started = std::time::Instant::now();
     while !condition(&last) {
         assert!(
             started.elapsed() < Duration::from_secs(60),
-            "timed out waiting for {what}: {last}; ldirectord's output: {}",
+            "timed out waiting for {description}: {last}; ldirectord's output: {}",
             output()
         );
         std::thread::sleep(Duration::from_millis(100));

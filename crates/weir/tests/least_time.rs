@@ -197,10 +197,10 @@ fn latency(world: &World, server: usize) -> serde_json::Value {
     world.server_status(FAMILY.server(server))["latency"].clone()
 }
 
-fn wait_for_share(world: &World, what: &str, is_expected: impl Fn(f64) -> bool) {
+fn wait_for_share(world: &World, description: &str, is_expected: impl Fn(f64) -> bool) {
     let started = Instant::now();
-    wait_for(what, TIMEOUT, || is_expected(share(world, 0, 300)));
-    println!("{what} after {:?}", started.elapsed());
+    wait_for(description, TIMEOUT, || is_expected(share(world, 0, 300)));
+    println!("{description} after {:?}", started.elapsed());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn weights_follow_latency_without_moving_flows() {
     for stream in &mut streams {
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
-            .expect("write");
+            .expect("send a request");
         let mut buffer = [0; 64];
         assert!(stream.read(&mut buffer).expect("read a response") > 0);
     }

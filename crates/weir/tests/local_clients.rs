@@ -197,7 +197,7 @@ fn config(cgroup: &Path, pool: &str, extra: &str) -> String {
     )
 }
 
-/// Returns the server's name from a reply. It is the same for both address families.
+/// Returns the server's name from a reply. The name is the same for both address families.
 fn name(reply: &Value) -> &str {
     reply[0].as_str().unwrap_or_else(|| panic!("{reply}"))
 }

@@ -106,9 +106,9 @@ fn server_connects_to_its_own_vip() {
     }
 }
 
-/// Weir does not handle packets from the director's own programs, so their connections to a server also work.
+/// Weir does not handle packets from the director's own programs, so their connections to a server need no SNAT port.
 #[test]
-fn director_connects_to_its_own_vip() {
+fn director_connects_to_server_while_snat_ports_are_exhausted() {
     if !privileged() {
         return;
     }
@@ -117,7 +117,7 @@ fn director_connects_to_its_own_vip() {
     world.start_nginx(4 * MIB);
     world.start_sink(9000, family);
     let servers = format!("\"{}\"", family.server(0));
-    // `snat` has only two ports, so a third concurrent connection would fail.
+    // `snat` has only two ports, so a third concurrent connection fails.
     let snat = "snat = { addresses = [\"10.71.0.3\"], ports = \"20000-20001\" }\n";
     let text =
         config(family, &servers, "nat", snat).replace(":80\"]", ":80\", \"10.71.0.10:9000\"]");

@@ -27,7 +27,7 @@ fn generate(arguments: &[&str]) -> String {
     )
 }
 
-/// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
+/// With `WEIR_UPDATE_DOCS=1`, the test first writes the page.
 #[test]
 fn commands_page_matches_command_line_help() {
     let (path, current) = (page_path("commands.md"), generate(&["commands"]));
@@ -93,7 +93,7 @@ fn shell_blocks(name: &str) -> String {
     blocks.collect::<Vec<_>>().join("\n")
 }
 
-/// Runs in separate network and mount namespaces, which look like a machine without any configuration.
+/// Runs in separate network, mount and PID namespaces, which look like a machine without any configuration.
 #[test]
 fn quick_start_in_namespaces_works_as_printed() {
     if !privileged() {
@@ -266,7 +266,7 @@ fn assert_names_are_valid(metrics: &str) {
     }
 }
 
-/// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
+/// With `WEIR_UPDATE_DOCS=1`, the test first writes the page.
 #[test]
 fn metrics_page_matches_running_daemon() {
     if !privileged() {

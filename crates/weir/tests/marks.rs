@@ -368,7 +368,7 @@ fn mark_rules_routes_and_devices_are_restored() {
             assert_serves(&world, routed_vip(family));
         }
         assert_eq!(
-            world.log().matches("the route of marked packets").count(),
+            world.log().matches("the route for marked packets").count(),
             count as usize,
             "{line}: {}",
             world.log()

@@ -207,7 +207,7 @@ fn monitor_waits_for_busy_daemon() {
     let pid = director.daemon();
     signal(pid, Signal::STOP);
     let resume = std::thread::spawn(move || {
-        // Longer than `weir status` waits for a response.
+        // Wait longer than `weir status` waits for a response.
         std::thread::sleep(Duration::from_secs(3));
         signal(pid, Signal::CONT);
     });

@@ -68,7 +68,7 @@ fn direct_world() -> World {
 }
 
 #[test]
-fn rolled_back_reload_breaks_no_nat_client() {
+fn no_nat_request_fails_during_rolled_back_reload() {
     if !privileged() {
         return;
     }

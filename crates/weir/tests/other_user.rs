@@ -1,7 +1,7 @@
 //! Tests that another local user and a remote client can neither read secrets nor make changes.
 
 #[path = "admin/daemon.rs"]
-#[allow(dead_code, reason = "this test uses only part of it")]
+#[allow(dead_code, reason = "this test uses only a part of the module")]
 mod daemon;
 mod world;
 
@@ -215,7 +215,7 @@ fn root_does_not_follow_links_of_directory_owner() {
         return;
     }
     let daemon = AdminDaemon::start("");
-    let account_directory = daemon.directory.join("theirs");
+    let account_directory = daemon.directory.join("account");
     fs::create_dir(&account_directory).expect("create a directory");
     std::os::unix::fs::chown(&account_directory, Some(65_534), None).expect("change the owner");
     fs::set_permissions(&daemon.directory, PermissionsExt::from_mode(0o755))

@@ -253,14 +253,14 @@ fn packages_and_image_are_reproducible() {
         }
     }
     for suffix in [".deb", ".tar", ".rpm"] {
-        let (one, two) = (
+        let (first, second) = (
             files_with_suffix(&root.join("one"), suffix),
             files_with_suffix(&root.join("two"), suffix),
         );
-        assert_eq!(one.len(), two.len());
-        assert!(!one.is_empty(), "{suffix}");
-        for (one, two) in one.iter().zip(&two) {
-            successful_output(Command::new("cmp").arg(one).arg(two));
+        assert_eq!(first.len(), second.len());
+        assert!(!first.is_empty(), "{suffix}");
+        for (first, second) in first.iter().zip(&second) {
+            successful_output(Command::new("cmp").arg(first).arg(second));
         }
     }
     let image = &files_with_suffix(&root.join("one"), ".tar")[0];

@@ -110,7 +110,7 @@ finish() {
 trap finish EXIT
 started=$(date +%s)
 set +e
-# A separate shell for the page. It exits at the first command that fails.
+# Run the page's script in a separate shell, which exits at the first command that fails.
 (
   trap 'jobs -p >/run/servers' EXIT
   set -e
@@ -195,11 +195,11 @@ systemctl restart weir
 apt-get -q -y install weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 echo "named: $(ipvsadm --version)"
 ipvsadm -A -t 10.9.0.101:80
-# Saved and restored as the scripts of ipvsadm's package do.
+# Save and restore the table as the scripts of ipvsadm's package do.
 ipvsadm-save -n | grep 10.9.0.101 >/run/table
 ipvsadm -D -t 10.9.0.101:80
 ipvsadm-restore </run/table
-# Clients during the upgrade.
+# Send requests during the upgrade.
 (while [ ! -e /run/enough ]; do
   curl -sSf --max-time 20 http://127.0.0.1:8080/ || echo failed
 done >/run/responses 2>&1) &
@@ -213,11 +213,11 @@ echo "responses: $(grep -cE '^(one|two)$' /run/responses | sed 's/[1-9][0-9]*/so
   "others: $(grep -cvE '^(one|two)$' /run/responses || true)"
 echo "version: $(dpkg-query -W -f '${Version}' weir)"
 echo "kept: $(ipvsadm -Ln | grep -c 'TCP  10.9.0.10[01]:80')"
-touch /etc/weir/mine
+touch /etc/weir/own-file
 apt-get -q -y remove weir weir-ipvsadm >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
 [ ! -e /usr/bin/weir ] && [ ! -e /usr/sbin/ipvsadm ] && [ ! -e /run/keeper ] && echo "removed"
 [ ! -e /sys/fs/bpf/weir ] && [ -e /etc/weir/weir.toml ] && echo "cleaned"
 apt-get -q -y purge weir >/run/apt.log 2>&1 </dev/null || { cat /run/apt.log; exit 1; }
-[ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ ! -e /etc/logrotate.d/weir ] && [ -e /etc/weir/mine ] &&
+[ ! -e /etc/weir/weir.toml ] && [ ! -e /var/log/weir ] && [ ! -e /etc/logrotate.d/weir ] && [ -e /etc/weir/own-file ] &&
   [ ! -L /etc/systemd/system/multi-user.target.wants/weir.service ] && echo "purged"
 EOF

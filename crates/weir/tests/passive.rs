@@ -1,4 +1,4 @@
-//! Tests that Weir detects servers that accept no connections from client packets alone, without a check.
+//! Tests that Weir detects, without a check and only from client packets, that a server accepts no connections.
 
 mod world;
 
@@ -127,7 +127,7 @@ fn nat_server_that_resets_is_ejected() {
 }
 
 #[test]
-fn ejections_stay_below_max_ejected() {
+fn ejections_do_not_exceed_max_ejected() {
     if !privileged() {
         return;
     }

@@ -165,7 +165,7 @@ fn server_without_decapsulation_is_down() {
 }
 
 #[test]
-fn server_that_answers_arp_for_vip_is_reported() {
+fn server_that_replies_to_arp_for_vip_is_reported() {
     if !privileged() {
         return;
     }
@@ -204,7 +204,7 @@ fn nat_requires_the_return_path() {
     wait_for_reason(&world, Family::V4, "up", "http 200");
 }
 
-/// Without a direct probe, the reason contains only the observation.
+/// Without a direct probe, the reason does not state that the server is up.
 #[test]
 fn path_check_alone_reports_only_the_path() {
     if !privileged() {

@@ -287,7 +287,7 @@ fn file_check_follows_changes() {
     let file = world.path("weight");
     std::fs::write(&file, "42\n").expect("write the file");
     let check = format!("kind = \"file\"\nfile = \"{}\"", file.display());
-    // The interval is longer than the test, so only a change of the file can cause a probe.
+    // The interval is longer than the test, so only a change to the file can cause a probe.
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
     world.start_daemon(&config);
     let wait_for_weight = |weight: u64| {

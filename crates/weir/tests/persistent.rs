@@ -70,7 +70,7 @@ fn assert_client_keeps_its_server(family: Family) {
     assert_eq!(
         responding_servers(&world, family),
         expected,
-        "both ports must lead to one server"
+        "both ports must reach the same server"
     );
     let status = world.server_status(family.server(server_index(&first)));
     assert_eq!(status["persistent_connections"], 1, "{status:#}");

@@ -141,7 +141,7 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
             ("primary", "up", 100, "tcp exchange completed"),
             ("replica", "down", 0, "no response within 500ms"),
             ("dns", "up", 100, "dns 10.9.8.7"),
-            ("wrong", "down", 0, "10.9.8.8 is not among 1 answers"),
+            ("wrong", "down", 0, "10.9.8.8 is not in the response"),
             ("udp", "up", 100, "udp 3 bytes"),
             ("ping", "up", 100, "ping"),
             ("script", "up", 10, "exit code 12"),

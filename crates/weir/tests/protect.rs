@@ -1,4 +1,4 @@
-//! Tests `weir protect` during the reload of another program, HAProxy's plain `-sf` under load.
+//! Tests `weir protect` while another program reloads under load: HAProxy with plain `-sf`.
 //!
 //! The clients are on another host and on the same host. Also tests that held connections are released if the command
 //! takes too long or Weir dies.
@@ -371,7 +371,7 @@ fn killed_weir_releases_held_connections() {
 }
 
 #[test]
-fn unrunnable_and_failed_commands_have_different_exit_codes() {
+fn commands_that_cannot_run_and_that_fail_have_different_exit_codes() {
     if !privileged() {
         return;
     }

@@ -160,11 +160,11 @@ struct Proxy {
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Waits up to 30 seconds until `condition` returns true. Panics otherwise; `what` describes the condition.
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+/// Waits up to 30 seconds until `condition` returns true. Panics with this description otherwise.
+fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < deadline, "timed out: {what}");
+        assert!(Instant::now() < deadline, "timed out: {description}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

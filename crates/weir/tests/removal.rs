@@ -228,7 +228,7 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
 }
 
 #[test]
-fn clients_of_routed_vip_are_rejected_after_removal() {
+fn clients_of_routed_vip_are_rejected_with_direct() {
     if !privileged() {
         return;
     }
@@ -237,7 +237,7 @@ fn clients_of_routed_vip_are_rejected_after_removal() {
 }
 
 #[test]
-fn clients_of_routed_vip_are_rejected_with_every_forward() {
+fn clients_of_routed_vip_are_rejected_with_nat_tunnel_and_l3dsr() {
     if !privileged() {
         return;
     }

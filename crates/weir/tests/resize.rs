@@ -1,4 +1,4 @@
-//! Tests that a change of the flow table's size or layout loses no packets while connections begin, continue and end.
+//! Tests that a new size or layout of the flow table loses no packets while connections begin, continue and end.
 
 mod world;
 

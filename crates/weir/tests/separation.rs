@@ -58,7 +58,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ("become root", "not permitted"),
     ("new namespace", "not permitted"),
     (
-        "attempt to open /etc/shadow",
+        "request /etc/shadow",
         "does not permit the daemon to read /etc/shadow",
     ),
     (
@@ -84,7 +84,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn unprivileged_daemon_serves() {
+fn unprivileged_daemon_serves_clients() {
     if !privileged() {
         return;
     }

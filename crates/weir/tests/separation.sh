@@ -63,7 +63,7 @@ page() { curl -sSk --max-time 5 "https://127.0.0.1:${1:-443}/page" | grep -q fou
 process() { pgrep -P $keeper -f "$1"; }
 is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
 served() { page "${2:-443}" && echo "$1: served"; }
-owner() { stat -c '%U %a' "$dir/$1"; }
+owner_and_mode() { stat -c '%U %a' "$dir/$1"; }
 
 wait_for page
 served start
@@ -74,15 +74,15 @@ grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "$status" | tr -d '
 echo "daemon: $(stat -c %U "/proc/$daemon/stat") $(awk '/^Uid/ {print $2, $3, $4, $5}' "$status")"
 for pid in $keeper $(pgrep -P $keeper); do grep ^NoNewPrivs "/proc/$pid/status"; done |
   tr -d '\t' | sort -u | xargs echo processes:
-echo "directory: $(owner run), socket: $(owner run/weir.sock), lock: $(owner run/lock)"
+echo "directory: $(owner_and_mode run), socket: $(owner_and_mode run/weir.sock), lock: $(owner_and_mode run/lock)"
 wait_for test -s "$dir/out/script"
 echo "script: $(cat "$dir/out/script")"
 wait_for test -s "$dir/log/access"
-echo "log: $(owner log/access)"
+echo "log: $(owner_and_mode log/access)"
 "$weir" status >/dev/null && echo "status: ok"
 
 # Root's file is the policy: a submitted text can only do what the file permits.
-# An older program does not support `files`.
+# The text has no route with `files`, which the older program may not support.
 sed -e 's/127.0.0.1:443/127.0.0.1:444/' -e '/^\[\[route/,$d' "$dir/weir.toml" >"$dir/text"
 chmod 600 "$dir/text"
 "$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
@@ -115,7 +115,7 @@ upgrade() {
 }
 upgrade "$dir/foreign" "foreign program"
 upgrade /bin/false "failed upgrade"
-echo "directory: $(owner run)"
+echo "directory: $(owner_and_mode run)"
 "$weir" upgrade "$weir" >/dev/null 2>&1 && echo "upgrade: ok" || echo "upgrade: failed"
 wait_for page 445
 served upgraded 445
@@ -170,4 +170,4 @@ is_refused() { grep -q 'root has not permitted /bin/sh' "$dir/out/log"; }
 wait_for is_refused && echo "unpermitted program: refused"
 kill $keeper
 wait $keeper
-echo "stopped: $(owner run)"
+echo "stopped: $(owner_and_mode run)"

@@ -1,4 +1,4 @@
-# Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs as the units do:
+# Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs like the units:
 # keeper and daemon as the account `weir`, and the helper service as root; it also has a virtual router and announced
 # VIPs. The second one is started by root. The group also publishes a certificate, whose files are then removed. The
 # first director is in the network namespace of this script, the second one, the client and the server are in others. $1
@@ -7,7 +7,7 @@
 set -u
 weir=$1 dir=$2 units=$3
 . "$(dirname "$0")/separation_common.sh"
-# As on a machine with systemd: the account cannot list the pins.
+# As on a machine with systemd, the account cannot list the pins.
 chmod 700 bpf
 
 add_namespace
@@ -105,9 +105,9 @@ END
 } >first.toml
 config second >second.toml
 chmod 600 first.toml second.toml
-# published VIP: prints a configuration with a service at this address, one at the address of the virtual router, a
-# proxy service at a privileged port, one with TLS, and one with a second hop.
-published() {
+# published_config VIP: prints a configuration with a service at this address, one at the address of the virtual router,
+# a proxy service at a privileged port, one with TLS, and one with a second hop.
+published_config() {
   cat <<END
 [check.open]
 kind = "tcp"
@@ -151,14 +151,14 @@ END
 
 cd /
 # Prints the capabilities of a unit in setpriv's syntax.
-bounding() {
+bounding_set() {
   sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
 }
-helper_set=$(bounding weir-helper.service)
+helper_set=$(bounding_set weir-helper.service)
 export WEIR_HELPER_SOCKET=$dir/helper/socket
 at_first() { WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first "$@"; }
 at_second() { WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second nsenter -t $peer -n "$@"; }
-# Not started with at_first, because $! would be the process of the function.
+# This does not use at_first, because $! would be the process of the function.
 start_service() {
   WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first WEIR_CONFIG=$dir/first.toml \
     setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all --no-new-privs \
@@ -184,21 +184,21 @@ secure_page() {
 }
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
-rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run')/status" | xargs; }
+privileges() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(process "$1" 'weir.* run')/status" | xargs; }
 all_served() {
   page 10.80.9.1 && page "$2" && page 10.80.9.5 && page 10.80.1.1:81 && secure_page && echo "$1: served"
 }
 is_member() { "$1" "$weir" cluster status | grep -Eq "$2 .*present"; }
 wait_for at_first "$weir" status
 wait_for at_second "$weir" status
-both() { [ "$(at_first "$weir" cluster status --json | grep -o '"present"' | wc -l)" = 2 ]; }
-wait_for both
-echo "first daemon: $(rights $first)"
-echo "second daemon: $(rights $second)"
+has_both_members() { [ "$(at_first "$weir" cluster status --json | grep -o '"present"' | wc -l)" = 2 ]; }
+wait_for has_both_members
+echo "first daemon: $(privileges $first)"
+echo "second daemon: $(privileges $second)"
 
 # publish at_first|at_second [GUARD]: publishes the configuration on standard input from that director.
 publish() { "$1" "$weir" cluster publish - --guard "${2:-0s}"; }
-published 10.80.9.2 | publish at_second >"$dir/out/publish" 2>&1 && echo "published" || cat "$dir/out/publish"
+published_config 10.80.9.2 | publish at_second >"$dir/out/publish" 2>&1 && echo "published" || cat "$dir/out/publish"
 wait_for page 10.80.9.1
 wait_for page 10.80.9.5
 wait_for page 10.80.1.1:81
@@ -220,25 +220,26 @@ refuse() {
   publish at_second >"$dir/out/refused" 2>&1 && echo "$1: published"
   grep -o "$2" "$dir/out/refused" | head -1
 }
-published 198.51.100.1 | refuse vip '198.51.100.1 is not in .vips. of \[cluster.publish\]'
-published 10.80.9.2 | sed 's/"10.80.2.2:80"/"10.80.1.2:80"/' | refuse server '10.80.1.2 is not in .servers. of'
-published 10.80.9.2 | sed '0,/"nat"/s//"direct"/' | refuse forward 'direct is not in .forwards. of'
-published 10.80.9.2 | sed 's/9.2:80/9.2:82/' | refuse port 'port 82 is not in .ports. of'
+published_config 198.51.100.1 | refuse vip '198.51.100.1 is not in .vips. of \[cluster.publish\]'
+published_config 10.80.9.2 | sed 's/"10.80.2.2:80"/"10.80.1.2:80"/' | refuse server '10.80.1.2 is not in .servers. of'
+published_config 10.80.9.2 | sed '0,/"nat"/s//"direct"/' | refuse forward 'direct is not in .forwards. of'
+published_config 10.80.9.2 | sed 's/9.2:80/9.2:82/' | refuse port 'port 82 is not in .ports. of'
 # On the second director, root permits more than on the first.
 sed -i 's/"0.0.0.0"/"0.0.0.0", "198.51.100.0\/24"/' "$dir/second.toml"
 at_second "$weir" reload >"$dir/out/reload" 2>&1 || cat "$dir/out/reload"
-published 198.51.100.1 | refuse other 'was stopped by first'
+published_config 198.51.100.1 | refuse other 'was stopped by first'
 at_first "$weir" cluster status | grep -o '198.51.100.1 is not in .vips. of' | head -1
 all_served after-refusal 10.80.9.2
 
 start_requests 10.80.9.1
-published 10.80.9.3 | publish at_first >"$dir/out/publish" 2>&1 && echo "published again" || cat "$dir/out/publish"
+published_config 10.80.9.3 | publish at_first >"$dir/out/publish" 2>&1 && echo "published again" ||
+  cat "$dir/out/publish"
 wait_for page 10.80.9.3
 stop_requests publication
 wait_for announces 10.80.9.3
 
 # With a guard, both directors stage the new servers of the service with a second hop before one of them uses it.
-with_new_server() { published 10.80.9.3 | sed 's/"10.80.2.2"\]/"10.80.2.2", "10.80.2.3"]/'; }
+with_new_server() { published_config 10.80.9.3 | sed 's/"10.80.2.2"\]/"10.80.2.2", "10.80.2.3"]/'; }
 with_new_server | publish at_second 1s >"$dir/out/publish" 2>&1 && echo "published with a guard" ||
   cat "$dir/out/publish"
 for log in log log2; do
@@ -285,8 +286,8 @@ at_first "$weir" upgrade "$weir" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" 
 stop_requests upgrade
 is_alone() { [ "$(process $first 'weir.* run' | wc -l)" = 1 ]; }
 wait_for is_alone
-echo "first daemon: $(rights $first)"
-published 10.80.9.4 | publish at_second >"$dir/out/publish" 2>&1 && echo "published after the upgrade" ||
+echo "first daemon: $(privileges $first)"
+published_config 10.80.9.4 | publish at_second >"$dir/out/publish" 2>&1 && echo "published after the upgrade" ||
   cat "$dir/out/publish"
 wait_for page 10.80.9.4
 

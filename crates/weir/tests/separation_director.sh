@@ -64,7 +64,7 @@ all_served() {
   served "$1 direct" 10.77.9.2
   served "$1 proxy" 10.77.1.1:8080
 }
-owner() { stat -c '%U %a' "$dir/$1"; }
+owner_and_mode() { stat -c '%U %a' "$dir/$1"; }
 
 wait_for page 10.77.9.1
 wait_for page 10.77.9.2
@@ -83,7 +83,8 @@ field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
 needed=0xc00120340f
 other=$(((0x$(field "$engine" CapEff) | 0x$(field "$engine" CapBnd)) & ~needed))
 echo "engine: user $(field "$engine" Uid), other capabilities: $other, NoNewPrivs: $(field "$engine" NoNewPrivs)"
-echo "directory: $(stat -c '%U %G %a' "$dir/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"
+directory="directory: $(stat -c '%U %G %a' "$dir/run")"
+echo "$directory, state: $(owner_and_mode run/state.json), overrides: $(owner_and_mode run/proxy.json)"
 wait_for "$weir" status && echo "status: ok"
 ip -o address show dev to_client | grep -c 'inet 10\.77\.9\.' | sed 's/^/added VIPs: /'
 "$weir" server p/10.77.2.2:80 drain >/dev/null 2>&1 && echo "server: drained"
@@ -102,10 +103,10 @@ as_member 1 >/dev/null 2>&1 && echo "ipvsadm as another user: done" || echo "ipv
 # ipvsadm and a proxy service cannot have the same address.
 "$weir" ipvsadm -A -t 10.77.1.1:8080 2>&1
 "$weir" ipvsadm -A -t 10.77.1.1:8081 -s rr
-cp -p "$dir/weir.toml" "$dir/kept"
+cp -p "$dir/weir.toml" "$dir/original.toml"
 sed -i 's/10.77.1.1:8080/10.77.1.1:8081/' "$dir/weir.toml"
 "$weir" reload 2>&1 | grep -o 'ipvsadm -D .*:8081'
-mv "$dir/kept" "$dir/weir.toml"
+mv "$dir/original.toml" "$dir/weir.toml"
 "$weir" ipvsadm -D -t 10.77.1.1:8081
 
 # A submitted text can change only the proxy services.
@@ -152,7 +153,7 @@ echo "daemon: $(awk '/^Uid/ {print $2, $3, $4, $5}' "/proc/$daemon/status")"
 kill $keeper
 wait $keeper
 keeper=
-echo "stopped: $(owner run)"
+echo "stopped: $(owner_and_mode run)"
 served stopped 10.77.9.8
 "$weir" ipvsadm -A -t 10.77.9.5:80 -s rr && echo "ipvsadm without a daemon: done"
 "$weir" clean >/dev/null 2>&1 && echo "clean: done"

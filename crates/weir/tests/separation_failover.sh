@@ -1,7 +1,7 @@
 # Runs a director with an account `weir`, and with the features that other root processes implement: virtual routers
-# with programs, announced VIPs, a notifier. The director is in the network namespace of this script, its client and its
-# server are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the
-# test compares.
+# with programs, announced VIPs and a notifier. The director is in the network namespace of this script, its client and
+# its server are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that
+# the test compares.
 set -u
 weir=$1 dir=$2
 . "$(dirname "$0")/separation_common.sh"
@@ -83,7 +83,7 @@ is_active() { "$weir" status --json | grep -q '"state": *"active"'; }
 wait_for is_active
 echo "status: active"
 
-# A change of a server reaches the notifier and the announced VIPs.
+# A server's state change reaches the notifier and the announced VIPs.
 kill $origin
 wait_for withdraws 10.78.1.100
 echo "withdrawn: yes"
@@ -136,7 +136,7 @@ echo "drained: released"
 "$weir" node ready >/dev/null
 wait_for moved
 echo "ready: served"
-# The VIP gets another owner and returns, without being absent.
+# The VIP gets another owner and returns to the first one, without being absent.
 cp "$dir/weir.toml" "$dir/routers.toml"
 sed -i -e '/^\[vrrp/,$d' -e 's/^\[node\]/&\nvip_interface = "to_client"/' "$dir/weir.toml"
 watch() { while :; do holds 10.78.1.101 || echo absent >>"$dir/out/absent"; done; }
@@ -154,7 +154,7 @@ wait_for has_permanently 10.78.1.101/24
 wait_for moved
 kill $watcher
 [ -e "$dir/out/absent" ] && echo "absent: $(wc -l <"$dir/out/absent")" || echo "absent: never"
-# Without virtual routers nothing remains.
+# Without virtual routers, no address or route remains.
 sed -i -e '/^\[vrrp/,$d' "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 && echo "without: applied" || cat "$dir/out/reload"
 wait_for lacks 10.78.1.101

@@ -1,4 +1,4 @@
-# Runs two directors with an account `weir` that exchange flows; the first one also probes a server through the path of
+# Runs two directors with an account `weir` that exchange flows; the first one also probes a server along the path of
 # its service. The first director is in the network namespace of this script, the second one, the client and the server
 # are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the test
 # compares.
@@ -55,7 +55,7 @@ chmod 600 first.toml second.toml
 cd /
 at_first() { WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first "$@"; }
 at_second() { WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second nsenter -t $peer -n "$@"; }
-# Not started with the functions, because $! would be the process of the function.
+# These commands do not use the functions, because $! would be the process of the function.
 WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first \
   "$weir" run -c "$dir/first.toml" >"$dir/out/log" 2>&1 &
 first=$!
@@ -73,7 +73,7 @@ wait_for at_second "$weir" status
 echo "first daemon: $(rights $first)"
 echo "second daemon: $(rights $second)"
 
-# Flow synchronization.
+# Check that flows are synchronized.
 nsenter -t $client -n python3 -c '
 import socket, time
 held = socket.create_connection(("10.79.9.1", 80))
@@ -100,16 +100,16 @@ at_first "$weir" ipvsadm --stop-daemon master && echo "daemon: stopped by root"
 at_first "$weir" ipvsadm -L --daemon | grep -q 'master sync daemon' || echo "daemons: stopped"
 at_first "$weir" ipvsadm --start-daemon master && echo "daemon: started by root"
 
-# Checks through the path of a service.
-reason() { at_first "$weir" status | grep -q "$1"; }
-wait_for reason 'the server replies to ARP requests for the VIP 10.79.9.2'
+# Check a server along the path of its service.
+has_reason() { at_first "$weir" status | grep -q "$1"; }
+wait_for has_reason 'the server replies to ARP requests for the VIP 10.79.9.2'
 echo "path: the server replies to ARP requests"
 in_server sysctl -qw net.ipv4.conf.all.arp_ignore=1
 path_is_up() { at_first "$weir" status | grep -Eq '10.79.2.2 +direct +up'; }
 wait_for path_is_up
 echo "path: up"
 in_server ip address del 10.79.9.2/32 dev lo
-wait_for reason 'no reply from the VIP 10.79.9.2'
+wait_for has_reason 'no reply from the VIP 10.79.9.2'
 echo "path: VIP missing"
 in_server ip address add 10.79.9.2/32 dev lo
 wait_for path_is_up

@@ -198,7 +198,7 @@ impl Pair {
     /// Moves the VIP, and the gateway and `snat` addresses if there are any, from one director to the other.
     fn move_vip_to(&self, host: &str, previous: Option<&str>) {
         if let Some(previous) = previous {
-            // Cut the links of the old director: it neither sends nor receives.
+            // Cut the link of the previous director: it neither sends nor receives.
             self.world.ip("wire", &format!("link set {previous} down"));
         }
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));

@@ -179,7 +179,7 @@ fn missing_daemon_or_terminal_is_reported() {
     assert!(text.contains("top requires a terminal"), "{text}");
 }
 
-/// Runs `weir status` for a pool in a window with 80 columns. Returns the lines without wrapping.
+/// Runs `weir status ARGUMENTS` in a window with 80 columns. Returns the lines without wrapping.
 fn status_lines(world: &World, name: &str, arguments: &str) -> Vec<String> {
     let (program, dir) = (
         world::program::program_under_test(),

@@ -143,47 +143,47 @@ fn assert_method_carries_traffic_in_mode(
 }
 
 #[test]
-fn traffic_passes_nat_v4() {
+fn traffic_passes_with_nat_v4() {
     assert_method_carries_traffic(Family::V4, "nat", "", &[]);
 }
 
 #[test]
-fn traffic_passes_nat_v6() {
+fn traffic_passes_with_nat_v6() {
     assert_method_carries_traffic(Family::V6, "nat", "", &[]);
 }
 
 #[test]
-fn traffic_passes_snat_v4() {
+fn traffic_passes_with_snat_v4() {
     assert_method_carries_traffic(Family::V4, "nat", "snat = true\n", &[]);
 }
 
 #[test]
-fn traffic_passes_snat_v6() {
+fn traffic_passes_with_snat_v6() {
     assert_method_carries_traffic(Family::V6, "nat", "snat = true\n", &[]);
 }
 
 #[test]
-fn traffic_passes_direct_v4() {
+fn traffic_passes_with_direct_v4() {
     assert_method_carries_traffic(Family::V4, "direct", "", &[]);
 }
 
 #[test]
-fn traffic_passes_direct_v6() {
+fn traffic_passes_with_direct_v6() {
     assert_method_carries_traffic(Family::V6, "direct", "", &[]);
 }
 
 #[test]
-fn traffic_passes_tunnel_ipip_v4() {
+fn traffic_passes_with_tunnel_ipip_v4() {
     assert_method_carries_traffic(Family::V4, "tunnel", "", &["--tunnel", "ipip"]);
 }
 
 #[test]
-fn traffic_passes_tunnel_ipip_v6() {
+fn traffic_passes_with_tunnel_ipip_v6() {
     assert_method_carries_traffic(Family::V6, "tunnel", "", &["--tunnel", "ipip"]);
 }
 
 #[test]
-fn traffic_passes_tunnel_gue_v4() {
+fn traffic_passes_with_tunnel_gue_v4() {
     assert_method_carries_traffic(
         Family::V4,
         "tunnel",
@@ -193,7 +193,7 @@ fn traffic_passes_tunnel_gue_v4() {
 }
 
 #[test]
-fn traffic_passes_tunnel_gre_v6() {
+fn traffic_passes_with_tunnel_gre_v6() {
     assert_method_carries_traffic(
         Family::V6,
         "tunnel",
@@ -203,11 +203,11 @@ fn traffic_passes_tunnel_gre_v6() {
 }
 
 #[test]
-fn traffic_passes_l3dsr_v4() {
+fn traffic_passes_with_l3dsr_v4() {
     assert_method_carries_traffic(Family::V4, "l3dsr", "", &[]);
 }
 
 #[test]
-fn traffic_passes_l3dsr_v6() {
+fn traffic_passes_with_l3dsr_v6() {
     assert_method_carries_traffic(Family::V6, "l3dsr", "", &[]);
 }

@@ -1,6 +1,7 @@
 //! Runs Weir with the accounts and capabilities of the package's systemd units, without a service manager.
 //!
-//! The units are an unprivileged keeper and daemon with the privileged helper, and the single unit that runs as root.
+//! Two setups are tested: `weir.service` as an unprivileged account with `weir-helper.service`, and a single unit that
+//! runs as root.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -35,7 +36,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ("become root", "not permitted"),
     ("new namespace", "not permitted"),
     (
-        "attempt to open /etc/shadow",
+        "request /etc/shadow",
         "does not permit the daemon to read /etc/shadow",
     ),
     (
@@ -81,7 +82,7 @@ fn run_script(script: &str) -> (SharedDirectory, Output) {
 }
 
 #[test]
-fn unprivileged_keeper_and_daemon_serve() {
+fn unprivileged_keeper_and_daemon_serve_clients() {
     if !privileged() {
         return;
     }

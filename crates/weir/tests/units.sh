@@ -1,6 +1,6 @@
 # Runs Weir like the units weir.service and weir-helper.service: the keeper and its daemon as the account `weir` with
 # no capability, and the helper service as root with the capabilities of its unit. There is no service manager here. The
-# director is in the network namespace of this script, its client and its server are in others. $1 is the program, $2
+# director is in the network namespace of this script; its client and its server are in others. $1 is the program, $2
 # an empty directory that every account can enter, $3 the directory of the units. Prints the lines that the test
 # compares.
 set -u
@@ -9,7 +9,7 @@ weir=$1 dir=$2 units=$3
 echo 'lbadmin:x:992:' >>group
 mkdir certs log
 chmod 700 certs log
-# As on a machine with systemd: the account cannot list the pins.
+# As on a machine with systemd, the account cannot list the pins.
 chmod 700 bpf
 
 keeper= service= origin= load= client= server= blocker=
@@ -54,11 +54,11 @@ daemon_vip=10.77.9.5
 cd /
 
 # Prints the capabilities of a unit in setpriv's syntax.
-bounding() {
+bounding_set() {
   sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
 }
-helper_set=$(bounding weir-helper.service)
-daemon_set=$(bounding weir.service)
+helper_set=$(bounding_set weir-helper.service)
+daemon_set=$(bounding_set weir.service)
 start_service() {
   setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all --no-new-privs \
     "$weir" helper --service >>"$dir/out/helper" 2>&1 &
@@ -74,14 +74,14 @@ page() { in_client curl -sSk --max-time ${seconds:-2} "$1/page" | grep -q found;
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
 served() { page "$2" && echo "$1: served"; }
-owner() { stat -c '%U %G %a' "$dir/$1"; }
+owner_and_mode() { stat -c '%U %G %a' "$dir/$1"; }
 nat=http://10.77.9.1 proxy=https://10.77.1.1
 all_served() {
   served "$1 nat" $nat
   served "$1 proxy" $proxy
 }
 field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
-rights() { echo "user $(field "$1" Uid), CapEff $(field "$1" CapEff), NoNewPrivs $(field "$1" NoNewPrivs)"; }
+privileges() { echo "user $(field "$1" Uid), CapEff $(field "$1" CapEff), NoNewPrivs $(field "$1" NoNewPrivs)"; }
 
 # The keeper may start first: it waits for the service.
 start_keeper
@@ -92,15 +92,15 @@ all_served start
 page "$proxy/files" && echo "files: served"
 daemon=$(process $keeper 'weir.* run')
 engine=$(process $service 'helper --engine')
-echo "keeper: $(rights $keeper)"
-echo "daemon: $(rights "$daemon"), CapBnd $(field "$daemon" CapBnd), Seccomp $(field "$daemon" Seccomp)"
-echo "directories: $(owner run), $(owner helper), $(owner helper/socket)"
-echo "socket: $(owner run/weir.sock)"
+echo "keeper: $(privileges $keeper)"
+echo "daemon: $(privileges "$daemon"), CapBnd $(field "$daemon" CapBnd), Seccomp $(field "$daemon" Seccomp)"
+echo "directories: $(owner_and_mode run), $(owner_and_mode helper), $(owner_and_mode helper/socket)"
+echo "socket: $(owner_and_mode run/weir.sock)"
 setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status as a group member: ok"
-echo "files: lock $(owner run/lock), state $(owner run/state.json), log $(owner log/access)"
+echo "files: lock $(owner_and_mode run/lock), state $(owner_and_mode run/state.json), log $(owner_and_mode log/access)"
 wait_for "$weir" status && echo "status: ok"
 
-# The service accepts only requests of the account and of root, and the account cannot permit programs.
+# The service accepts only requests from the account and from root, and the account cannot permit programs.
 ask() { python3 "$dir/ask.py" "$WEIR_HELPER_SOCKET" "$1"; }
 cat >"$dir/ask.py" <<'END'
 import socket, sys
@@ -134,16 +134,16 @@ wait_for "$weir" status
 "$weir" server p/10.77.2.2:80 weight 3 >/dev/null 2>&1 && echo "new engine: weight set"
 
 "$weir" ipvsadm -A -t 10.77.9.3:80 -s rr && "$weir" ipvsadm -D -t 10.77.9.3:80 && echo "ipvsadm as root: done"
-echo "edits: $(owner run/edits.sock)"
+echo "edits: $(owner_and_mode run/edits.sock)"
 
-# The service reads the same variables as the daemon, or rejects the configuration.
-cp "$dir/weir.toml" "$dir/kept"
+# The service rejects a configuration with a variable that has another value in the daemon or is not set in the service.
+cp "$dir/weir.toml" "$dir/original.toml"
 for address in '${WEIR_TEST_VIP}' '${WEIR_TEST_VIP:-10.77.9.1}'; do
-  sed "s/10.77.9.1:80/$address:80/" "$dir/kept" >"$dir/weir.toml"
+  sed "s/10.77.9.1:80/$address:80/" "$dir/original.toml" >"$dir/weir.toml"
   "$weir" reload >"$dir/out/reload" 2>&1 && echo "variable: applied"
   grep -o 'WEIR_TEST_VIP is not set\|have different values' "$dir/out/reload"
 done
-cp "$dir/kept" "$dir/weir.toml"
+cp "$dir/original.toml" "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 || cat "$dir/out/reload"
 
 # Kill the service, which ends every helper.
@@ -155,7 +155,7 @@ wait_for is_new $service 'helper --engine' "$engine"
 wait_for "$weir" status
 reload 444 445 "new service"
 
-# systemctl restart weir-helper
+# Restart the service as `systemctl restart weir-helper` does.
 engine=$(process $service 'helper --engine')
 kill $service
 wait $service
@@ -163,7 +163,7 @@ echo "service ended: $?"
 start_service
 wait_for is_new $service 'helper --engine' "$engine"
 wait_for "$weir" status
-echo "directories: $(owner run)"
+echo "directories: $(owner_and_mode run)"
 
 daemon=$(process $keeper 'weir.* run')
 kill -9 "$daemon"
@@ -190,15 +190,15 @@ start_keeper
 wait_for page https://10.77.1.1:445
 all_served_again() { page $nat && page https://10.77.1.1:445; }
 wait_for all_served_again && echo "killed keeper: served"
-echo "directories: $(owner run)"
+echo "directories: $(owner_and_mode run)"
 
 kill $keeper
 wait $keeper
 echo "keeper ended: $?"
 keeper=
-is_roots() { [ "$(owner run)" = "root root 700" ]; }
-wait_for is_roots
-echo "directories: $(owner run)"
+is_owned_by_root() { [ "$(owner_and_mode run)" = "root root 700" ]; }
+wait_for is_owned_by_root
+echo "directories: $(owner_and_mode run)"
 kill $service
 wait $service
 echo "service ended: $?"

@@ -1,5 +1,5 @@
-# Replaces a Weir that runs as root in one unit with the units weir.service and weir-helper.service, and back, using a
-# service manager of the test that stores descriptors. The director is in the network namespace of this script, its
+# Replaces a Weir that runs as root in one unit with the units weir.service and weir-helper.service, and back, using
+# the test's service manager, which stores descriptors. The director is in the network namespace of this script, its
 # client and its server are in others. $1 is the program, $2 an empty directory that every account can enter, $3 the
 # directory of the units. Prints the lines that the test compares.
 set -u
@@ -87,7 +87,7 @@ wait_for is_up
 page 10.81.9.1 && page 10.81.1.1:81 && echo "root: served"
 echo "root: keeper $(awk '/^Uid/ {print $2}' "/proc/$keeper/status")"
 
-# As `systemctl restart weir` after the installation of the package.
+# Restart as `systemctl restart weir` does after the installation of the package.
 start_requests 10.81.9.1 10.81.1.1:81
 request stop
 start_service
@@ -106,7 +106,7 @@ start_units
 wait_for is_up
 stop_requests "killed keeper"
 
-# Back to the unit of an earlier version.
+# Return to the unit of an earlier version.
 start_requests 10.81.9.1 10.81.1.1:81
 request stop
 kill $service

@@ -351,7 +351,7 @@ fn open_connection_keeps_its_vip() {
         has_address(&world, V4),
         "an open connection must keep its VIP"
     );
-    // The address is reported once, although it stays.
+    // The reload has reported the removal, so `plan` does not report it, although the address is still present.
     let plan = weir_output(&world, &["plan"]);
     assert_eq!(plan, "no changes\n");
     stream

@@ -52,7 +52,8 @@ use serde_json::Value;
 use std::time::Duration;
 use world::privileged;
 
-/// The keeper does not immediately replace a process that exits within this time of its start.
+/// Minimum age of a process before a test kills it. The keeper delays the replacement of a process that exits within
+/// one second of its start; the rest is a margin.
 const MIN_PROCESS_AGE: Duration = Duration::from_millis(1500);
 
 fn config(priority: u8, extra: &str) -> String {

@@ -116,7 +116,7 @@ async fn route_is_reported_as_announced_only_after_speaker_has_accepted_it() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// An announcer without settings cannot do anything before the first report, so it waits for it.
+/// An announcer without settings cannot do anything before it receives the first report.
 #[tokio::test]
 async fn announcer_without_record_sleeps_until_first_report() {
     let directory = directory("announcer-idle");
@@ -221,7 +221,7 @@ async fn each_late_withdrawal_is_followed_by_announcement() {
 }
 
 #[tokio::test]
-async fn other_command_for_the_same_gobgp_interrupts_no_route() {
+async fn changed_command_for_the_same_gobgp_withdraws_no_route() {
     let directory = directory("announcer-option");
     fs::create_dir(&directory).unwrap();
     let mut report = daemon_report(&directory);

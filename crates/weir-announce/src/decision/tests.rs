@@ -137,13 +137,13 @@ fn repeated_withdrawals_delay_announcement_until_vip_was_stable() {
 #[test]
 fn routes_of_drained_node_are_last_resort_before_withdrawal() {
     let mut run = Run::new(&[]);
-    let both = [(A, true), (B, false)];
-    run.send(&both, false);
-    run.send(&both, true);
+    let vips = [(A, true), (B, false)];
+    run.send(&vips, false);
+    run.send(&vips, true);
     assert_eq!(run.routes(), [(A, Quality::LastResort)]);
-    run.advance(4_999, &both, true);
+    run.advance(4_999, &vips, true);
     assert_eq!(run.routes(), [(A, Quality::LastResort)]);
-    run.advance(1, &both, true);
+    run.advance(1, &vips, true);
     assert_eq!(run.routes(), []);
     assert_eq!(
         run.state(A),
@@ -203,7 +203,7 @@ fn new_vip_waits_for_first_check_results() {
     assert!(!handle_daemon_report(&mut run, true));
     assert_eq!(
         run.decisions.report()[0].reason,
-        "waiting for check results or data of the group"
+        "waiting for check results or the group's data"
     );
     assert!(handle_daemon_report(&mut run, false));
     // A new server without a check result does not cause an announced VIP to be withdrawn.

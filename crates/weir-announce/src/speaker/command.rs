@@ -1,4 +1,4 @@
-//! Drives GoBGP through its command-line tool, and runs such tools.
+//! Drives GoBGP through its command-line tool, and runs the command-line tools of all speakers.
 
 use std::net::IpAddr;
 use std::process::Stdio;

@@ -61,7 +61,7 @@ impl Frr<'_> {
                 Err(error) => outcome.add_error(error),
             }
         }
-        // A speaker that does not respond must not delay the next step even more.
+        // After an error, skip this check: a speaker that does not respond would delay the next step even more.
         if outcome.error.is_none() {
             let checked: Vec<Family> = outcome.warnings.iter().map(|it| it.0).collect();
             let mut families = families(change.routes.keys());
@@ -251,18 +251,18 @@ async fn use_prefix_list(
     let entries = reply
         .lines()
         .filter_map(|line| line.find("seq ").map(|at| &line[at..]));
-    let (own, others): (Vec<&str>, Vec<&str>) =
+    let (own_entries, other_entries): (Vec<&str>, Vec<&str>) =
         entries.partition(|entry| entry.starts_with(&unused));
     let remove = format!("no {list} seq {ENTRY_SEQUENCE}");
-    if !own.is_empty() {
+    if !own_entries.is_empty() {
         connection.execute(&remove).await?;
     }
-    if others.is_empty() {
+    if other_entries.is_empty() {
         return Err(list_error(format!(
             "`{list}` has no entries, so Weir's entry would reject all routes; add `{list} seq 5 permit any`"
         )));
     }
-    if others
+    if other_entries
         .iter()
         .any(|entry| entry.starts_with(&format!("seq {ENTRY_SEQUENCE} ")))
     {

@@ -255,7 +255,7 @@ async fn speaker_that_is_not_running_has_no_routes() {
 }
 
 #[test]
-fn speaker_with_different_path_or_command_is_different() {
+fn speakers_with_equal_command_or_bird_file_are_the_same() {
     let frr = |program: &str, asn| Speaker::Frr {
         command: vec![program.to_owned()],
         asn,

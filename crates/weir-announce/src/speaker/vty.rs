@@ -23,7 +23,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the socket of a daemon, and enters the configuration mode.
+    /// Connects to the socket of a daemon, and enters configuration mode.
     ///
     /// # Errors
     /// Returns an error if the socket does not exist or is not accessible, or if no daemon listens or accepts the

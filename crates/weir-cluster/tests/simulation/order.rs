@@ -1,7 +1,7 @@
 //! Tests the order in which directors apply a configuration.
 //!
-//! With a guard, they apply it one by one. Without a guard, one director applies it first, and then all others at the
-//! same time.
+//! With a guard, they apply it one by one. Without a guard, one director applies it first, and then the others apply it
+//! at the same time, except those with flow synchronization.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -437,7 +437,7 @@ fn directors_with_flow_synchronization_take_turns_without_a_guard() {
     assert_eq!(group.rollout(), RolloutState::Complete);
 }
 
-/// The directors that could not apply the configuration are absent while all others have applied it.
+/// For a while, only the director that has applied the configuration runs.
 #[test]
 fn stopped_rollout_stays_stopped_for_directors_that_return() {
     for crashes in [false, true] {

@@ -101,7 +101,7 @@ impl Tables {
         self.present[index(flow, self.present.len())]
     }
 
-    /// Returns whether packets of a connection that this director does not know reach its server.
+    /// Returns whether this director forwards packets of a connection that it does not know to the connection's server.
     fn finds(&self, flow: u64, server: IpAddr) -> bool {
         let second_hop = match self.second_hop.len() {
             0 => None,
@@ -178,7 +178,8 @@ impl Rollout {
         self.connections.extend(opened);
     }
 
-    /// Returns the number of connections that break if they move to any one of these directors.
+    /// Returns the number of connections that break if all connections move to one of these directors, summed over the
+    /// directors.
     fn broken(&self, directors: impl Iterator<Item = usize>) -> usize {
         let lost = |n: usize| {
             let connections = self.connections.iter();
@@ -319,7 +320,8 @@ fn new_director_knows_the_previous_version_before_the_guard_ends() {
     }
 }
 
-/// A director without a configuration does not wait. It waits again when it receives the first one.
+/// A director without a configuration has no previous version, so the state machine sends `PreviousStaged` at once, and
+/// again after the first configuration.
 #[test]
 fn previous_version_is_staged_before_and_after_the_first_configuration() {
     let mut group = Group::with_second_hop();

@@ -26,7 +26,7 @@ const KEYS_WITH_HIDDEN_VALUES: &[&str] = &[
     "users",
 ];
 
-/// Replaces the example of `listen`, which contains an address that the only server of the file cannot serve.
+/// Replaces the example of `listen`, which contains an address that the file's only server cannot serve.
 const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 
 /// Keys without a second value: the file has only one object that they can refer to, or they are tables and their keys
@@ -98,8 +98,9 @@ fn value_words(kind: &Kind) -> Vec<&'static str> {
     }
 }
 
-/// Parses the key in each kind of service that supports it, together with the keys that it requires.
-fn parsed(section: &Section, line: &str) -> [Option<Desired>; 3] {
+/// Parses the key, together with the keys that it requires, in a file with a `nat` service, one with a proxy service,
+/// and one with a connection limit for the server. Returns `None` for each file in which it is invalid.
+fn parse_in_services(section: &Section, line: &str) -> [Option<Desired>; 3] {
     let plain = file_with(section, line);
     let protocol = match line {
         _ if line.starts_with("protocol") => "",
@@ -132,7 +133,7 @@ fn edits(change: &Change) -> &[Edit] {
     }
 }
 
-/// Returns those edits between two configurations that have no meaningful values.
+/// Returns the edits between two configurations that lack meaningful values.
 fn invalid_edits(old: &Desired, new: &Desired) -> Vec<String> {
     let changes = diff(old, new);
     if changes.is_empty() {
@@ -171,10 +172,10 @@ fn every_changed_key_appears_in_diff_with_values() {
         }
         for key in section.implemented_keys() {
             let section_key = (section.page, key.name);
-            let originals = parsed(section, example(key));
+            let originals = parse_in_services(section, example(key));
             let mut compared = 0;
             for line in variations(key) {
-                for pair in originals.iter().zip(&parsed(section, &line)) {
+                for pair in originals.iter().zip(&parse_in_services(section, &line)) {
                     let (Some(old), Some(new)) = pair else {
                         continue;
                     };

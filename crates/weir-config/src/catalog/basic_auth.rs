@@ -8,7 +8,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
     path: "route.basic_auth",
     page: "basic-auth",
     purpose: "User names and passwords for HTTP basic authentication (RFC 7617), for a route or an `http` service. \
-              Requests without a valid name and password are answered with 401. Passwords are verified by separate \
+              Requests without a valid name and password get a 401 response. Passwords are verified by separate \
               threads, and valid ones are cached.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \

@@ -139,7 +139,7 @@ pub(super) const TLS_SNI: Key = Key::new(
     "tls_sni",
     Kind::Either(&HOST_TEXT, &Kind::List(&HOST_TEXT)),
     Absent("any SNI, or none"),
-    "Server names of the client's TLS handshake, written as in `host`. A connection without TLS or SNI does not match.",
+    "Server names in the client's TLS handshake, written as in `host`. A connection without TLS or SNI does not match.",
     "tls_sni = \"*.example\"",
 )
 .known_as(&["ssl_fc_sni", "ssl_server_name", "sni"]);

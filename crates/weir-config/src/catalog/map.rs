@@ -54,7 +54,7 @@ pub(crate) static MAP: Section = Section {
             "How the keys of entries are compared with the text. `exact`: the key equals the text; `prefix`, `suffix`: \
              the text begins or ends with the key, and the longest key wins; `network`: the key is a network that \
              contains the address, and the longest prefix wins; `regex`: the key is a regular expression that matches \
-             anywhere in the text, and the first one wins.",
+             anywhere in the text, and the first match wins.",
             "kind = \"suffix\"",
         ),
         Key::new(

@@ -33,7 +33,7 @@ pub(crate) static POOL: Section = Section {
             "adapt",
             Kind::OneOf(adapt_measurements),
             Default("none"),
-            "With `latency`, the weights that layer 4 services use follow the latency of each server; they are \
+            "With `latency`, the weights that layer 4 services use depend on the latency of each server; they are \
              adjusted every second, in small steps. A slow server gets fewer new flows, with every scheduler that uses \
              weights. Existing flows keep their servers. A server keeps at least one twentieth of its weight. \
              `least-time` considers the latency for each flow and does not need `adapt`.",
@@ -132,7 +132,7 @@ pub(crate) static POOL: Section = Section {
             "notify",
             COMMAND,
             Absent("no notification"),
-            "Absolute path to a program, and its arguments. It is called when a check changes the state of a server, \
+            "Absolute path to a program, and its arguments. It is run when a check changes the state of a server, \
              when the pool changes between `up`, `panic`, `below quorum` and `down`, and for each service that becomes \
              unavailable or available again. It runs with the daemon's privileges, without a shell, with these \
              environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty unless a server changed), `WEIR_SERVICE` (empty \
@@ -195,7 +195,8 @@ pub(crate) static POOL: Section = Section {
             "quorum_hysteresis",
             integer((0, 1_000_000)),
             Default("0"),
-            "How far the total weight must fall below the quorum to lose it, and rise above it to regain it.",
+            "The quorum is lost when the total weight is less than `quorum` minus this value, and regained when it is \
+             at least `quorum` plus this value.",
             "quorum_hysteresis = 1",
         )
         .known_as(&["hysteresis"]),
@@ -214,8 +215,8 @@ pub(crate) static POOL: Section = Section {
             "Maximum percentage of servers that may be ejected. A server is ejected when client traffic shows that it \
              does not accept connections, or when all of the proxy's requests to it fail (failed connection, \
              connection closed early, 5xx), while other servers in the pool work. Ejection needs no check and is \
-             reported separately. An ejected server is retried after 10 seconds; this time doubles with each further \
-             ejection. 0 = no ejection. No effect with `strict_ipvs`.",
+             reported separately. An ejected server is retried after 10 seconds; this time doubles with each \
+             consecutive ejection, up to 5 minutes. 0 = no ejection. No effect with `strict_ipvs`.",
             "max_ejected = 30",
         ),
         Key::new(
@@ -224,7 +225,7 @@ pub(crate) static POOL: Section = Section {
             Absent("no ejection because of latency"),
             "A layer 4 server is ejected if for 1.5 seconds all its replies took longer than this, while another \
              server in the pool was faster. `max_ejected` limits the number of ejected servers. An ejected server is \
-             retried after 10 seconds; this time doubles with each further ejection.",
+             retried after 10 seconds; this time doubles with each consecutive ejection, up to 5 minutes.",
             "max_latency = \"500ms\"",
         ),
     ],
@@ -431,18 +432,18 @@ pub(crate) static SCHEDULER: Section = Section {
                 max: 10_000,
             },
             Absent("the load is not limited"),
-            "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` in proxy services: a server that has reached \
-             this multiple of its weighted share of the service's active flows passes new ones to the next server in \
-             hash order.",
+            "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` in proxy services: if a server has reached this \
+             multiple of its weighted share of the service's active flows, new ones go to the next server in hash \
+             order.",
             "max_load = 1.25",
         ),
         Key::new(
             "key",
             Kind::DescribedText("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
             Default("source"),
-            "Key of `hash`: the client's address, path and query, only the path, or the value of a header field, a \
-             cookie or a query parameter. If a request does not contain the value, or it is in a field that the \
-             client is not allowed to set (`trusted`), the client's address is used.",
+            "Key of `hash`: the client's address, the path with the query, only the path, or the value of a header \
+             field, a cookie or a query parameter. If a request does not contain the value, or the value is in a field \
+             that the client is not allowed to set (`trusted`), the client's address is used.",
             "key = \"header:X-User\"",
         )
         .known_as(&["on", "hash", "uri"]),

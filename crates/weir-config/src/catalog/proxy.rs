@@ -196,7 +196,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["limit_req", "requests_per_second"]),
         Key::new(
             "burst",
-            integer(ProxyLimits::RATE),
+            integer(ProxyLimits::BURST),
             Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 200",

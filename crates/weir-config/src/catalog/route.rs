@@ -105,7 +105,7 @@ pub(super) const REPLACE_RESPONSE_HEADER: Key = Key::new(
 pub(crate) static HEADER_REPLACEMENT: Section = Section {
     path: "route.replace_response_header",
     page: "header-replacement",
-    purpose: "Replaces the value of a response header field with a regular expression, for example the scheme in \
+    purpose: "Uses a regular expression to rewrite the value of a response header field, for example the scheme in \
               `Location`, or the attributes of a cookie.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \
@@ -397,7 +397,7 @@ pub(crate) static ROUTE: Section = Section {
 pub(crate) static ROUTE_REWRITE: Section = Section {
     path: "route.rewrite",
     page: "route-rewrite",
-    purpose: "Rewrites the path sent to the server with a regular expression. The expression does not limit which \
+    purpose: "Uses a regular expression to rewrite the path sent to the server. The expression does not limit which \
               requests the route matches.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \"web\"\n\
@@ -559,7 +559,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
         .known_as(&["requests", "limit_req"]),
         Key::new(
             "burst",
-            integer(ProxyLimits::RATE),
+            integer(ProxyLimits::BURST),
             Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 5",

@@ -155,7 +155,7 @@ pub(crate) static SERVICE_TLS: Section = Section {
             Default("client_auth"),
             "Which requests of an `http` service are rejected with 421 because of their host (`Host`, `:authority`). \
              `client_auth`: those for a host in the certificates of another service, if that service requires client \
-             certificates of a different CA. They are accepted if this service's own certificates match the host at \
+             certificates from a different CA. They are accepted if this service's own certificates match the host at \
              least as exactly. `same`: those whose host differs from the SNI of the connection. `ignore`: none.",
             "sni_host = \"same\"",
         ),

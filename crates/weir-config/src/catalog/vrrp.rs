@@ -306,7 +306,7 @@ pub(crate) static VRRP: Section = Section {
             "notify",
             COMMAND,
             Absent("no notification"),
-            "Program and arguments, called on every state change, with four additional arguments, the same as \
+            "Program and arguments to run on every state change, with four additional arguments, the same as \
              keepalived's: `INSTANCE`; the name; `MASTER`, `BACKUP`, `FAULT` or `STOP`; and the priority.",
             "notify = [\"/usr/local/bin/notify\"]",
         ),
@@ -314,35 +314,35 @@ pub(crate) static VRRP: Section = Section {
             "notify_master",
             COMMAND,
             Absent("no notification"),
-            "Program called when the director becomes active.",
+            "Program to run when the director becomes active.",
             "notify_master = [\"/usr/local/bin/notify\", \"up\"]",
         ),
         Key::new(
             "notify_backup",
             COMMAND,
             Absent("no notification"),
-            "Program called when the director becomes a backup.",
+            "Program to run when the director becomes a backup.",
             "notify_backup = [\"/usr/local/bin/notify\", \"down\"]",
         ),
         Key::new(
             "notify_fault",
             COMMAND,
             Absent("no notification"),
-            "Program called when a tracked object fails.",
+            "Program to run when the virtual router enters the fault state.",
             "notify_fault = [\"/usr/local/bin/notify\", \"fault\"]",
         ),
         Key::new(
             "notify_stop",
             COMMAND,
             Absent("no notification"),
-            "Program called when `weir run` stops.",
+            "Program to run when `weir run` stops.",
             "notify_stop = [\"/usr/local/bin/notify\", \"stop\"]",
         ),
         Key::new(
             "notify_group",
             COMMAND,
             Absent("no notification"),
-            "Program called when the group changes its state, with the arguments `GROUP`, its name, the state and 0. \
+            "Program to run when the group changes its state, with the arguments `GROUP`, its name, the state and 0. \
              Set it in one virtual router of the group.",
             "notify_group = [\"/usr/local/bin/notify\"]",
         ),
@@ -651,14 +651,14 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "rise",
             integer((1, 100)),
             Default("1"),
-            "`script`: consecutive successes required.",
+            "`script`: number of consecutive successes after which the object is up.",
             "rise = 2",
         ),
         Key::new(
             "fall",
             integer((1, 100)),
             Default("1"),
-            "`script`: consecutive failures required.",
+            "`script`: number of consecutive failures after which the object is down.",
             "fall = 3",
         ),
         Key::new(

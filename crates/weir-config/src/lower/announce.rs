@@ -162,7 +162,7 @@ fn path(
     if path.is_absolute() && !written.contains(char::is_control) {
         return Some(path);
     }
-    let message = format!("`{key}` must be an absolute path");
+    let message = format!("`{key}` must be an absolute path without control characters");
     sink.push(Diagnostic::new(Code::BadText, span, message));
     None
 }
@@ -197,7 +197,8 @@ fn asn(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) -> Opt
     asn
 }
 
-/// FRR also accepts other characters, but its bgpd crashes if a name contains quotation marks.
+/// Returns the name of the prefix list. FRR also accepts other characters, but its bgpd crashes if a name contains
+/// quotation marks.
 fn prefix_list(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (name, span) = view.text(sink, "prefix_list")?;
     let is_permitted = |it: char| it.is_ascii_alphanumeric() || "._-:".contains(it);

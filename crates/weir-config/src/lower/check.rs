@@ -215,7 +215,7 @@ fn target(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProbeTarget {
     if let (Some((address, _)), true) = (view.get("address"), target.via.uses_forwarding_path())
         && let Some((via, _)) = view.get("via")
     {
-        let message = "probes through the forwarding path are sent to the VIP, not to `address`";
+        let message = "probes that take the forwarding path are sent to the VIP, not to `address`";
         sink.push(
             Diagnostic::new(Code::Contradiction, &address.key_span, message)
                 .related(&via.item.span, "the probe path")

@@ -259,7 +259,7 @@ fn name_or_none(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> 
     name(sink, view, key)
 }
 
-/// Reports a key that is too short. An empty key was not read, so its length is unknown.
+/// Reports a key that is too short. The value is empty if this process does not read the secret.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
     if (1..Cluster::KEY_BYTES_MIN).contains(&length) {

@@ -6,21 +6,21 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
-/// Returns the content of a list file; empty if files are not read. Messages call its entries `what`. A file that
+/// Returns the content of a list file; empty if files are not read. `noun` names its entries in messages. A file that
 /// cannot be read is an error, because without the list, the wrong requests would match; `None` = the error was
 /// reported.
 pub(super) fn read(
     sink: &mut Sink<'_>,
     path: &str,
     span: &Range<usize>,
-    what: &str,
+    noun: &str,
 ) -> Option<String> {
     if !path.starts_with('/') || path.contains('\0') {
         sink.push(
             Diagnostic::new(Code::BadText, span, "`file` must be an absolute path")
                 .cause("the daemon's working directory is not defined")
                 .fix(format!(
-                    "write an absolute path, as in \"/etc/weir/{what}\""
+                    "write an absolute path, as in \"/etc/weir/{noun}\""
                 )),
         );
         return None;
@@ -29,7 +29,7 @@ pub(super) fn read(
         None => Some(String::new()),
         Some(Ok(content)) => Some(content),
         Some(Err(reason)) => {
-            let message = format!("cannot read the {what}: {path}: {reason}");
+            let message = format!("cannot read the {noun}: {path}: {reason}");
             sink.push(
                 Diagnostic::new(Code::BadListFile, span, message)
                     .cause("without the list, the wrong requests would match")

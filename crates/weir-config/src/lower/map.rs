@@ -96,7 +96,7 @@ pub(super) fn map(
                 }
                 None => Diagnostic::new(Code::BadText, &entry.key_span, reason),
             };
-            sink.push(diagnostic.fix(format!("write keys of the kind \"{kind}\"")));
+            sink.push(diagnostic.fix(format!("use keys that are valid for `kind = \"{kind}\"`")));
             None
         }
     }

@@ -106,7 +106,7 @@ pub(crate) struct LoweredPool {
     pub(crate) has_invalid_check: bool,
     pub(crate) servers_dns: Option<Range<usize>>,
     pub(crate) servers_file: Option<Range<usize>>,
-    /// Position of the first `max_connections` above 0 of a server, and the server's name.
+    /// The first `max_connections` above 0: its position, and the server's name.
     pub(crate) max_connections: Option<(Range<usize>, String)>,
     pub(crate) slow_start: Option<Range<usize>>,
     pub(crate) adapt: Option<Range<usize>>,
@@ -228,7 +228,8 @@ fn listeners(lowered: &LoweredConfig) -> Vec<Listener> {
     packets.copied().chain(streams).collect()
 }
 
-/// Lowers the tables that configure communication with other directors, routers and notification receivers.
+/// Lowers the tables that configure communication with other directors, routers, and receivers of notifications and
+/// traces.
 fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredConfig) {
     let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
@@ -259,8 +260,8 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
             .vrrp
             .iter()
             .flat_map(VirtualRouter::managed_addresses);
-        let moving = managed.map(|network| network.address);
-        sync::reject_moving_address(sink, &view, lowered.sync.as_ref(), moving);
+        let managed = managed.map(|network| network.address);
+        sync::reject_managed_address(sink, &view, lowered.sync.as_ref(), managed);
         sync::report_absent_address(sink, &view, lowered.sync.as_ref());
     }
     if let Some((table, location)) = single_table(sink, view, "tracing") {
@@ -386,18 +387,18 @@ fn named_tables<'a, 't>(
     tables
 }
 
-fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
+fn check_name(sink: &mut Sink<'_>, noun: &str, entry: &Entry<'_>) {
     const MAX_CHARACTERS: usize = 64;
     let name = &entry.key;
     let message = if name.is_empty() {
-        format!("the name of this {what} is empty")
+        format!("the name of this {noun} is empty")
     } else if name.len() > MAX_CHARACTERS {
-        format!("the name of this {what} is longer than {MAX_CHARACTERS} characters")
+        format!("the name of this {noun} is longer than {MAX_CHARACTERS} characters")
     } else if let Some(c) = name
         .chars()
         .find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c))
     {
-        format!("the name of this {what} contains `{}`", c.escape_debug())
+        format!("the name of this {noun} contains `{}`", c.escape_debug())
     } else {
         return;
     };

@@ -41,7 +41,8 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes route paths as their service does, and reports paths and expressions that cannot match a normalized path.
+/// Normalizes route paths as their service does. Reports paths that this changes, and paths and expressions that cannot
+/// match a normalized path.
 pub(super) fn adapt_to_services(
     sink: &mut Sink<'_>,
     proxies: &[LoweredProxy],
@@ -103,7 +104,7 @@ fn check_regex(
     sink.push(
         Diagnostic::new(Code::PathNotNormalized, location, message)
             .related(&proxy.name, "this service compares normalized paths")
-            .cause(format!("in a normalized path {reason}"))
+            .cause(format!("in a normalized path, {reason}"))
             .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
     );
 }

@@ -8,7 +8,7 @@ use weir_model::{
 };
 
 use super::route::header_edits;
-use super::{access_log, basic_auth, listen, path, report_error, response, retry, tls};
+use super::{access_log, basic_auth, listen, path, report_error, response, retry, scheduler, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -97,7 +97,7 @@ pub(super) fn is_proxy(table: &Table<'_>) -> bool {
     )
 }
 
-/// Returns whether a key applies to a service with this `forward` and `protocol`.
+/// Returns whether a key applies to a service with the `forward` and `protocol` of this table.
 pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
     let text = |name: &str| {
         let entry = service.entries.iter().find(|entry| entry.key == name)?;
@@ -285,14 +285,7 @@ pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
     let Some((text, span)) = view.text(sink, "key") else {
         return HashKey::default();
     };
-    HashKey::from_text(text).unwrap_or_else(|| {
-        let message = format!("unknown hash key `{}`", text.escape_debug());
-        sink.push(
-            Diagnostic::new(Code::UnknownValue, span, message)
-                .fix("use \"source\", \"header:NAME\" or \"cookie:NAME\""),
-        );
-        HashKey::default()
-    })
+    scheduler::hash_key(sink, text, span)
 }
 
 fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range<usize>)> {
@@ -304,7 +297,7 @@ fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range
                     listeners.push((SocketAddr::new(listener.address, port), span.clone()));
                 }
                 (Protocol::Udp, _) => sink.push(
-                    Diagnostic::new(Code::NotBuilt, span, "proxying UDP is not built yet")
+                    Diagnostic::new(Code::NotBuilt, span, "proxying UDP is not yet supported")
                         .fix("use TCP, or a layer 4 forwarding method"),
                 ),
                 _ => sink.push(

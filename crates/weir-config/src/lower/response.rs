@@ -1,4 +1,4 @@
-//! Lowers a proxy service's `forwarded`, `error_pages` and `compression`.
+//! Lowers a proxy service's `forwarded`, `x_forwarded`, `error_pages` and `compression`, and lists of networks.
 
 use std::ops::Range;
 
@@ -136,7 +136,7 @@ fn page_redirect(
         let message = format!("invalid URL `{}`", to.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadText, span, message)
-                .cause("an error page's redirect target cannot contain variables")
+                .cause("the target of an error page cannot contain spaces, characters outside ASCII, or variables")
                 .fix("write a URL or a path, as in \"https://status.example.com/\""),
         );
         return None;

@@ -35,7 +35,7 @@ pub(crate) struct LoweredRoute {
     /// The conditions as written; the conditions in `route` are adapted to the service.
     pub(crate) when: LoweredConditions,
     pub(crate) not: Option<LoweredConditions>,
-    /// Position of its pool.
+    /// Position of `pool`, `split` or `files`.
     pub(crate) pool: Option<Range<usize>>,
     /// Position of `mirror`.
     pub(crate) mirror: Option<Range<usize>>,

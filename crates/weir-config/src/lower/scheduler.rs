@@ -1,5 +1,7 @@
 //! Lowers a pool's `scheduler`, which can have the names that HAProxy and nginx use.
 
+use std::ops::Range;
+
 use weir_model::{HashKey, Scheduler, SchedulerFlags, SchedulerKind};
 
 use crate::catalog;
@@ -107,9 +109,14 @@ pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
             .fix("remove it, or write name = \"hash\""),
         );
     }
+    hash_key(sink, text, &key.item.span)
+}
+
+/// Parses the `key` of the `hash` scheduler or of `limits`.
+pub(super) fn hash_key(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> HashKey {
     HashKey::from_text(text).unwrap_or_else(|| {
         let message = format!("unknown hash key `{}`", text.escape_debug());
-        sink.push(Diagnostic::new(Code::UnknownValue, &key.item.span, message).fix(
+        sink.push(Diagnostic::new(Code::UnknownValue, span, message).fix(
             "use \"source\", \"uri\", \"path\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",
         ));
         HashKey::default()

@@ -115,7 +115,7 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
 }
 
 fn exposed_secret(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
-    let (what, fix) = match source {
+    let (problem, fix) = match source {
         SecretSource::Text => (
             "this file contains a secret, and every user on this machine can read it".to_owned(),
             "set its mode to 0600, or store the secret elsewhere: { file = … }, { env = … }, { credential = … \
@@ -130,6 +130,6 @@ fn exposed_secret(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnost
             "set the mode of its file to 0600".to_owned(),
         ),
     };
-    let message = format!("{what} (mode {mode:04o})");
+    let message = format!("{problem} (mode {mode:04o})");
     Diagnostic::new(Code::ExposedSecret, &item.span, message).fix(fix)
 }

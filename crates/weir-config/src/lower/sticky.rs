@@ -12,7 +12,7 @@ use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
 /// Returns whether a byte is allowed in a cookie name (RFC 6265 section 4.1.1).
-fn is_plain(byte: u8) -> bool {
+fn is_cookie_name_byte(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn is_cookie_value(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(is_allowed)
 }
 
-/// Returns a server's `cookie`: its value of the sticky cookie.
+/// Returns a server's `cookie`, its value of the sticky cookie. Reports an invalid value.
 pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (value, span) = view.text(sink, "cookie")?;
     if !is_cookie_value(value) {
@@ -85,7 +85,7 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
         );
     }
     let (cookie, span) = view.text(sink, "cookie")?;
-    if cookie.is_empty() || !cookie.bytes().all(is_plain) {
+    if cookie.is_empty() || !cookie.bytes().all(is_cookie_name_byte) {
         let message = format!("invalid cookie name `{}`", cookie.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message).fix("use letters, digits, `-` and `_`"),

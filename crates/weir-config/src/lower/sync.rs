@@ -29,17 +29,17 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
 }
 
 /// Reports a `listen` address that is managed by a virtual router, because it can fail over to another director.
-pub(super) fn reject_moving_address(
+pub(super) fn reject_managed_address(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     sync: Option<&FlowSync>,
-    mut moving: impl Iterator<Item = IpAddr>,
+    mut managed: impl Iterator<Item = IpAddr>,
 ) {
     let (Some(sync), Some((entry, _))) = (sync, view.get("listen")) else {
         return;
     };
     let listen = sync.listen.ip();
-    if moving.any(|address| address == listen) {
+    if managed.any(|address| address == listen) {
         let message =
             format!("{listen} is managed by a virtual router and fails over between directors");
         sink.push(
@@ -176,7 +176,7 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
         let message = format!("`{ip}` is not the address of a single director");
         return reject(
             message,
-            "peers identify a director by its address".to_owned(),
+            "write an address that only one director has".to_owned(),
         );
     }
     Some(address)

@@ -1,4 +1,4 @@
-//! Lowers `tls` of services and pools.
+//! Lowers `tls` of services, pools and `admin`.
 
 use std::ops::Range;
 

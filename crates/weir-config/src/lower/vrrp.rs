@@ -60,11 +60,11 @@ pub(super) fn routers(
         }
         for (network, span) in router.managed_addresses().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
-                let message = format!("{} is configured in two virtual routers", network.address);
+                let message = format!("{} is configured twice in virtual routers", network.address);
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, span, message)
                         .related(first, "first here")
-                        .fix("remove it from one of them"),
+                        .fix("remove one of them"),
                 );
             } else {
                 addresses.insert(network.address, span.clone());
@@ -242,19 +242,7 @@ fn verify(
             break;
         }
     }
-    let others = router.source.iter().chain(&router.peers);
-    if others.into_iter().any(|it| it.is_ipv4() != is_ipv4) {
-        let key = if router.source.is_some_and(|it| it.is_ipv4() != is_ipv4) {
-            "source"
-        } else {
-            "unicast_peers"
-        };
-        let message = match router.addresses.first() {
-            Some(_) => format!("`{key}` has a different address family than `addresses`"),
-            None => "`source` and `unicast_peers` have different address families".to_owned(),
-        };
-        sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
-    }
+    verify_source_and_peers(sink, router, &span);
     verify_interval(sink, router, &span("version"), &span("advert_interval"));
     verify_addresses_and_peers(sink, router, &span);
     report_keys_without_effect(sink, view, router);
@@ -281,6 +269,31 @@ fn verify(
     }
 }
 
+/// Checks that `source` and `unicast_peers` have the address family of the virtual router.
+fn verify_source_and_peers(
+    sink: &mut Sink<'_>,
+    router: &VirtualRouter,
+    span: &impl Fn(&str) -> Range<usize>,
+) {
+    let is_ipv4 = router.is_ipv4();
+    let others = router.source.iter().chain(&router.peers);
+    if others.into_iter().any(|it| it.is_ipv4() != is_ipv4) {
+        let key = if router.source.is_some_and(|it| it.is_ipv4() != is_ipv4) {
+            "source"
+        } else {
+            "unicast_peers"
+        };
+        let message = match (router.addresses.first(), router.source) {
+            (Some(_), _) => format!("`{key}` has a different address family than `addresses`"),
+            (None, Some(_)) => {
+                "`source` and `unicast_peers` have different address families".to_owned()
+            }
+            (None, None) => "`unicast_peers` contains IPv4 and IPv6 addresses".to_owned(),
+        };
+        sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
+    }
+}
+
 /// Checks the number of addresses, and that `unicast_peers` does not contain `source`.
 fn verify_addresses_and_peers(
     sink: &mut Sink<'_>,
@@ -292,7 +305,7 @@ fn verify_addresses_and_peers(
             "too many addresses: {}; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
             router.addresses.len()
         );
-        let fix = "move the remaining addresses to `excluded_addresses`";
+        let fix = "move the excess addresses to `excluded_addresses`";
         sink.push(Diagnostic::new(Code::OutOfRange, &span("addresses"), message).fix(fix));
     }
     if router
@@ -506,7 +519,7 @@ fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<String> {
 fn single_line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         let message = "this string is empty or contains a control character";
-        let fix = "write a text without control characters, such as line breaks";
+        let fix = "write a string without control characters such as line breaks";
         sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
         return None;
     }
@@ -581,13 +594,16 @@ fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option
         Some(digits) => parse_hex(digits),
         None => Some(secret.expose().to_vec()),
     };
-    let is_known = !secret.expose().is_empty();
-    if is_known
-        && !bytes
-            .as_ref()
-            .is_some_and(|it| (32..=64).contains(&it.len()))
-    {
-        let message = "the key is not 32 to 64 bytes long, or has invalid hexadecimal digits";
+    let problem = match bytes.as_ref().map(Vec::len) {
+        // The secret was not read.
+        _ if secret.expose().is_empty() => None,
+        None => {
+            Some("the text after `hex:` is not a sequence of hexadecimal digit pairs".to_owned())
+        }
+        Some(32..=64) => None,
+        Some(length) => Some(format!("the key has {length} bytes; it must have 32 to 64")),
+    };
+    if let Some(message) = problem {
         let fix = "create one: (echo -n hex:; openssl rand -hex 32) > /etc/weir/vrrp.key";
         sink.push(Diagnostic::new(Code::BadText, &item.span, message).fix(fix));
         return None;

@@ -7,21 +7,21 @@ use super::{MEMBER_KEYS, members};
 /// A converted list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigratedMembers {
-    /// The list in a format that [`members`] accepts; empty if no entry is usable.
+    /// The list in a format that [`members`] accepts; empty if the list is unusable.
     pub text: String,
     /// Addresses of servers whose own check was removed; the pool's checks apply to them.
     pub unchecked: Vec<String>,
-    /// Addresses of servers that were removed because they had a key that is no longer allowed.
+    /// Addresses of servers that were removed because they had a key that is not allowed.
     pub removed: Vec<String>,
-    /// Whether the whole list is unusable.
+    /// Whether the list is unusable: it is not JSON, has no entries, or is invalid even without the removed parts.
     pub unusable: bool,
 }
 
 /// Removes keys that are no longer allowed from a list.
 ///
 /// A server with its own check is kept without the check, so an upgrade does not remove the server from its pool. A
-/// server with `forward`, `tunnel` or `backup` is removed: without that key, the server would receive packets that it
-/// cannot process.
+/// server with another key that is not allowed, such as `forward` or `tunnel`, is removed: without that key, the server
+/// could receive packets that it cannot process. A valid list is not changed.
 pub fn migrate_members(text: &str) -> MigratedMembers {
     if members(text).is_ok() {
         return MigratedMembers {
@@ -39,13 +39,13 @@ pub fn migrate_members(text: &str) -> MigratedMembers {
         _ => Vec::new(),
     };
     let had_entries = !list.is_empty();
-    let kept: Vec<Value> = list
+    let remaining: Vec<Value> = list
         .into_iter()
         .filter_map(|entry| migrated.convert_entry(entry))
         .collect();
-    let kept = Value::from(kept).to_string();
-    if had_entries && members(&kept).is_ok() {
-        migrated.text = kept;
+    let remaining = Value::from(remaining).to_string();
+    if had_entries && members(&remaining).is_ok() {
+        migrated.text = remaining;
         return migrated;
     }
     MigratedMembers {
@@ -55,7 +55,7 @@ pub fn migrate_members(text: &str) -> MigratedMembers {
 }
 
 impl MigratedMembers {
-    /// Converts an entry; `None` = it is removed.
+    /// Converts an entry; `None` = it is removed. Objects without a valid address are removed too, but not reported.
     fn convert_entry(&mut self, entry: Value) -> Option<Value> {
         let Value::Object(mut table) = entry else {
             return Some(entry);

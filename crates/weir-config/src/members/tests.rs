@@ -142,3 +142,119 @@ fn errors_have_position_and_do_not_quote_text() {
         }
     }
 }
+
+#[test]
+fn error_has_a_reason_and_a_position() {
+    use MemberReason::*;
+    for (text, reason, line, column) in [
+        ("[\"10.0.0.5\"", InvalidJson, 1, 12),
+        ("{\"servers\": [], \"servers\": []}", DuplicateKey, 1, 17),
+        ("{\"servers\": 1}", ExpectedList, 1, 13),
+        ("{\"a\": []}", ExpectedList, 1, 1),
+        ("{}", ExpectedList, 1, 1),
+        ("[1]", ExpectedEntry, 1, 2),
+        ("[{}]", MissingAddress, 1, 2),
+        ("[{\"address\": 1}]", BadAddress, 1, 14),
+        ("10.0.0.5 x", ExpectedPair, 1, 10),
+        ("\n10.0.0.5:0", BadPort, 2, 1),
+        ("10.0.0.5 weight=1 weight=1", DuplicateKey, 1, 19),
+        ("10.0.0.5 address=10.0.0.6", DuplicateKey, 1, 10),
+        ("10.0.0.5 forward=nat", NotAllowed("forward"), 1, 10),
+        ("10.0.0.5 x=1", UnknownKey, 1, 10),
+        ("10.0.0.5 weight=65536", BadValue("weight"), 1, 10),
+        ("10.0.0.5 weight=-1", BadValue("weight"), 1, 10),
+        ("10.0.0.5 backup=1", BadValue("backup"), 1, 10),
+        ("10.0.0.5 cookie=a;b", BadValue("cookie"), 1, 10),
+        ("10.0.0.5 min_connections=1", Thresholds, 1, 1),
+        ("10.0.0.5\n10.0.0.5", DuplicateServer(1), 2, 1),
+        (
+            "[{\"address\": \"10.0.0.5\", \"weight\": \"1\"}]",
+            BadValue("weight"),
+            1,
+            36,
+        ),
+        (
+            "[{\"address\": \"10.0.0.5\", \"backup\": 1}]",
+            BadValue("backup"),
+            1,
+            36,
+        ),
+        (
+            "[{\"address\": \"10.0.0.5\", \"cookie\": 1}]",
+            BadValue("cookie"),
+            1,
+            36,
+        ),
+        (
+            "[{\"address\": \"10.0.0.5\", \"cookie\": \"\"}]",
+            BadValue("cookie"),
+            1,
+            36,
+        ),
+    ] {
+        let error = members(text).unwrap_err();
+        assert_eq!(
+            (&error.reason, error.at.line, error.at.column),
+            (&reason, line, column),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn every_key_of_an_entry_is_parsed() {
+    for text in [
+        "\n10.0.0.5:80 weight=65535 max_connections=5 min_connections=5 cookie=a backup=true check=c\n10.0.0.5 \
+         backup=false weight=0 # end",
+        "\n [{\"address\": \"10.0.0.5:80\", \"weight\": 65535, \"max_connections\": 5, \"min_connections\": 5, \
+         \"cookie\": \"a\", \"backup\": true, \"check\": [\"c\"]}, {\"address\": \"10.0.0.5\", \"backup\": false, \
+         \"weight\": 0}]",
+    ] {
+        let found = members(text).unwrap();
+        let [first, second] = &found[..] else {
+            panic!("{found:?}")
+        };
+        let server = &first.server;
+        assert_eq!(
+            (server.name.as_str(), server.port),
+            ("10.0.0.5:80", Some(80))
+        );
+        assert_eq!(
+            (
+                server.weight,
+                server.max_connections,
+                server.min_connections
+            ),
+            (65_535, 5, 5)
+        );
+        assert_eq!((server.cookie.as_deref(), server.backup), (Some("a"), true));
+        assert_eq!(
+            (first.checks.as_deref(), first.at.line),
+            (Some(&["c".to_owned()][..]), 2)
+        );
+        let server = &second.server;
+        assert_eq!(
+            (server.weight, server.backup, server.cookie.as_ref()),
+            (0, false, None)
+        );
+        assert_eq!((server.max_connections, second.checks.as_ref()), (0, None));
+    }
+}
+
+#[test]
+fn reasons_are_displayed_as_text() {
+    for (reason, text) in [
+        (MemberReason::InvalidJson, "invalid JSON"),
+        (
+            MemberReason::BadValue("weight"),
+            "`weight` must be an integer from 0 to 65535",
+        ),
+        (
+            MemberReason::DuplicateServer(7),
+            "duplicate server, first on line 7",
+        ),
+        (MemberReason::MissingAddress, "`address` is missing"),
+    ] {
+        assert_eq!(reason.to_string(), text);
+    }
+}

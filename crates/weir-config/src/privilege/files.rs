@@ -29,7 +29,8 @@ pub struct NamedFile {
     pub name: String,
 }
 
-/// Returns the files that a valid configuration names, TOML or, if it starts with `{`, JSON.
+/// Returns the files that a valid configuration names, except those that the daemon, the announcer or the VRRP agent
+/// opens itself. The text is TOML or, if it starts with `{`, JSON.
 pub fn named_files(text: &str) -> Vec<NamedFile> {
     let mut files = super::collect_uses(text).files;
     files.sort();
@@ -141,7 +142,7 @@ access_log = { path = "/b", format = "json" }
     }
 
     #[test]
-    fn named_files_include_every_use() {
+    fn named_files_include_credentials_but_no_variables() {
         let text = r#"
 [node]
 admin = { listen = "127.0.0.1:9000", tokens = "/t", tls = { certificates = "/admin" } }
@@ -178,5 +179,34 @@ tls = { certificates = ["/one", "/two"], ticket_keys = [{ credential = "k" }, { 
             assert!(found.contains(&expected), "{expected:?} in {found:?}");
         }
         assert_eq!(found.len(), 9, "{found:?}");
+    }
+
+    #[test]
+    fn lists_are_read_again_when_they_change() {
+        let text = r#"
+[cluster]
+files = ["/shared"]
+[node]
+admin = { listen = "127.0.0.1:9000", tls = { certificates = ["/c"], client_ca = "/ca", client_crl = "/crl" } }
+[map.m]
+file = "/map"
+[[route]]
+source = [{ file = "/addresses" }]
+host = { file = "/hosts" }
+basic_auth = { file = "/users" }
+files = { root = "/srv" }
+"#;
+        let found = named_files(text);
+        let names = |used| -> Vec<&str> {
+            let found = found.iter().filter(|file| file.used == used);
+            found.map(|file| file.name.as_str()).collect()
+        };
+        assert_eq!(
+            names(FileUse::List),
+            ["/addresses", "/hosts", "/map", "/users"]
+        );
+        assert_eq!(names(FileUse::Certificates), ["/c", "/shared"]);
+        assert_eq!(names(FileUse::Read), ["/ca", "/crl"]);
+        assert_eq!(found.len(), 8, "{found:?}");
     }
 }

@@ -1,12 +1,11 @@
-//! Tests which changes of a configuration only the owner may make.
+//! Tests which changes to a configuration only the owner may make.
 
 use super::*;
 use crate::card::tests::file_with;
 use crate::catalog::is_condition;
 use crate::{Host, parse};
 
-/// Keys with free text that grant no privilege, such as names, patterns, and data to send; without the conditions of
-/// routes.
+/// Keys with free text that grant no privilege, such as names, patterns, and data to send; excluding route conditions.
 const UNPRIVILEGED: &[(&str, &str)] = &[
     ("pool", "host"),
     ("server", "cookie"),
@@ -499,4 +498,33 @@ fn new_environment_variables_in_addresses_are_rejected() {
             "{found:?}"
         );
     }
+}
+
+#[test]
+fn message_names_the_table_of_a_key() {
+    for (proposed, name) in [
+        (
+            "[pool.p]\ncheck = [{ kind = \"https\", address = \"10.0.0.9\", ca = \"/x\" }]\n",
+            "`ca` of [pool.p.check] ",
+        ),
+        (
+            "[pool.p]\nservers = [{ address = \"10.0.0.5\", check = { kind = \"https\", ca = \"/x\" } }]\n",
+            "`ca` of [pool.p.servers.10.0.0.5.check] ",
+        ),
+        (
+            "[pool.p]\nservers_file = \"/x\"\n",
+            "`servers_file` of [pool.p] ",
+        ),
+        (
+            "[service.s]\naccess_log = { path = \"/x\" }\n",
+            "`path` of [service.s.access_log] ",
+        ),
+    ] {
+        let found = privileged_changes("", proposed);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].message.starts_with(name), "{found:?}");
+    }
+    // Standard output is not a file.
+    let found = privileged_changes("", "[service.s]\naccess_log = \"-\"\n");
+    assert_eq!(found, []);
 }

@@ -48,12 +48,12 @@ pub(super) fn verify(
 fn reject_without_sync(
     sink: &mut Sink<'_>,
     span: &Range<usize>,
-    what: &str,
+    setting: &str,
     reason: &str,
     fix: &str,
     service: &Range<usize>,
 ) {
-    let message = format!("{what} needs [sync] in a group of directors");
+    let message = format!("{setting} needs [sync] in a group of directors");
     let cause = format!("{reason}, and a connection may fail over to another director");
     sink.push(
         Diagnostic::new(Code::Contradiction, span, message)
@@ -90,10 +90,10 @@ fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool
         reject_without_sync(sink, span, key, reason, fix, &service.name);
     }
     if let Some((span, server)) = &pool.max_connections {
-        let what = format!("`max_connections` of server {server}");
+        let setting = format!("`max_connections` of server {server}");
         let reason = "each director counts only its own connections";
         let fix = "remove it from the servers of this pool, or add [sync]";
-        reject_without_sync(sink, span, &what, reason, fix, &service.name);
+        reject_without_sync(sink, span, &setting, reason, fix, &service.name);
     }
 }
 
@@ -107,13 +107,13 @@ fn verify_scheduler(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lowere
         return;
     }
     if scheduler.kind != SchedulerKind::Maglev {
-        let what = format!("scheduler \"{}\"", scheduler.kind.as_str());
+        let setting = format!("scheduler \"{}\"", scheduler.kind.as_str());
         let reason = match scheduler.kind.hashes() {
             true => "its table depends on the order of changes",
             false => "its choice depends on each director's own counters",
         };
         let fix = "write `scheduler = \"maglev\"` in the pool, or add [sync]";
-        reject_without_sync(sink, span, &what, reason, fix, &service.name);
+        reject_without_sync(sink, span, &setting, reason, fix, &service.name);
     }
 }
 

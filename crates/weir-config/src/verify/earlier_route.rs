@@ -73,10 +73,11 @@ type Numbered<'a> = Vec<(usize, &'a LoweredRoute)>;
 /// Routes by their paths and expressions. Each route has at least one entry.
 #[derive(Default)]
 struct RouteIndex<'a> {
-    /// By each path of the route, as written.
+    /// By each path that is not in `by_prefix`, as written.
     by_path: HashMap<&'a str, Numbered<'a>>,
     /// By each path that has a single `*`, at its end; the key does not include the `*`.
     by_prefix: HashMap<&'a str, Numbered<'a>>,
+    /// By each expression of the routes without paths.
     by_regex: HashMap<&'a str, Numbered<'a>>,
     /// Routes with neither paths nor expressions.
     others: Numbered<'a>,
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_after_one_that_covers_them_are_found() {
+    fn routes_covered_by_earlier_route_are_found() {
         for (routes, expected) in [
             (
                 vec!["path = \"/a*\"", "path = \"/ab*\"", "path = \"/b*\""],
@@ -206,6 +207,51 @@ mod tests {
             ),
         ] {
             assert_eq!(unreachable(&routes), expected, "{routes:?}");
+        }
+    }
+
+    #[test]
+    fn first_covering_route_is_reported() {
+        for (routes, expected) in [
+            // The first route has no host, the second one has the same host as the third one.
+            (
+                [
+                    "path = \"/a*\"",
+                    "host = \"a.example\"\nmethod = \"GET\"\npath = \"/ab*\"",
+                    "host = \"a.example\"\nmethod = \"GET\"\npath = \"/ab\"",
+                ],
+                0,
+            ),
+            (
+                [
+                    "path = \"/c\"",
+                    "host = \"a.example\"\npath = \"/ab*\"",
+                    "host = \"a.example\"\npath = \"/ab\"",
+                ],
+                1,
+            ),
+        ] {
+            let mut text = String::from(
+                "[pool.a]\nservers = [\"10.0.0.5:80\"]\n[service.web]\nlisten = [\"192.0.2.1:80\"]\nforward = \
+                 \"proxy\"\nprotocol = \"http\"\npool = \"a\"\n",
+            );
+            let mut starts = Vec::new();
+            for conditions in routes {
+                text.push_str("[[route]]\n");
+                starts.push(text.len());
+                text.push_str(&format!("service = \"web\"\nstatus = 403\n{conditions}\n"));
+            }
+            let parsed = crate::parse(&text, &crate::Host::default()).expect("valid");
+            let found = parsed
+                .findings
+                .iter()
+                .filter(|it| it.code == Code::UnreachableRoute);
+            // Findings with the same earlier route are merged.
+            let found = found.filter(|it| it.related[0].span.start == starts[expected]);
+            let further =
+                |it: &Diagnostic| it.further.iter().any(|other| other.span.start == starts[2]);
+            let mut found = found.filter(|it| it.span.start == starts[2] || further(it));
+            assert!(found.next().is_some(), "{routes:?}");
         }
     }
 }

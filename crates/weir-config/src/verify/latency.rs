@@ -45,9 +45,9 @@ pub(super) fn verify(
             (scheduler, "scheduler \"least-time\" behaves like \"lc\""),
             (adapt, "`adapt` has no effect"),
         ];
-        for (location, what) in warnings {
+        for (location, effect) in warnings {
             let Some(location) = location else { continue };
-            let message = format!("{what}: the latency of layer 4 servers is not estimated");
+            let message = format!("{effect}: the latency of layer 4 servers is not estimated");
             sink.push(
                 Diagnostic::new(Code::NoEffect, location, message)
                     .fix("remove `latency = false` from [node]"),

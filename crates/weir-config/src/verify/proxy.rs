@@ -14,7 +14,7 @@ use crate::suggest::nearest;
 use crate::view::Sink;
 
 use super::earlier_route::EarlierRoutes;
-use super::report_missing_pool;
+use super::{USED_BY_ROUTE, USED_BY_SERVICE, report_missing_pool};
 
 pub(super) fn verify(
     sink: &mut Sink<'_>,
@@ -29,7 +29,8 @@ pub(super) fn verify(
         };
         let default_pool = proxy.proxy.pool.as_str();
         if !pools.contains_key(default_pool) {
-            report_missing_pool(sink, lowered, pools, default_pool, location, &proxy.name);
+            let user = (&proxy.name, USED_BY_SERVICE);
+            report_missing_pool(sink, lowered, pools, default_pool, location, user);
         }
         for name in reachable_pools(lowered, proxy) {
             if let Some(pool) = pools.get(name) {
@@ -82,7 +83,8 @@ pub(super) fn reachable_pools<'a>(
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
-/// Reports a condition on a header field that the service removes before routing.
+/// Reports a condition on a header field that the service does not accept: it removes the field before routing, or
+/// rejects the request.
 fn report_dropped_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
     let mut names = route.route.when.headers.iter().map(|it| &it.name);
     if proxy.proxy.underscores == Underscores::Keep {
@@ -98,7 +100,7 @@ fn report_dropped_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &Low
             .related(
                 &proxy.name,
                 format!(
-                    "the service removes header fields whose names contain `_`, such as `{name}`"
+                    "the service removes or rejects header fields whose names contain `_`, such as `{name}`"
                 ),
             )
             .cause("many servers cannot distinguish `_` from `-` in field names")
@@ -188,6 +190,7 @@ fn verify_routes(
     let mut earlier: HashMap<&str, EarlierRoutes<'_>> = HashMap::new();
     for route in &lowered.routes {
         let (name, location) = &route.service;
+        let user = (&route.location, USED_BY_ROUTE);
         match proxies_by_name.get(name.as_str()) {
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
                 report_dropped_headers(sink, proxy, route);
@@ -210,15 +213,14 @@ fn verify_routes(
         if let Some(location) = &route.pool {
             for pool in route.route.action.pools() {
                 if !pools.contains_key(pool) {
-                    report_missing_pool(sink, lowered, pools, pool, location, &route.location);
+                    report_missing_pool(sink, lowered, pools, pool, location, user);
                 }
             }
         }
         if let Some(location) = &route.mirror {
             for mirror in route.route.mirrors() {
                 if !pools.contains_key(mirror.pool.as_str()) {
-                    let (name, location_of_route) = (&mirror.pool, &route.location);
-                    report_missing_pool(sink, lowered, pools, name, location, location_of_route);
+                    report_missing_pool(sink, lowered, pools, &mirror.pool, location, user);
                 }
             }
         }
@@ -240,7 +242,8 @@ fn verify_forward_auth(
         return;
     };
     let Some(pool) = pools.get(auth.pool.as_str()) else {
-        report_missing_pool(sink, lowered, pools, &auth.pool, location, &route.location);
+        let user = (&route.location, USED_BY_ROUTE);
+        report_missing_pool(sink, lowered, pools, &auth.pool, location, user);
         return;
     };
     let has_forward_auth = |proxy: &&LoweredProxy| {
@@ -338,7 +341,7 @@ fn report_no_servers(
     };
     let is_pool_of_route = routes().any(|route| route.action.pools().contains(&name));
     let is_default_pool = proxy.proxy.pool == name && !routes().any(Route::always_applies);
-    let what = match (is_default_pool, is_pool_of_route) {
+    let effect = match (is_default_pool, is_pool_of_route) {
         (false, false) => return,
         (true, _) if routes().next().is_none() => "this service rejects all clients",
         (true, _) => "this service rejects requests that match no route",
@@ -347,7 +350,7 @@ fn report_no_servers(
     let message = format!("pool `{name}` has no servers");
     sink.push(
         Diagnostic::new(Code::NoServers, &pool.name, message)
-            .related(&proxy.name, what)
+            .related(&proxy.name, effect)
             .fix("add `servers`, or a route that responds to these requests"),
     );
 }
@@ -386,7 +389,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
             Diagnostic::new(
                 Code::NotBuilt,
                 &pool.name,
-                format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
+                format!("scheduler \"{scheduler}\" is not yet supported for proxy services"),
             )
             .related(&proxy.name, "used by this service")
             .fix("use \"p2c\", \"wlc\" or \"rr\", or a separate pool for this service"),

@@ -24,8 +24,8 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
         }
         return;
     }
-    let mut reject = |location: &std::ops::Range<usize>, what: &str, cause: &str, fix: &str| {
-        let message = format!("{what} cannot be used with forward = \"socket\"");
+    let mut reject = |location: &std::ops::Range<usize>, setting: &str, cause: &str, fix: &str| {
+        let message = format!("{setting} cannot be used with forward = \"socket\"");
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
                 .related(forward, "the forwarding method")

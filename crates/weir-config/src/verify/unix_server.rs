@@ -78,7 +78,7 @@ fn verify_check(sink: &mut Sink<'_>, server: &Server, check: &Check, location: &
     );
     sink.push(
         Diagnostic::new(Code::Contradiction, location, message)
-            .cause("the server is a Unix socket, without an address and a port")
+            .cause("the server is a Unix socket, without an address or a port")
             .fix("give the server its own `check`, or add `address` and `port` to the check"),
     );
 }

@@ -23,7 +23,7 @@ pub(crate) fn server(pool: usize, index: usize) -> String {
     address(10, pool * 64 + index).to_string()
 }
 
-/// Returns the name of a server that is in no pool. `index` must be below 256.
+/// Returns a server that is in no pool. `index` must be below 256.
 pub(crate) fn unused_server(index: usize) -> Server {
     let address = IpAddr::V4(Ipv4Addr::new(10, 255, 0, index as u8));
     Server::new(address.to_string(), address, None)

@@ -104,7 +104,7 @@ async fn measure_starts(
     Err("WEIR_BENCH_ROUNDS must be above 0".into())
 }
 
-/// Measures reloads that each change one server, from the parsed file until the change takes effect.
+/// Measures reloads that each change at most one server, from the parsed file until the change takes effect.
 async fn measure_reloads(
     engine: &mut Director,
     desired: &Desired,

@@ -1,4 +1,4 @@
-//! Creates a testbed for a director in its own network namespaces: one device, and servers behind a router.
+//! Creates a testbed for a director: a network namespace with one device, and one for the router to the servers.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 
 use super::failure::Failure;
 
-/// Maximum size of a request body, in bytes.
+/// Maximum size of a request body that contains no configuration, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Maximum size of a body that contains a configuration, in bytes. A file specified by its path can be larger.

@@ -1,4 +1,4 @@
-//! Passes requests to the task that owns the engine.
+//! Passes requests to the task that owns the planes.
 //!
 //! Requests wait in a queue and are executed one at a time, so reloads never overlap. Each command contains a channel
 //! for its result. A request is executed even if its client disconnects.
@@ -98,7 +98,7 @@ impl CommandSender {
     /// Queues a command and waits for its result.
     ///
     /// # Errors
-    /// Fails if the daemon rejects the command or is stopping.
+    /// Fails if the daemon rejects the command, fails to execute it, or is stopping.
     pub async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
         let (reply, result) = oneshot::channel();
         self.queue

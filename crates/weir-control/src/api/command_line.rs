@@ -23,11 +23,11 @@ use crate::status::Report;
 
 /// Maximum number of bytes to read and discard after the line, and the time limit for reading them.
 const REST_BYTES_MAX: u64 = 64 << 10;
-const REST_DEADLINE: Duration = Duration::from_secs(1);
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns whether the first byte, which must arrive within `deadline`, starts a command rather than an HTTP request.
-/// Leaves the byte unread.
-pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration) -> Result<bool> {
+/// Waits for the first byte, and returns whether it starts a command rather than an HTTP request. Leaves the byte
+/// unread. Fails if it does not arrive within `limit`.
+pub(super) async fn starts_with_command(stream: &UnixStream, limit: Duration) -> Result<bool> {
     let mut first = [0_u8; 1];
     let peek = async {
         loop {
@@ -39,18 +39,18 @@ pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration)
             }
         }
     };
-    let length = timeout(deadline, peek).await??;
+    let length = timeout(limit, peek).await??;
     // If the client closed the connection without sending a byte, let the HTTP server handle the connection.
     Ok(length == 1 && is_command(first[0]))
 }
 
-/// Responds to one line and closes the connection, as HAProxy does outside its interactive mode.
+/// Reads a line within `limit`, responds to it and closes the connection, as HAProxy does outside its interactive mode.
 pub(super) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
-    deadline: Duration,
+    limit: Duration,
 ) -> Result<()> {
-    let line = timeout(deadline, read_line(&mut stream)).await??;
+    let line = timeout(limit, read_line(&mut stream)).await??;
     let request = Request::get("/v1/status").header(header::HOST, "weir");
     let request = request.body(Body::empty()).map_err(Error::other)?;
     let response = TowerToHyperService::new(router).call(request).await;
@@ -72,14 +72,14 @@ pub(super) async fn serve(
     // be lost.
     let mut unread = stream.take(REST_BYTES_MAX);
     let _ = timeout(
-        REST_DEADLINE,
+        REST_TIMEOUT,
         tokio::io::copy(&mut unread, &mut tokio::io::sink()),
     )
     .await;
     Ok(())
 }
 
-/// Reads the first line, up to a newline or the end of the input.
+/// Reads the first line, up to a newline, the end of the input or the maximum length.
 async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
     let mut bytes = Vec::new();
     while bytes.len() < LINE_BYTES_MAX {

@@ -1,9 +1,9 @@
 //! Limits the number of API connections, in total and per client.
 //!
 //! At a limit, the listener admits a new connection by closing one that is waiting for its client to send a request or
-//! a body, or to read a response. It closes the connection that has waited longest among those of the client with the
-//! most connections. A connection whose request is being executed is never closed. Idle clients therefore cannot block
-//! others.
+//! a body, or to read a response. At the limit of a client, it closes the client's connection that has waited longest;
+//! at the limit in total, that of the client with the most connections. A connection whose request is being executed is
+//! never closed. Idle clients therefore cannot block others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_of_largest_client_is_closed_and_requests_are_not_aborted() {
+    fn connection_of_client_with_most_connections_is_closed_and_requests_are_not_aborted() {
         let limit = ConnectionLimit::new(LIMITS);
         let single = limit.acquire(&tcp("10.0.0.9")).unwrap();
         let many: Vec<Slot> = (0..5)

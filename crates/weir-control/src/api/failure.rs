@@ -16,8 +16,8 @@ impl Failure {
     }
 }
 
-/// An error from the daemon is reported as a client error, such as an invalid file, name or packet, unless the daemon
-/// is stopping.
+/// An error from the daemon is reported as a client error, because it is caused by the request, for example by an
+/// invalid file, name or packet. The exception is a daemon that is stopping.
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         let status = if error.is_stopping {

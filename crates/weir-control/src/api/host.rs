@@ -2,8 +2,9 @@
 //!
 //! A malicious web page in an operator's browser can send requests to this server if the attacker's DNS server resolves
 //! the page's host name to this server's address (DNS rebinding). `Host` then contains that name. Therefore only
-//! configured names, this server's addresses and, on loopback, `localhost` are accepted. The host and port in `Origin`,
-//! if present, must match `Host`. Changes require a token in a header field that pages of other origins cannot set.
+//! configured names, the address that received the request and, on loopback, `localhost` and other loopback addresses
+//! are accepted. The host and port in `Origin`, if present, must match `Host`. Changes require a token in a header
+//! field that pages of other origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,42 +13,42 @@ use axum::http::{HeaderMap, Uri, Version, header};
 
 /// Why a request's host or origin is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WrongHost {
+pub(super) enum HostError {
     /// `Host` is missing, repeated or invalid.
     Malformed,
-    /// `Host` is not an accepted name.
+    /// The name or address in `Host` is not accepted.
     Host,
-    /// The request comes from a page with another origin.
+    /// The host and port in `Origin` do not match `Host`: the request comes from a page with another origin.
     Origin,
 }
 
 /// Checks that a request that was received at the address `local` is intended for this server. `names` are the
-/// configured names, in lower case.
+/// configured names, in lower case; a name without a port matches any port.
 pub(super) fn check(
     (version, uri, headers): (Version, &Uri, &HeaderMap),
     names: &[String],
     local: SocketAddr,
-) -> Result<(), WrongHost> {
+) -> Result<(), HostError> {
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
         (Some(field), None) => Some(field.as_bytes()),
         // HTTP/1.0 does not require `Host`, and browsers do not send HTTP/1.0 requests.
         (None, _) if version == Version::HTTP_10 => None,
-        _ => return Err(WrongHost::Malformed),
+        _ => return Err(HostError::Malformed),
     };
     let host = host
-        .map(|host| Authority::try_from(host).map_err(|_| WrongHost::Malformed))
+        .map(|host| Authority::try_from(host).map_err(|_| HostError::Malformed))
         .transpose()?;
     for authority in host.iter().chain(uri.authority()) {
         if authority.as_str().contains('@') {
-            return Err(WrongHost::Malformed);
+            return Err(HostError::Malformed);
         }
         if !is_accepted(authority, names, local) {
-            return Err(WrongHost::Host);
+            return Err(HostError::Host);
         }
     }
-    let is_same_origin = |origin: &[u8]| {
-        let rest = origin.split_once_scheme()?;
+    let origin_matches_host = |origin: &[u8]| {
+        let rest = origin.strip_scheme()?;
         let host = host.as_ref()?;
         rest.eq_ignore_ascii_case(host.as_str().as_bytes())
             .then_some(())
@@ -55,53 +56,53 @@ pub(super) fn check(
     let origins = headers.get_all(header::ORIGIN);
     if origins
         .iter()
-        .all(|origin| is_same_origin(origin.as_bytes()).is_some())
+        .all(|origin| origin_matches_host(origin.as_bytes()).is_some())
     {
         Ok(())
     } else {
-        Err(WrongHost::Origin)
+        Err(HostError::Origin)
     }
 }
 
 /// Checks a request on the Unix socket. `Host`, if present, must be an address or a name without a dot; public DNS
 /// servers do not resolve such names. The host and port in `Origin`, if present, must match `Host`.
-pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
+pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), HostError> {
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
         (Some(field), None) => {
-            Some(Authority::try_from(field.as_bytes()).map_err(|_| WrongHost::Malformed)?)
+            Some(Authority::try_from(field.as_bytes()).map_err(|_| HostError::Malformed)?)
         }
         (None, _) => None,
-        _ => return Err(WrongHost::Malformed),
+        _ => return Err(HostError::Malformed),
     };
     if let Some(host) = &host {
         let name = host.host().trim_start_matches('[').trim_end_matches(']');
         if name.contains('.') && name.parse::<IpAddr>().is_err() {
-            return Err(WrongHost::Host);
+            return Err(HostError::Host);
         }
     }
     let host = host.as_ref().map(Authority::as_str);
     let mut origins = headers.get_all(header::ORIGIN).iter();
-    let is_same_origin = |origin: &[u8]| {
+    let origin_matches_host = |origin: &[u8]| {
         origin
-            .split_once_scheme()
+            .strip_scheme()
             .zip(host)
             .is_some_and(|(rest, host)| rest.eq_ignore_ascii_case(host.as_bytes()))
     };
-    if origins.all(|origin| is_same_origin(origin.as_bytes())) {
+    if origins.all(|origin| origin_matches_host(origin.as_bytes())) {
         Ok(())
     } else {
-        Err(WrongHost::Origin)
+        Err(HostError::Origin)
     }
 }
 
-trait Scheme {
+trait StripScheme {
     /// Returns the part after `http://` or `https://`.
-    fn split_once_scheme(&self) -> Option<&[u8]>;
+    fn strip_scheme(&self) -> Option<&[u8]>;
 }
 
-impl Scheme for [u8] {
-    fn split_once_scheme(&self) -> Option<&[u8]> {
+impl StripScheme for [u8] {
+    fn strip_scheme(&self) -> Option<&[u8]> {
         self.strip_prefix(b"https://")
             .or_else(|| self.strip_prefix(b"http://"))
     }
@@ -135,7 +136,7 @@ fn is_accepted(authority: &Authority, names: &[String], local: SocketAddr) -> bo
 mod tests {
     use super::*;
 
-    fn check_request(local: &str, fields: &[(&str, &str)]) -> Result<(), WrongHost> {
+    fn check_request(local: &str, fields: &[(&str, &str)]) -> Result<(), HostError> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             let name = header::HeaderName::try_from(*name).unwrap();
@@ -182,7 +183,7 @@ mod tests {
             ("127.0.0.1:9900", "tunnel"),
         ] {
             let found = check_request(local, &[("host", host)]);
-            assert_eq!(found, Err(WrongHost::Host), "{local} {host}");
+            assert_eq!(found, Err(HostError::Host), "{local} {host}");
         }
     }
 
@@ -202,7 +203,7 @@ mod tests {
             assert_eq!(checked(&[("host", host), ("origin", &origin)]), Ok(()));
             for origin in ["http://evil.example", "null", "http://localhost:1"] {
                 let found = checked(&[("host", host), ("origin", origin)]);
-                assert_eq!(found, Err(WrongHost::Origin), "{host} {origin}");
+                assert_eq!(found, Err(HostError::Origin), "{host} {origin}");
             }
         }
         assert_eq!(
@@ -211,22 +212,22 @@ mod tests {
             "a client without `Host` is not a browser"
         );
         let public = checked(&[("host", "evil.example:9900")]);
-        assert_eq!(public, Err(WrongHost::Host));
+        assert_eq!(public, Err(HostError::Host));
         let two = [("host", "a"), ("host", "b")];
-        assert_eq!(checked(&two), Err(WrongHost::Malformed));
+        assert_eq!(checked(&two), Err(HostError::Malformed));
     }
 
     #[test]
     fn one_host_header_and_same_origin_are_required() {
         let local = "127.0.0.1:9900";
         let host = ("host", "localhost:9900");
-        assert_eq!(check_request(local, &[]), Err(WrongHost::Malformed));
+        assert_eq!(check_request(local, &[]), Err(HostError::Malformed));
         assert_eq!(
             check_request(local, &[host, host]),
-            Err(WrongHost::Malformed)
+            Err(HostError::Malformed)
         );
         let user = ("host", "evil@localhost:9900");
-        assert_eq!(check_request(local, &[user]), Err(WrongHost::Malformed));
+        assert_eq!(check_request(local, &[user]), Err(HostError::Malformed));
         let origin = |origin| check_request(local, &[host, ("origin", origin)]);
         assert_eq!(origin("http://localhost:9900"), Ok(()));
         for other in [
@@ -235,7 +236,7 @@ mod tests {
             "null",
             "localhost:9900",
         ] {
-            assert_eq!(origin(other), Err(WrongHost::Origin), "{other}");
+            assert_eq!(origin(other), Err(HostError::Origin), "{other}");
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! The paths are `/` (the dashboard), `/v1/caller`, `/v1/ipvsadm`, `/v1/status`, `/v1/history`, `/metrics`,
 //! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster`, `/v1/cluster/publish`, `/v1/log`,
-//! `/v1/tap/SERVICE` and `/v1/servers/POOL/ADDRESS`.
+//! `/v1/upgrade`, `/v1/tap/SERVICE` and `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests are converted to [`Command`]s; responses are JSON. The size of a body and the time to receive it are
-//! limited. On the Unix socket, the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only
-//! the daemon's owner may specify files and programs (see [`Caller::is_owner`]).
+//! Most requests are converted to [`Command`]s. Responses are JSON, except the dashboard, the metrics and taps. The
+//! size of a body and the time to receive it are limited. On the Unix socket, the kernel identifies the caller; over
+//! TCP, [`Policy`] checks `Host`, `Origin` and the token. Only owners may specify files and programs (see
+//! [`Caller::is_owner`]).
 
 mod body;
 mod caller;
@@ -121,7 +122,7 @@ pub fn router(
         .with_state(api)
         .layer(from_fn(serve::receive_body));
     match access {
-        // A browser can reach the socket through a forwarded port without a token.
+        // The gate is needed because a browser can reach the socket through a forwarded port, without a token.
         Access::Unix => router.layer(from_fn(policy::socket_gate)),
         // This layer is outermost, so the body of a rejected request is not read.
         Access::Tcp(policy) => {
@@ -136,8 +137,8 @@ pub fn router(
 
 type HandlerResult = Result<Response, Failure>;
 
-/// Returns the status. Callers with the read role do not see configuration changes, which can contain confidential
-/// values such as header values.
+/// Returns the status. Callers with the read role do not see the changes and errors of reloads, which can contain
+/// confidential values such as header values.
 async fn status(
     State(commands): State<CommandSender>,
     Extension(caller): Extension<Caller>,
@@ -229,7 +230,7 @@ async fn explain(
     body: Body,
 ) -> HandlerResult {
     let request: ExplainRequest = read(body).await?;
-    let answer = match (request.packet, request.request) {
+    let explanation = match (request.packet, request.request) {
         (Some(packet), None) => {
             let packet = packet.parse().map_err(ApiError::new)?;
             commands
@@ -249,7 +250,7 @@ async fn explain(
         }
         _ => return Err(ApiError::new("specify exactly one of packet and request").into()),
     };
-    Ok(json(&answer))
+    Ok(json(&explanation))
 }
 
 /// Pool and address in the path `/v1/servers/POOL/ADDRESS`.
@@ -394,7 +395,7 @@ async fn caller(Extension(caller): Extension<Caller>) -> Response {
 
 async fn unknown() -> Failure {
     let error =
-        "not found; the API begins with /v1/status, metrics are at /metrics, the dashboard is at /";
+        "not found; the status is at /v1/status, the metrics at /metrics, the dashboard at /";
     Failure::new(StatusCode::NOT_FOUND, error)
 }
 
@@ -417,23 +418,21 @@ async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failur
         ));
     }
     if request.path.is_some() && !caller.is_owner() {
-        return Err(owner_only(
-            "the active file is used unless a path is specified; a path may be specified",
-        ));
+        return Err(owner_only("a path may be specified"));
     }
     Ok(request)
 }
 
-fn owner_only(what: &str) -> Failure {
+fn owner_only(operation: &str) -> Failure {
     let condition = "only on the Unix socket, by root or the daemon's user";
-    Failure::new(StatusCode::FORBIDDEN, format!("{what} {condition}"))
+    Failure::new(StatusCode::FORBIDDEN, format!("{operation} {condition}"))
 }
 
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
     parse(&collect(body, MAX_BODY_BYTES).await?)
 }
 
-/// Parses a JSON object. Rejects a list, because serde would use its items as the fields of the struct.
+/// Parses a JSON document. Rejects a list, because serde would use its items as the fields of a struct.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     if bytes.trim_ascii_start().starts_with(b"[") {
         let error = "invalid body: expected an object, found a list";

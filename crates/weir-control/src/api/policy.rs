@@ -13,7 +13,7 @@ use rustls::ServerConfig;
 
 use super::caller::{Caller, Role};
 use super::failure::Failure;
-use super::host::{self, WrongHost};
+use super::host::{self, HostError};
 use super::rejection::{Reason, RejectionCounters};
 use super::token::{Tokens, bearer};
 
@@ -37,7 +37,7 @@ pub struct Policy {
 pub struct SharedPolicy(Arc<RwLock<Arc<Policy>>>);
 
 impl SharedPolicy {
-    /// Creates the policy.
+    /// Creates a shared policy with `policy` as the active one.
     pub fn new(policy: Arc<Policy>) -> Self {
         Self(Arc::new(RwLock::new(policy)))
     }
@@ -69,8 +69,8 @@ pub(super) struct Gate {
     pub(super) rejections: Arc<RejectionCounters>,
 }
 
-/// Returns the role that a request requires. Unlisted routes require the write role. A tap requires more than the read
-/// role, because the paths and queries in clients' requests can contain secrets.
+/// Returns the role that a request requires; the write role for requests without a rule of their own. A tap requires
+/// more than the read role, because the paths and queries in clients' requests can contain secrets.
 pub(super) fn required_role(method: &Method, path: &str) -> Role {
     if path.starts_with("/v1/tap/") {
         return Role::Operate;
@@ -138,7 +138,8 @@ fn check(
     host::check(parts, &policy.hosts, info.local).map_err(misdirected)?;
     let method = request.method();
     let required = required_role(method, request.uri().path());
-    // The page needs no token: a browser cannot send one when it opens the page, and the page contains no data.
+    // The dashboard page requires no token: a browser cannot send one when it opens the page, and the page contains no
+    // data.
     let is_page = required == Role::Read && request.uri().path() == "/";
     let Some(authorization) = request.headers().get(header::AUTHORIZATION) else {
         if is_page || required == Role::Read && !policy.read_requires_token {
@@ -156,8 +157,8 @@ fn check(
         let error =
             format!("this request requires a token with the role `{required}`; yours has `{role}`");
         let failure = Failure::new(StatusCode::FORBIDDEN, error);
-        let scheme = format!("Bearer error=\"insufficient_scope\", scope=\"{required}\"");
-        let response = ([(header::WWW_AUTHENTICATE, scheme)], failure).into_response();
+        let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{required}\"");
+        let response = ([(header::WWW_AUTHENTICATE, challenge)], failure).into_response();
         return Err((Reason::Role, Box::new(response)));
     }
     if required > Role::Read {
@@ -172,29 +173,29 @@ fn reject(reason: Reason, status: StatusCode, error: impl ToString) -> Rejection
     (reason, Box::new(response))
 }
 
-fn misdirected(wrong: WrongHost) -> Rejection {
-    match wrong {
-        WrongHost::Malformed => reject(
+fn misdirected(error: HostError) -> Rejection {
+    match error {
+        HostError::Malformed => reject(
             Reason::Host,
             StatusCode::BAD_REQUEST,
             "a request must have exactly one `Host`, a name or address with its port",
         ),
-        WrongHost::Host => reject(
+        HostError::Host => reject(
             Reason::Host,
             StatusCode::MISDIRECTED_REQUEST,
             "`Host` is not this server's address; `hosts` in [node.admin] lists the accepted names",
         ),
-        WrongHost::Origin => reject(
+        HostError::Origin => reject(
             Reason::Origin,
             StatusCode::FORBIDDEN,
-            "`Origin` is not the request's host",
+            "`Origin` does not match `Host`",
         ),
     }
 }
 
 fn unauthorized(reason: Reason, required: Role) -> Rejection {
-    let (scheme, error) = if reason == Reason::BadToken {
-        ("Bearer error=\"invalid_token\"", "unknown token".to_owned())
+    let (challenge, error) = if reason == Reason::BadToken {
+        ("Bearer error=\"invalid_token\"", "invalid token".to_owned())
     } else {
         (
             "Bearer",
@@ -205,7 +206,7 @@ fn unauthorized(reason: Reason, required: Role) -> Rejection {
         )
     };
     let failure = Failure::new(StatusCode::UNAUTHORIZED, error);
-    let response = ([(header::WWW_AUTHENTICATE, scheme)], failure).into_response();
+    let response = ([(header::WWW_AUTHENTICATE, challenge)], failure).into_response();
     (reason, Box::new(response))
 }
 
@@ -215,7 +216,7 @@ mod tests {
 
     /// Operations that do not require a token, and those that only the daemon's owner may request, have no role.
     #[test]
-    fn roles_are_those_of_the_documentation() {
+    fn required_roles_match_the_documentation() {
         let document = include_str!("../../../../docs/manual/openapi.json");
         let document: serde_json::Value = serde_json::from_str(document).unwrap();
         let mut compared = 0;
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_requests_require_the_write_role() {
+    fn required_role_depends_on_method_and_path() {
         let role = |method: &str, path| required_role(&method.parse().unwrap(), path);
         for path in ["/", "/v1/status", "/metrics", "/no/such/thing"] {
             assert_eq!(role("GET", path), Role::Read);

@@ -19,11 +19,11 @@ pub enum Reason {
     Role,
     /// `Host` is missing, invalid or not accepted.
     Host,
-    /// `Origin` differs from the host.
+    /// `Origin` does not match `Host`.
     Origin,
     /// Too many connections.
     Connections,
-    /// A TLS handshake failed or took too long.
+    /// A TLS handshake failed or took too long, or a reload has enabled TLS and the connection does not use it.
     Handshake,
 }
 

@@ -1,4 +1,4 @@
-//! Serves API connections, and limits their number, duration and cost.
+//! Serves API connections, and limits their number, their idle time and the size of their requests.
 //!
 //! A connection is closed if the client does not send a complete header in time, is idle for too long, or does not read
 //! the response. [`connection_limit`](super::connection_limit) selects the connections that are closed to admit others.
@@ -31,7 +31,7 @@ use super::policy::{ConnectionInfo, SharedPolicy, required_role};
 use super::rejection::{Reason, RejectionCounters};
 use super::write_timeout::WriteTimeout;
 
-/// Time limit for a request header, and for a TLS handshake.
+/// Time limit for a request header, a command line or a TLS handshake.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for a request body.
@@ -105,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// Counts a rejected TCP connection.
+    /// Counts and logs a rejected TCP connection. Ignores connections to the Unix socket.
     fn record_rejection(&self, reason: Reason, caller: &Caller) {
         if let (Self::Tcp { rejections, .. }, Caller::Tcp { peer, .. }) = (self, caller) {
             rejections.record(reason, *peer);
@@ -211,7 +211,7 @@ async fn serve_connection(
             TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
             TowerToHyperService::new(router),
         );
-    // A client that disconnects is not an error.
+    // Not a warning, because every client may disconnect.
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the API was closed early");
     }

@@ -36,7 +36,7 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
                 let text = percent_decode_str(text).decode_utf8_lossy();
                 matches.push(Match::parse(&text)?);
             }
-            _ => return Err(format!("unknown parameter `{part}`")),
+            _ => return Err(format!("invalid parameter `{part}`")),
         }
     }
     Ok((is_json, matches))

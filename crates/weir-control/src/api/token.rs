@@ -88,7 +88,7 @@ impl Tokens {
             && is_presented(expected)
             && loopback
         {
-            found = Some(("the runtime directory's", Role::Write));
+            found = Some(("runtime directory", Role::Write));
         }
         for token in &self.named {
             if is_presented(&token.hash) && presented.len() >= Self::LENGTH_MIN {
@@ -99,7 +99,7 @@ impl Tokens {
     }
 }
 
-/// Returns the token in the value of an `Authorization` field.
+/// Returns the token in the value of an `Authorization` field; `None` if the scheme is not `Bearer`.
 pub(super) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme

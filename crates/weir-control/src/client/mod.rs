@@ -62,7 +62,7 @@ pub enum Error {
     /// The daemon rejected the request.
     #[error(transparent)]
     Refused(#[from] ApiError),
-    /// The daemon accepted the connection, but did not respond in time.
+    /// The daemon did not accept the connection or did not respond in time.
     #[error("the daemon did not respond {}{}", describe_limit(*.limit), stopped_process(*.stopped))]
     Silent {
         /// The time limit; `None` = the daemon did not accept the connection, because too many clients are waiting.
@@ -71,7 +71,7 @@ pub enum Error {
         stopped: Option<u32>,
     },
     /// The daemon closed the connection, or its response is invalid.
-    #[error("the daemon closed the connection: {reason}")]
+    #[error("no valid response from the daemon: {reason}")]
     Broken {
         /// A description of the error.
         reason: String,
@@ -131,7 +131,7 @@ impl Client {
         self.send(Method::GET, "/v1/status", &()).await
     }
 
-    /// Reloads a file and waits until it is active.
+    /// Applies a configuration, and waits until it is active and its probation, if requested, has ended.
     ///
     /// # Errors
     /// See [`Error`].
@@ -142,7 +142,7 @@ impl Client {
     /// Replaces the daemon with a new program and waits until it is ready.
     ///
     /// # Errors
-    /// See [`Error`]. The daemon continues to run.
+    /// See [`Error`]. The old daemon then continues to run.
     pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<UpgradeResponse, Error> {
         self.send(Method::POST, "/v1/upgrade", request).await
     }

@@ -14,7 +14,7 @@ impl Client {
     /// exits.
     ///
     /// # Errors
-    /// See [`Error`]. It is also an error if the daemon exits.
+    /// See [`Error`]. Also fails if the daemon exits or `show` fails.
     pub async fn tap<E: From<Error>>(
         &self,
         service: &str,

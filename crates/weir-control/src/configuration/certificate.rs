@@ -1,7 +1,7 @@
 //! Checks that the files of a configuration are usable, and that its listening addresses are free.
 //!
-//! The files are tokens and certificates. Certificates can be unreadable, mismatched, expired or about to expire. An
-//! address is not free if another program listens on it.
+//! The files are the token file and certificates. Certificates can be unreadable, mismatched, expired or about to
+//! expire. An address is not free if another program listens on it.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -35,7 +35,13 @@ fn token_problem(desired: &Desired) -> Option<Problem> {
         fatal,
         message: format!("[node] admin: {error}"),
         cause: "the daemon rejects the file at startup and at reload".to_owned(),
-        fix: "create the file with `weir token add NAME --role ROLE --file FILE`".to_owned(),
+        fix: match &error {
+            TokenFileError::File { source, .. } if source.kind() == ErrorKind::NotFound => {
+                "create the file with `weir token add NAME --role ROLE --file FILE`"
+            }
+            _ => "correct the file; `weir token add NAME --role ROLE --file FILE` adds a token",
+        }
+        .to_owned(),
         source: admin.source,
     })
 }
@@ -64,7 +70,7 @@ pub enum ListeningProcess<'a> {
     NextDaemon,
 }
 
-/// Returns an error if other programs listen on addresses in the configuration, or if the daemon lacks a permission to
+/// Returns an error if other programs listen on addresses in the configuration, or if this daemon lacks a permission to
 /// listen.
 ///
 /// # Errors
@@ -88,7 +94,7 @@ pub fn occupied_listeners(desired: &Desired, own_listeners: &BTreeSet<SocketAddr
     weir_proxy::inspect_listeners(desired, own_listeners, false)
 }
 
-/// Returns the addresses on which a daemon with this configuration listens itself.
+/// Returns the addresses of a configuration's listening sockets: those of proxy services and of the API.
 pub fn own_listeners(desired: &Desired) -> BTreeSet<SocketAddr> {
     let proxies = desired.proxies.iter().flat_map(|proxy| &proxy.listen);
     let admin = desired.node.admin.iter().map(|admin| &admin.listen);

@@ -68,8 +68,8 @@ pub fn floating_ips(desired: &Desired) -> BTreeSet<IpAddr> {
     floating
 }
 
-/// Returns whether this process can read the files from which [`floating_ips`] reads addresses; missing files do not
-/// count. A daemon without privileges may be unable to read them.
+/// Returns whether this process can read the files from which [`floating_ips`] reads addresses. A missing file counts
+/// as readable. A daemon without privileges may be unable to read the files.
 pub(super) fn knows_floating_ips() -> bool {
     let knows_pacemaker = match fs::File::open(PACEMAKER_CIB) {
         Ok(_) => true,

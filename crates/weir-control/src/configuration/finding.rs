@@ -56,7 +56,7 @@ pub struct Finding {
     pub fix: Option<String>,
     /// Number of positions with this problem.
     pub count: usize,
-    /// The positions after the first position, in file order; incomplete if `count` exceeds 100 000.
+    /// The positions after the first position, in file order; incomplete if `count` exceeds 100,000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<FurtherPosition>,
 }

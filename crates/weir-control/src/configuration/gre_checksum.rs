@@ -48,8 +48,8 @@ impl GreChecksum {
     }
 }
 
-/// The interfaces of a running director with `attach = "auto"`. It has tested which modes their drivers accept, which
-/// cannot be predicted for drivers of virtual machines.
+/// The interfaces of a running director with `attach = "auto"`. The director has tested which modes their drivers
+/// accept, which cannot be predicted for drivers of virtual machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachedInterfaces {
     /// Whether an interface's packets are balanced at tc, by name.
@@ -88,7 +88,7 @@ struct LocalDevices {
 }
 
 /// Returns the services whose GRE tunnels have checksums, and whose packets may consist of many segments on this
-/// machine. Returns none if routes to more than `servers_max` servers would have to be looked up.
+/// machine. Returns no services if routes to more than `servers_max` servers would have to be looked up.
 ///
 /// # Errors
 /// Fails if the network state cannot be read.
@@ -203,8 +203,8 @@ fn tc_reason(device: u32, local: &LocalDevices) -> Option<String> {
     })
 }
 
-/// Returns the devices on which a service's packets arrive, without asking the daemon: `interfaces`, or the devices on
-/// the routes to the servers.
+/// Returns the devices on which a service's packets arrive, without querying the daemon: `interfaces`, or the devices
+/// on the routes to the servers.
 fn packet_devices(desired: &Desired, service: &Service, state: &NetState) -> BTreeSet<u32> {
     if let Some(names) = &desired.node.interfaces {
         let links = state.links.values();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tunnels_are_not_reported() {
+    fn tunnels_without_gre_checksum_are_not_reported() {
         for tunnel in [
             "\"ipip\"",
             "\"gre\"",

@@ -51,8 +51,8 @@ pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>
     }
 }
 
-/// Returns the director's own part of a configuration that includes its group's published part; `None` = nothing is
-/// published, or the director's own part is not valid by itself.
+/// Returns the director's own part of a configuration that includes its group's published part; `None` = the director
+/// is in no group, nothing is published, or the director's own part is not valid by itself.
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;
     weir_config::published_part(text, group)?;

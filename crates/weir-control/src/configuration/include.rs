@@ -57,7 +57,8 @@ impl Files for Disk {
     }
 }
 
-/// Returns the content and the permission bits of a file.
+/// Returns the content and the permission bits of a file. Content beyond the size limit is truncated to one byte more
+/// than the limit, which [`weir_config::load`] rejects.
 pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FileError::Missing {

@@ -33,7 +33,7 @@ const INCLUDE_CHECKS: &str = "rmwba";
 pub(super) struct KeepalivedFiles {
     /// All addresses, without prefix lengths.
     pub(super) addresses: BTreeSet<IpAddr>,
-    /// Whether all files that exist could be read.
+    /// Whether all directories could be listed and all existing files could be read.
     pub(super) are_readable: bool,
 }
 
@@ -65,7 +65,7 @@ struct Reader<'e> {
 }
 
 impl Reader<'_> {
-    /// Reads a file and the files that it includes. Skips a file that was already read.
+    /// Reads a file and the files that it includes. Skips a file that was already read, and stops at the limits.
     fn read(&mut self, path: &str, depth: usize) {
         if self.seen.len() >= FILES_MAX || !self.seen.insert(path.to_owned()) {
             return;
@@ -101,7 +101,8 @@ fn is_listable(directory: &Path) -> bool {
     )
 }
 
-/// Returns the directory that contains the first part of a pattern with a wildcard, or the file's directory.
+/// Returns the directory that contains a pattern's first component with a wildcard or, without wildcards, the file's
+/// directory.
 fn fixed_directory(pattern: &str) -> &Path {
     let fixed = pattern.find(['*', '?', '[', '{']);
     let fixed = &pattern[..fixed.unwrap_or(pattern.len())];

@@ -64,7 +64,7 @@ const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub struct Loaded {
     /// The desired state.
     pub desired: Desired,
-    /// The configuration text, including included files.
+    /// The configuration text, with included files and the group's published part.
     pub text: String,
     /// Warnings and notes, rendered; empty = none.
     pub findings: String,
@@ -92,7 +92,7 @@ impl Loaded {
         self.found.iter().filter(|finding| finding.code.is_none())
     }
 
-    /// Removes quoted file lines from the findings, for a caller that is not allowed to read the file.
+    /// Reduces the findings to their positions, for a caller that is not allowed to read the file.
     pub(crate) fn without_quotes(mut self) -> Self {
         self.findings = finding::locations(&self.found);
         self.found = Vec::new();
@@ -101,7 +101,7 @@ impl Loaded {
 }
 
 impl Rejected {
-    /// Removes quoted file lines from the findings, for a caller that is not allowed to read the file.
+    /// Reduces the findings to their positions, for a caller that is not allowed to read the file.
     pub(crate) fn without_quotes(self) -> Self {
         let errors = self
             .found
@@ -143,7 +143,7 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 /// names that group.
 ///
 /// # Errors
-/// See [`load`]. Also fails if the published part would gain privileges.
+/// See [`load`]. Also fails if the published part contains control characters or would gain privileges.
 pub(crate) fn load_in_group(
     path: &Path,
     color: bool,
@@ -179,7 +179,8 @@ pub(crate) fn load_in_group(
 /// Text that begins with `{` is parsed as JSON; any other text is parsed as TOML.
 ///
 /// # Errors
-/// Fails if the configuration has an error, or if the published part would gain privileges.
+/// Fails if the text is too large or the configuration has an error, or if the published part contains control
+/// characters or would gain privileges.
 pub(crate) fn load_text_in_group(
     text: &str,
     color: bool,
@@ -205,7 +206,7 @@ pub(crate) fn load_text_in_group(
 /// Rereads the list files of a valid configuration, with the secrets in `remembered`.
 ///
 /// # Errors
-/// Fails if a list cannot be used.
+/// Fails if a list cannot be used, or if the configuration now has another error.
 pub(crate) fn reload_lists(text: &str, remembered: &RememberedSecrets) -> Result<Loaded, Rejected> {
     let is_json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
@@ -296,7 +297,7 @@ pub enum Secrets<'a> {
     Read,
     /// Use the secrets of the active configuration, and read missing secrets from their sources.
     Remembered(&'a RememberedSecrets),
-    /// Do not read them.
+    /// Do not read them. List files, interfaces, addresses and programs are not checked either.
     Unread,
 }
 
@@ -381,7 +382,7 @@ impl Machine for ThisMachine<'_> {
     }
 }
 
-/// Returns whether forwarding is enabled on a device in the thread's network namespace; `None` = unknown.
+/// Returns whether forwarding is enabled on any device except `lo` in the thread's network namespace; `None` = unknown.
 pub(crate) fn forwards(family: Family) -> Option<bool> {
     let name = match family {
         Family::V4 => "ipv4",

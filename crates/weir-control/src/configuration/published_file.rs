@@ -1,7 +1,7 @@
 //! Reads the certificate files that a published configuration names, and writes those received from the group.
 //!
 //! The director writes the received files to its runtime directory, and replaces the paths in the published part of the
-//! configuration. Names of the written files depend on their content, so a renewed certificate is a change of the
+//! configuration. Names of the written files depend on their content, so a renewed certificate is a change to the
 //! configuration, and the previous files remain until the rollout has ended. Only the keys of published services, pools
 //! and checks change: the director's own services always use its own files.
 
@@ -28,7 +28,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// `previous` for files that this director does not have. `path` is the configuration file.
 ///
 /// # Errors
-/// Reports each file that cannot be read, with the position of the reference, or that there are too many files.
+/// Reports each file that cannot be read, with the position of the reference, or that the files are too many or too
+/// large.
 pub(crate) fn read_published_files(
     loaded: Loaded,
     previous: &PublishedFiles,
@@ -65,7 +66,7 @@ fn read(
     previous: &PublishedFiles,
 ) -> Result<Vec<PublishedFile>, CertificateError> {
     let bytes_max = PublishedFiles::BYTES_MAX as u64;
-    let read = match reference.has_key {
+    let read = match reference.has_private_key {
         true => read_certificate_files(reference.path, bytes_max),
         false => read_tls_file(reference.path, bytes_max).map(|file| vec![file]),
     };
@@ -110,14 +111,14 @@ fn rejected(loaded: Loaded, summary: String) -> Rejected {
 /// A key of the published part that names a file.
 struct Reference<'a> {
     path: &'a str,
-    /// Whether the key is `certificates` of a service: the key and an OCSP response may be in separate files, and the
-    /// path may be a directory.
-    has_key: bool,
+    /// Whether the configuration key is `certificates` of a service: the private key and an OCSP response may be in
+    /// separate files, and the path may be a directory.
+    has_private_key: bool,
     source: Source,
 }
 
 /// Returns the keys of the published part that name files, `certificates` of services first: a file that is also used
-/// as a CA then has the key too.
+/// as a CA is then published with its private key.
 fn references(desired: &Desired) -> Vec<Reference<'_>> {
     let published = |source: &Source| desired.is_published(*source);
     let services = desired.proxies.iter().flat_map(|proxy| &proxy.tls);
@@ -142,16 +143,16 @@ fn references(desired: &Desired) -> Vec<Reference<'_>> {
         .chain(authorities)
         .chain(pools)
         .chain(checks)
-        .map(|(path, has_key, source)| Reference {
+        .map(|(path, has_private_key, source)| Reference {
             path,
-            has_key,
+            has_private_key,
             source,
         })
         .collect()
 }
 
-/// Writes the files that the group has published to the runtime directory, and replaces their paths in the published
-/// part of the configuration.
+/// Writes the group's published files that the configuration uses to the runtime directory, and replaces their paths in
+/// the published part of the configuration.
 ///
 /// # Errors
 /// Fails if the files cannot be written.
@@ -183,8 +184,8 @@ fn write_used(desired: &Desired, files: &PublishedFiles, directory: &Path) -> io
     files.flatten().try_for_each(|file| write(file, directory))
 }
 
-/// Writes a file with mode 0600, unless it exists. The file is complete if it exists, because it is created under
-/// another name. After a power failure it may be empty.
+/// Writes a file with mode 0600, unless it exists with the same size. An existing file is complete, because it is
+/// created under another name, but it may be empty after a power failure.
 fn write(file: &PublishedFile, directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -305,7 +306,7 @@ pub(crate) fn differing_files(files: &PublishedFiles) -> Vec<String> {
 }
 
 /// Returns a fingerprint that changes when a file on this director that [`differing_files`] reads is replaced, added or
-/// removed. Replacing only the key in a separate file is not detected.
+/// removed. Replacing only a private key in a separate file is not detected.
 pub(crate) fn own_files_fingerprint(files: &PublishedFiles) -> u64 {
     let names = files.0.iter().flat_map(|(path, published)| {
         let published = published.iter().map(|file| file.path.as_str());
@@ -315,7 +316,7 @@ pub(crate) fn own_files_fingerprint(files: &PublishedFiles) -> u64 {
     weir_proxy::file_fingerprint(&paths)
 }
 
-/// Removes the files that `active` does not contain. Logs errors.
+/// Removes the files that `active` does not contain, and the directory if it becomes empty. Logs errors.
 pub(crate) fn remove_unused_files(active: Option<&GroupConfiguration>, runtime_dir: &Path) {
     let directory = runtime_dir.join(PUBLISHED_FILES);
     let Ok(entries) = fs::read_dir(&directory) else {
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn published_part_uses_received_files_and_own_part_its_own() {
+    fn published_part_uses_received_files_and_own_part_uses_own_files() {
         let directory = Directory::new("received");
         fs::create_dir(directory.path("certs")).expect("create the directory");
         directory.write("certs/a.pem", "A");

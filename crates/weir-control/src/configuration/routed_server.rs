@@ -63,8 +63,8 @@ pub(super) async fn routed_servers(
     Ok(behind_routers(&servers, &routes))
 }
 
-/// Returns the servers of layer 4 services that use `direct` with their pools, each once. Returns `None` if there are
-/// more than `servers_max`.
+/// Returns the servers that layer 4 services use with `direct`, and their pools. Each server of a pool occurs once.
+/// Returns `None` if there are more than `servers_max`.
 fn direct_servers(desired: &Desired, servers_max: usize) -> Option<Vec<(&Pool, &Server)>> {
     let pools: HashMap<&str, &Pool> = desired
         .pools
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_lists_are_examined_with_the_position_of_their_pool() {
+    fn listed_servers_are_reported_at_the_position_of_their_pool() {
         let directory = std::env::temp_dir().join(format!("weir-listed-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let list = directory.join("list");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_vips_of_layer_4_need_no_interface() {
+    fn announced_vips_of_layer_4_services_need_no_interface() {
         let text = "[pool.p]\nservers = [\"10.0.0.5:80\"]\n\n[announce]\nspeaker = \"bird\"\n\
             services = [\"a\", \"c\"]\n\n\
             [service.a]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.3:80\"]\n\n\

@@ -65,7 +65,7 @@ pub struct PreparedAdmin {
 
 #[derive(Debug)]
 enum ListenerChange {
-    /// The address is unchanged.
+    /// The address is unchanged, or there is still no listener.
     Keep,
     /// The listener moves to a different address, or is closed.
     Replace(Option<(SocketAddr, TcpListener)>),
@@ -101,7 +101,8 @@ impl Admin {
     /// configuration is applied, because it can fail.
     ///
     /// # Errors
-    /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].
+    /// [`Error::Admin`] if the address cannot be bound, [`Error::AdminTls`] if a certificate file cannot be used,
+    /// [`Error::AdminTokens`] if the token file cannot be used.
     pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<PreparedAdmin, Error> {
         let Some(admin) = admin else {
             let change = match self.listening {
@@ -176,7 +177,7 @@ impl Admin {
         }
     }
 
-    /// Commits prepared settings.
+    /// Commits prepared settings. Closes sockets of the previous daemon that are not used.
     pub fn commit(&mut self, prepared: PreparedAdmin) {
         for (address, _) in std::mem::take(&mut self.inherited) {
             self.keeper.remove_socket(SOCKETS, address, 0);

@@ -1,4 +1,4 @@
-//! Implements the task that owns the engine and executes requests one at a time.
+//! Implements the daemon's main task, which owns the planes and executes requests one at a time.
 //!
 //! The task owns the active configuration and the path of its file. It does not handle sockets or signals.
 
@@ -44,7 +44,7 @@ use crate::plane::{Plane, WantedConfiguration};
 use crate::status::{Report, Sync, announce};
 use crate::traffic::needs_engine;
 use weir_discovery::{Lists, Membership};
-use weir_engine_host::{FlowSynchronizer, ProxiedListeners};
+use weir_engine_host::{FlowSynchronizer, ProxyListeners};
 use weir_netlink::Event;
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
@@ -57,7 +57,7 @@ pub(super) use upgrade::DrainingDaemon;
 /// is used again, even if its secret files have been changed or removed.
 pub(super) const SECRETS: &str = "secrets";
 
-/// Owns the planes and the active configuration, and executes requests one at a time.
+/// The daemon's main task: it owns the planes and the active configuration, and executes requests one at a time.
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
@@ -167,11 +167,11 @@ impl<P: Plane> Director<P> {
         director
     }
 
-    /// Connects to the keeper. Its crash counters appear in the status.
+    /// Sets the link to the keeper. The status reports the number of daemon crashes and the cause of the last one.
     pub(crate) fn set_keeper(&mut self, keeper_state: &KeeperState) {
         self.crashes = (keeper_state.restarts, keeper_state.last_death.clone());
         self.keeper = keeper_state.link.clone();
-        self.pass_secrets();
+        self.store_secrets();
         self.configure_processes();
         self.pins_are_temporary = keeper_state.pins_are_temporary;
         self.warn_about_temporary_pins();
@@ -180,8 +180,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Makes the keeper start the VRRP processes and the announcer if the active configuration needs them, and stop
-    /// them otherwise. VRRP processes that are not needed are stopped when a reload is no longer on probation.
+    /// Makes the keeper start the VRRP processes and the announcer if they are needed, and stop them otherwise. During
+    /// a probation, the virtual routers of the previous configuration determine whether VRRP processes are needed.
     fn configure_processes(&mut self) {
         self.keeper
             .configure_vrrp(!self.running_routers().is_empty());
@@ -190,7 +190,7 @@ impl<P: Plane> Director<P> {
         self.announce();
     }
 
-    /// Reports to the announcer which VIPs can serve, if this has changed.
+    /// Reports to the announcer and to the group which VIPs can be served.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
         let settling = match self.is_settling && self.desired.cluster.is_some() {
@@ -217,7 +217,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Stores the active configuration's secrets in the keeper, for a daemon that starts after a crash.
-    fn pass_secrets(&mut self) {
+    fn store_secrets(&mut self) {
         let secrets = RememberedSecrets::of(&self.configured);
         if self.kept_secrets.as_ref() == Some(&secrets) {
             return;
@@ -226,7 +226,10 @@ impl<P: Plane> Director<P> {
             Ok(file) if !secrets.is_empty() => self.keeper.store_file(SECRETS, file.as_fd()),
             Ok(_) => self.keeper.remove_file(SECRETS),
             Err(error) => {
-                tracing::warn!(%error, "failed to store secrets in the keeper: after a crash they are read again")
+                tracing::warn!(
+                %error,
+                "failed to store secrets in the keeper; after a crash, they are read from their sources"
+                );
             }
         }
         self.kept_secrets = Some(secrets);
@@ -247,9 +250,9 @@ impl<P: Plane> Director<P> {
         if self.pins_are_temporary && needs_engine(&self.desired) && !self.has_warned_about_pins {
             self.has_warned_about_pins = true;
             tracing::warn!(
-                "forwarding ends when this process is stopped or killed: the pins are in a mount namespace that ends \
-                 with its command (`ip netns exec` creates one); enter only the network namespace: nsenter \
-                 --net=/run/netns/NAME"
+                "forwarding ends when this process is stopped or killed, because the pins are in a mount namespace \
+                that ends with this process (`ip netns exec` creates such a namespace); to keep the pins, enter \
+                only the network namespace: nsenter --net=/run/netns/NAME"
             );
         }
     }
@@ -309,11 +312,11 @@ impl<P: Plane> Director<P> {
         self.sync.configure(config.filter(|_| is_sync_local));
         if is_sync_local {
             self.sync
-                .set_listeners(ProxiedListeners::new(&self.configured));
+                .set_listeners(ProxyListeners::new(&self.configured));
         }
     }
 
-    /// Passes a change to the network to flow synchronization in this process.
+    /// Passes a network event to flow synchronization in this process.
     pub(super) fn pass_event_to_sync(&mut self, event: &Event) {
         self.sync.network_event(event);
     }
@@ -339,7 +342,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Runs the notifier programs for pool state changes.
+    /// Runs the notifier programs for pool state changes, and updates the announcements.
     pub(crate) fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {
             self.checks.notify_pool_change(&change, &self.desired);
@@ -360,7 +363,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Returns the planes.
+    /// Returns the plane.
     pub fn plane(&mut self) -> &mut P {
         &mut self.plane
     }
@@ -445,7 +448,7 @@ impl<P: Plane> Director<P> {
     }
 
     async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Response, ApiError> {
-        if let Some(response) = flow_sync::ipvsadm(&mut self.sync, request) {
+        if let Some(response) = flow_sync::respond_to_ipvsadm(&mut self.sync, request) {
             return Ok(response);
         }
         let result = self.plane.ipvsadm(request).await;
@@ -536,7 +539,8 @@ impl<P: Plane> Director<P> {
         result
     }
 
-    /// Applies a configuration without recording it. If this fails, nothing changes.
+    /// Applies a configuration without recording it as active and without ending a probation. If this fails, nothing
+    /// changes.
     async fn reload_unconfirmed(
         &mut self,
         request: &FileRequest,
@@ -578,7 +582,7 @@ impl<P: Plane> Director<P> {
         self.configure_sync();
         self.group.set_active(active.group);
         self.configure_group();
-        self.pass_secrets();
+        self.store_secrets();
         self.configure_checks();
         self.list_files = list_files(&self.text);
         self.lists
@@ -712,7 +716,7 @@ impl<P: Plane> Director<P> {
         let revision = applied.map_err(ApiError::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {
-            tracing::error!(%error, "failed to set the socket's group and mode: the previous values stay active");
+            tracing::error!(%error, "failed to set the socket's group and mode; the previous values remain in effect");
         }
         self.set_active(ActiveConfiguration {
             lists,
@@ -729,7 +733,7 @@ impl<P: Plane> Director<P> {
         Ok(ReloadResponse {
             revision,
             changes: planned.changes.into_iter().map(|it| it.change).collect(),
-            findings: loaded.findings + &host_warning::shown(&warnings, request, caller),
+            findings: loaded.findings + &host_warning::format_findings(&warnings, request, caller),
         })
     }
 }

@@ -46,13 +46,13 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error related to capabilities, locks or the service manager.
+    /// A system call failed, or a message to the service manager could not be sent.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// Watching links, addresses and routes failed.
+    /// The watch for links, addresses and routes cannot be opened.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The planes cannot be opened.
+    /// The plane cannot be opened.
     #[error("{source}")]
     Engine {
         /// The plane's error.

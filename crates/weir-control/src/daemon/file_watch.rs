@@ -51,7 +51,7 @@ impl FileWatch {
         self.failed = Some((fingerprint, reason));
     }
 
-    /// Returns why the files on disk are not in use; `None` = they are in use.
+    /// Returns why the files on disk cannot be used; `None` = they are in use or not loaded yet.
     pub(super) fn problem(&self) -> Option<&str> {
         self.failed.as_ref().map(|(_, reason)| reason.as_str())
     }

@@ -6,7 +6,10 @@ use crate::ipvsadm_message::{Request, Response};
 
 /// Returns the response to a request about synchronization daemons; `None` = this is a different request, or this
 /// process does not synchronize flows.
-pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<Response> {
+pub(super) fn respond_to_ipvsadm(
+    sync: &mut FlowSynchronizer,
+    request: &Request,
+) -> Option<Response> {
     match request {
         Request::Daemons => sync.daemons().map(Response::Daemons),
         Request::Edits(edits) => {

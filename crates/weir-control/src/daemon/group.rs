@@ -454,7 +454,7 @@ impl Group {
     }
 
     /// Delays a reply until the group has settled the change. Returns the reply if it must be sent now, because this
-    /// director is not connected to the group or because the server was created with ipvsadm.
+    /// director is not connected to etcd, is not accepted as a member, or because the server was created with ipvsadm.
     pub(super) fn defer_reply(
         &mut self,
         key: SharedKey,

@@ -70,7 +70,7 @@ pub(super) fn attached_interfaces<P: Plane>(
 }
 
 /// Returns the findings as text: only their positions if the caller is not allowed to read the file.
-pub(super) fn shown(found: &[Finding], request: &FileRequest, caller: &Caller) -> String {
+pub(super) fn format_findings(found: &[Finding], request: &FileRequest, caller: &Caller) -> String {
     match caller.is_owner() || request.text.is_some() {
         true => found.iter().map(Finding::render).collect(),
         false => configuration::locations(found),

@@ -60,8 +60,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Interval at which changes that other programs made in the kernel are detected and reverted.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Interval at which handshake counters are read for passive checks. The interval grows with the number of servers, up
-/// to one [`TICK`], so that reading takes at most 1/[`HANDSHAKE_CPU_SHARE`] of one CPU's time.
+/// Interval at which handshake counters are read for passive checks. If reading takes more than
+/// 1/[`HANDSHAKE_CPU_SHARE`] of one CPU's time, the interval is longer, up to one [`TICK`].
 const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
 const HANDSHAKE_CPU_SHARE: u32 = 20;
 
@@ -93,11 +93,13 @@ pub fn hide_memory() {
     }
 }
 
-/// Runs the daemon until SIGTERM or SIGINT, with the plane that `open` creates for the configuration. After a crash,
-/// and as a successor, the daemon uses the configuration that was active before, even if the file has changed.
+/// Runs the daemon until SIGTERM or SIGINT, or until a successor has taken over and no client remains. `open` creates
+/// the plane for the configuration. After a crash, and as a successor, the daemon uses the configuration that was
+/// active before, even if the file has changed.
 ///
 /// # Errors
-/// Fails if the daemon cannot start. In this case, no part of the configuration has been applied.
+/// Fails if the daemon cannot start; unless the last step (publishing the socket) failed, no part of the configuration
+/// has been applied. Also fails if the socket cannot be removed when the daemon stops.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
@@ -169,7 +171,7 @@ pub async fn run<P: Plane>(
     let router = api::router(commands, &Access::Unix, &rejections);
     let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.commit(prepared_admin);
-    let added = vips(&engine.added_vips());
+    let added = format_vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
         holds = configuration::object_counts(&loaded.desired),
@@ -209,7 +211,7 @@ pub async fn run<P: Plane>(
 }
 
 /// Returns the added VIPs for the log, such as `10.0.0.10 on eth0`; `None` = there are none.
-fn vips(added: &[(String, IpAddr)]) -> Option<String> {
+fn format_vips(added: &[(String, IpAddr)]) -> Option<String> {
     let vips = added.iter().map(|(name, vip)| format!("{vip} on {name}"));
     (!added.is_empty()).then(|| vips.collect::<Vec<_>>().join(", "))
 }
@@ -249,7 +251,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
             }
         }
     }
-    tracing::info!("the last client has disconnected");
+    tracing::info!("no client remains; the process exits");
 }
 
 fn forward_signal(signal: Signal, process: u32) {

@@ -351,7 +351,7 @@ mod tests {
 
     /// The service's port is 80.
     #[test]
-    fn server_that_was_down_may_be_written_differently() {
+    fn server_that_was_down_is_recognized_in_another_notation() {
         let desired = |pools: &str, pool: &str| {
             let service = format!(
                 "{pools}\n[service.s]\nlisten = [\"[2001:db8::1]:80\"]\nforward = \"nat\"\npool = \"{pool}\"\n"

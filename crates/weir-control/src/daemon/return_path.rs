@@ -1,7 +1,7 @@
 //! Warns about a change after which the replies of servers must return through this machine: `nat` without `snat`.
 //!
-//! Nothing else shows it: the checks of the servers pass, and clients time out. Whether a server returns its replies
-//! through this machine is known only from its replies to clients of another such service.
+//! If they do not, the servers' checks still pass, but clients time out. Whether a server returns its replies through
+//! this machine is known only from its replies to clients of another such service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(changed_paths(&active, &added), [], "a new service");
     }
 
-    /// With `snat`, packets to clients do not show the route of replies to clients' addresses.
+    /// With `snat`, servers reply to this machine, so packets to clients do not show the route to clients' addresses.
     #[test]
     fn servers_of_other_services_without_snat_are_known() {
         let nat = "forward = \"nat\"";

@@ -31,8 +31,8 @@ use crate::traffic::{needs_engine, root_reason};
 /// Files that record changes to this host. The daemon maintains these changes, and only root can revert them.
 const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 
-/// Drops root privileges. Must be called before the process has other threads. Returns whether the privileges were
-/// dropped.
+/// Drops root privileges; a daemon that a service manager has started without them is only restricted. Must be called
+/// before the process has other threads. Returns whether the daemon runs without root privileges.
 ///
 /// # Errors
 /// Fails if the kernel rejects a step. The process must then exit.

@@ -1,7 +1,7 @@
-//! Warns at daemon startup about missing or contested VIPs, `direct` servers behind routers, and GRE tunnels.
+//! Warns at daemon startup about missing or contested VIPs, `direct` servers behind routers, and GRE tunnels whose
+//! packets would be dropped.
 //!
 //! A VIP is missing if no interface has it, and contested if another machine replies to ARP or NDP requests for it.
-//! Packets for a GRE tunnel that would be dropped also cause a warning.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -33,11 +33,12 @@ pub(super) fn warn_in_background(
             }
         });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "failed to check this machine for problems");
+        tracing::warn!(%error, "failed to start the thread that checks this machine for problems");
     }
 }
 
-/// Warns about VIPs that are on no interface, servers of `direct` behind a router, and GRE tunnels.
+/// Warns about VIPs that are on no interface, `direct` servers behind a router, and GRE tunnels whose packets would be
+/// dropped.
 async fn warn_about_host(
     desired: &Desired,
     added: Vec<(String, IpAddr)>,

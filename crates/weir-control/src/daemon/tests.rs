@@ -1,4 +1,4 @@
-//! Tests the daemon over a real Unix socket, with a plane that only records its calls.
+//! Tests the daemon over a real Unix socket, with a plane that only records the calls to it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -194,9 +194,9 @@ impl TestDaemon {
             .await
             .unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 }
 
@@ -224,7 +224,7 @@ fn api_error(error: client::Error) -> ApiError {
 }
 
 #[tokio::test]
-async fn reload_is_applied_and_its_file_stays_active() {
+async fn reloaded_file_is_applied_and_stays_active() {
     with_daemon("reload", async |daemon| {
         let request = daemon.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
         let reloaded = daemon.client.reload(&request).await.unwrap();
@@ -310,7 +310,7 @@ async fn plan_and_reload_warn_about_removed_snat() {
 }
 
 #[tokio::test]
-async fn invalid_file_changes_nothing_and_returns_findings() {
+async fn reload_of_invalid_file_changes_nothing_and_returns_diagnostics() {
     with_daemon("bad", async |daemon| {
         let request = daemon.write("bad.toml", "[pool.images]\nserver = [\"10.0.0.5\"]\n");
         let error = api_error(daemon.client.reload(&request).await.unwrap_err());
@@ -381,9 +381,9 @@ async fn admin_changes_require_the_token() {
                 "{head} HTTP/1.1\r\nHost: {address}\r\n{token}Content-Length: 0\r\nConnection: close\r\n\r\n"
             );
             stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            answer
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await.unwrap();
+            response
         };
         assert!(send("GET /v1/status", "").await.starts_with("HTTP/1.1 200"));
         assert!(send("GET /metrics", "").await.contains("weir_revision 1"));
@@ -413,7 +413,7 @@ async fn admin_changes_require_the_token() {
 }
 
 #[tokio::test]
-async fn server_requests_use_names_from_the_file() {
+async fn server_requests_with_unknown_names_or_excessive_weights_are_rejected() {
     with_daemon("server", async |daemon| {
         let drain = ServerUpdate(Some(Override::Drain));
         let ipv6_server = "[2001:db8::5]:80";
@@ -471,20 +471,20 @@ async fn malformed_requests_are_rejected_and_later_ones_served() {
         };
         let post = |length, body: &str| post_to("reload", length, body);
         let large = " ".repeat(api::MAX_BODY_BYTES + 1);
-        let answer = daemon.send_raw(&post_to("explain", large.len(), &large)).await;
-        assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-        let answer = daemon.send_raw(&post(6, "[1, 2]")).await;
-        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        let answer = daemon.send_raw(&post(17, r#"{"path": "x.tom"}"#)).await;
-        assert!(answer.contains("the path must be absolute"), "{answer}");
-        let answer = daemon.send_raw("NO HTTP\r\n\r\n").await;
-        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        let answer = daemon.send_raw("no command\r\n\r\n").await;
-        assert!(answer.starts_with("Unknown command: \"no command\""), "{answer}");
-        let answer = daemon.send_raw("show info\nmore").await;
-        assert!(answer.starts_with("Name: Weir\n"), "{answer}");
-        let answer = daemon.send_raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+        let response = daemon.send_raw(&post_to("explain", large.len(), &large)).await;
+        assert!(response.starts_with("HTTP/1.1 413"), "{response}");
+        let response = daemon.send_raw(&post(6, "[1, 2]")).await;
+        assert!(response.starts_with("HTTP/1.1 400"), "{response}");
+        let response = daemon.send_raw(&post(17, r#"{"path": "x.tom"}"#)).await;
+        assert!(response.contains("the path must be absolute"), "{response}");
+        let response = daemon.send_raw("NO HTTP\r\n\r\n").await;
+        assert!(response.starts_with("HTTP/1.1 400"), "{response}");
+        let response = daemon.send_raw("no command\r\n\r\n").await;
+        assert!(response.starts_with("Unknown command: \"no command\""), "{response}");
+        let response = daemon.send_raw("show info\nmore").await;
+        assert!(response.starts_with("Name: Weir\n"), "{response}");
+        let response = daemon.send_raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        assert!(response.starts_with("HTTP/1.1 404"), "{response}");
         daemon.client.status().await.unwrap();
     })
     .await;

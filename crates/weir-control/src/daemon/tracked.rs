@@ -1,4 +1,4 @@
-//! Reports the objects that virtual routers can track to the VRRP agent.
+//! Determines the states of the objects that virtual routers can track, for the VRRP agent.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) fn observe(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
             *observed.pools.entry(pool.to_owned()).or_default() |= is_usable;
         }
     }
-    // Servers in a pool that no service uses are not checked.
+    // Servers in a pool that no service uses are not checked, so they count as usable.
     for pool in &desired.pools {
         let has_servers = !pool.servers.is_empty();
         observed
@@ -66,7 +66,8 @@ fn usable_pools<'a>(
     (is_usable, pools)
 }
 
-/// Returns the state to report if the data plane cannot be read: no service can serve.
+/// Returns the state to report if the data plane cannot be read: the data plane, all services and all pools have
+/// failed.
 pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
     let services = desired.services.iter().map(|service| service.name.clone());
     let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());

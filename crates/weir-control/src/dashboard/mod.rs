@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn hash_equals_examples_in_recommendation() {
-        // The hash of "", a variant of the example in section 8.3 of Content Security Policy Level 3.
+        // The hashes of the empty text and of an example in Content Security Policy Level 3, section 8.3.
         assert_eq!(hash(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
         assert_eq!(
             hash("alert('Hello, world.');"),

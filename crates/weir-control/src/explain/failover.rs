@@ -8,8 +8,9 @@ use weir_model::{Desired, Protocol, Service};
 use super::Packet;
 
 /// Describes what happens to a packet's connection if another director with the same configuration file takes over the
-/// VIP. Returns `None` if there is no TCP connection, or if no other director can take over the VIP. `floating_ips`
-/// returns the addresses that virtual routers, keepalived and Pacemaker manage.
+/// VIP. Returns `None` if the packet is not TCP, if the service's forwarding method does not handle packets, or if no
+/// other director can take over the VIP. `floating_ips` returns the addresses that virtual routers, keepalived and
+/// Pacemaker manage.
 pub(crate) fn describe_failover(
     packet: &Packet,
     desired: &Desired,
@@ -26,10 +27,11 @@ pub(crate) fn describe_failover(
     Some(match desired.failover_loss(service) {
         None if desired.sync.is_some() => format!(
             "the connection continues with the same server if another director takes over {vip}: [sync] sends the \
-             flow to it once the connection is established"
+            flow to that director once the connection is established"
         ),
         None => format!(
-            "the connection continues with the same server if another director with this file takes over {vip}"
+            "the connection continues with the same server if another director with the same configuration takes \
+            over {vip}"
         ),
         Some(reason) => {
             format!("the connection ends if another director takes over {vip}: {reason}")

@@ -142,7 +142,7 @@ impl Request {
             ..ExplainResponse::default()
         };
         let Some(proxy) = self.service(desired, &mut explanation.steps) else {
-            explanation.outcome = Some(self.no_service(desired));
+            explanation.outcome = Some(self.describe_no_service(desired));
             return explanation;
         };
         explanation.service = Some(proxy.name.clone());
@@ -205,7 +205,7 @@ impl Request {
         if let Some(index) = chosen {
             show_rewritten_path(&proxy.routes[index], &context, &mut explanation.steps);
         }
-        decide(proxy, chosen, &context, desired, report, &mut explanation);
+        explain_action(proxy, chosen, &context, desired, report, &mut explanation);
         explanation
     }
 
@@ -287,9 +287,9 @@ impl Request {
                         .map(|conditions| conditions.format_alternatives(key, self.is_public));
                     let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
-                    let has = route::compared_value(key, conditions, route_input);
+                    let actual = route::compared_value(key, conditions, route_input);
                     let key = key.as_str();
-                    format!("does not match: {not}{key} is {required}, the request has {has}")
+                    format!("does not match: {not}{key} is {required}, the request has {actual}")
                 }
                 (_, Some(unknown_part)) => {
                     format!("is skipped: it matches on {unknown_part}, which is unknown")
@@ -315,7 +315,7 @@ impl Request {
     }
 
     /// Returns why no service receives the request, and the addresses that accept requests.
-    fn no_service(&self, desired: &Desired) -> String {
+    fn describe_no_service(&self, desired: &Desired) -> String {
         let http = desired.proxies.iter();
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
         let listening: BTreeSet<SocketAddr> = http
@@ -363,10 +363,14 @@ impl Request {
         };
         let address = self.address();
         let proxy = match address {
-            Some(address @ IpAddr::V4(_)) => find(address)
-                .or_else(|| find(Ipv4Addr::UNSPECIFIED.into()))
-                .or_else(|| find(Ipv6Addr::UNSPECIFIED.into())),
-            Some(address) => find(address).or_else(|| find(Ipv6Addr::UNSPECIFIED.into())),
+            // A listener on [::] does not accept IPv4 connections: the proxy's sockets have IPV6_V6ONLY.
+            Some(address) => {
+                let all_addresses = match address {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                find(address).or_else(|| find(all_addresses))
+            }
             None => all.first(),
         }?;
         let listen: Vec<String> = proxy
@@ -398,7 +402,7 @@ fn mark_untrusted_fields(proxy: &Proxy, head: &[u8], fields: &mut [Field]) {
 }
 
 /// Explains what the route at position `chosen` does, or what the service does if no route matches.
-fn decide(
+fn explain_action(
     proxy: &Proxy,
     chosen: Option<usize>,
     template_context: &TemplateContext<'_>,
@@ -500,7 +504,8 @@ fn compared_path<'a>(
     Ok(target)
 }
 
-/// Returns the path after all routes with `restart` have rewritten it. Shows each new path.
+/// Returns the path after all routes with `restart` have rewritten it; `None` = no route has `restart`. Shows each new
+/// path.
 fn restart_routing(
     proxy: &Proxy,
     route_input: &RouteInput<'_>,
@@ -529,7 +534,7 @@ fn is_forwarded_normal(proxy: &Proxy) -> bool {
     rules.is_some_and(|rules| rules.forward == ForwardedPath::Normalized)
 }
 
-/// Shows the authentication and the limits that apply to the request.
+/// Shows the authentication, limits and mirrors that apply to the request.
 fn show_limits(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
     let route = chosen.and_then(|index| proxy.routes.get(index));
     let options = route.and_then(|route| route.options.as_deref());
@@ -598,7 +603,7 @@ fn show_rewritten_path(
     }
 }
 
-/// Shows a pool's servers and the selected server.
+/// Shows a pool's servers, and the only usable server or how the scheduler chooses one.
 fn show_servers(
     pool: Option<&Pool>,
     proxy: &Proxy,

@@ -14,7 +14,7 @@ use crate::status::Report;
 /// Maximum length of a command line in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
 
-/// Maximum number of commands in a line.
+/// Maximum number of commands in a line; further commands are ignored.
 const COMMANDS_MAX: usize = 16;
 
 /// Returns whether a connection that begins with this byte sends commands. HTTP methods begin with an upper-case

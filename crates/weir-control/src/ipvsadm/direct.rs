@@ -14,8 +14,9 @@ use crate::runtime_dir::{self, RuntimeDir, active_config_file, last_configuratio
 use crate::traffic::Offline;
 use weir_engine::{Paths, PinnedEngine};
 
-/// Maximum time to wait for other calls that hold the lock, and the interval between attempts.
+/// Maximum time to wait for other calls that hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between attempts to acquire the lock.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The pinned data plane of a stopped daemon.
@@ -32,7 +33,7 @@ impl Direct {
     /// Opens the pinned data plane.
     ///
     /// # Errors
-    /// Returns a message if nothing is pinned, or if the last active configuration is not recorded.
+    /// Returns a message if nothing is pinned, or if the last active configuration is not recorded or cannot be loaded.
     pub(super) fn open(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Executes one call of the command, from its arguments to its exit code.
+//! Executes one invocation of the command, from its arguments to its exit code.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -21,7 +21,7 @@ use weir_model::Family;
 /// Maximum number of edits per request. Even a batch of the largest edits fits within the API's body limit.
 const BATCH_MAX: usize = 100;
 
-/// Time limit for the daemon's response. The daemon may have to finish a reload first.
+/// Timeout for the daemon's response. The daemon may have to finish a reload first.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The input and output streams of a call.
@@ -82,7 +82,7 @@ struct Session<'a> {
     client: Client,
     paths: &'a Paths,
     direct: Option<Direct>,
-    /// Whether a request has been sent to the daemon, which opens layer 4 at the first request.
+    /// Whether a request has been sent to the daemon, which opens the layer 4 engine at the first request.
     is_started: bool,
     program: &'a str,
     names: &'a dyn Names,
@@ -121,7 +121,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Executes edits in order. Returns the exit code of the last edit.
+    /// Executes edits in order. Returns the exit code of the last edit, or 255 if the edits are not permitted.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
         if let Err(reason) = self.permit(edits).await {
             writeln!(self.streams.errors, "{reason}")?;

@@ -1,6 +1,7 @@
 //! Supervises the announcer for the keeper.
 //!
-//! The announcer is started when the configuration announces VIPs, restarted when it exits, and stopped last.
+//! The announcer is started when the configuration announces VIPs, and restarted when it exits. It is the last process
+//! that the keeper stops.
 //!
 //! During an upgrade, the new announcer is started before the previous one exits, and takes over from it. If the keeper
 //! is killed, the announcer itself withdraws its routes after `withdraw_after`.
@@ -22,7 +23,7 @@ use super::supervised::{self, Backoff, signal, wait_or_kill};
 pub(in crate::keeper) const EXIT_TIMEOUT: Duration =
     weir_announce::STOP_TIMEOUT.saturating_add(Duration::from_secs(5));
 /// Maximum time for an announcer to exit after another one has taken over its routes.
-const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 enum Request {
@@ -114,7 +115,7 @@ impl Supervisor {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);
                             (*running_program, *started_at) = (program.clone(), Instant::now());
-                            tokio::spawn(wait_for_successor(previous));
+                            tokio::spawn(wait_for_handover(previous));
                         }
                         Err(error) => {
                             tracing::error!(%error, "failed to start the new announcer");
@@ -159,7 +160,7 @@ impl Supervisor {
         }
     }
 
-    /// Pauses before a restart. Returns whether the keeper is stopping.
+    /// Pauses before a restart, until the next request at the latest. Returns whether the keeper is stopping.
     async fn wait(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = sleep(pause) => false,
@@ -181,9 +182,9 @@ async fn wait_for_exit(mut child: Child) {
     }
 }
 
-/// Waits until the process has exited, because another announcer has taken over. Kills it after [`HAND_OVER_TIMEOUT`].
-async fn wait_for_successor(mut child: Child) {
-    wait_or_kill(&mut child, HAND_OVER_TIMEOUT).await;
+/// Waits until the process has exited, because another announcer has taken over. Kills it after [`HANDOVER_TIMEOUT`].
+async fn wait_for_handover(mut child: Child) {
+    wait_or_kill(&mut child, HANDOVER_TIMEOUT).await;
 }
 
 /// Starts the announcer. The announcer is not killed when the keeper exits, because it must withdraw its routes later.

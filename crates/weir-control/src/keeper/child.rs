@@ -21,7 +21,7 @@ use super::message::{ToDaemon, ToKeeper};
 /// process may hold the daemon's end.
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// An event from a daemon.
+/// An event that concerns a daemon.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The daemon sent a message.
@@ -43,11 +43,11 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts `program` with this process's arguments. Sends the daemon's events to `events`, together with `number`.
-    /// Must be called inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the
-    /// daemon is killed.
+    /// Must be called inside a tokio runtime, by a thread that lives as long as the process: the end of the thread
+    /// sends the daemon's parent-death signal, SIGKILL.
     ///
     /// # Errors
-    /// Fails if the program cannot be started.
+    /// Fails if the channel cannot be created or the program cannot be started.
     pub(super) fn start(
         program: &Path,
         number: u32,
@@ -100,7 +100,7 @@ impl Child {
         Ok(Self { pid, channel })
     }
 
-    /// Returns the process ID.
+    /// Returns the process ID; 0 = unknown.
     pub(super) fn pid(&self) -> u32 {
         self.pid
             .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())

@@ -23,7 +23,13 @@ pub enum Error {
         /// The error message.
         reason: String,
     },
-    /// Signal handlers cannot be installed, or a descriptor cannot be duplicated.
+    /// The descriptor of the runtime directory's lock cannot be duplicated.
+    #[error("failed to duplicate the lock's file descriptor: {source}")]
+    Lock {
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// Signal handlers cannot be installed.
     #[error("failed to set up signal handling: {source}")]
     Signals {
         /// The kernel's error.

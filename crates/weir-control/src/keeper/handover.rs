@@ -1,4 +1,5 @@
-//! Hands over connections from a daemon to its successor. Each message contains one connection, with its sockets.
+//! Hands over connections from a daemon to its successor. Each message contains one connection, with its sockets; the
+//! last message contains the final counters.
 
 use std::fs::File;
 use std::io;

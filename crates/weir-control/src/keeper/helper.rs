@@ -85,7 +85,7 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
 /// with all links resolved, because another account could change a link later.
 ///
 /// # Errors
-/// Fails if the program is not a regular file, or if a user other than root can change it.
+/// Fails if the program does not exist or is not a regular file, or if a user other than root can change or replace it.
 pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     let to_text = |error: io::Error| format!("{}: {error}", program.display());
     let path = fs::canonicalize(program).map_err(to_text)?;
@@ -138,7 +138,7 @@ struct Helper {
 impl Helper {
     async fn supervise(self, is_needed: bool) {
         // A daemon that keeps running as root closes its end of the channel.
-        if !is_needed && !self.is_needed().await {
+        if !is_needed && !self.wait_for_request().await {
             return;
         }
         let mut backoff = Backoff::default();
@@ -162,7 +162,7 @@ impl Helper {
     }
 
     /// Waits for the first request. Returns `false` if the daemon closes its end of the channel.
-    async fn is_needed(&self) -> bool {
+    async fn wait_for_request(&self) -> bool {
         let Ok(channel) = self.channel.try_clone() else {
             return true;
         };

@@ -59,7 +59,8 @@ pub struct KeeperState {
     pub confined: bool,
     /// Information from the helper service; `Some` = this process was started unprivileged and has helpers.
     pub root_info: Option<RootInfo>,
-    /// Whether the VRRP agent and the announcer, which the keeper starts, read the configuration file themselves.
+    /// Whether the VRRP agent's helper and the announcer, which the keeper starts, read the configuration file
+    /// themselves.
     pub reads_file: bool,
 }
 
@@ -195,7 +196,7 @@ impl KeeperState {
         self.sockets.remove(name)
     }
 
-    /// Reports that the configuration is active. The keeper closes sockets that were not taken.
+    /// Reports that the configuration is active. The keeper closes the sockets and files that were not taken.
     pub fn report_ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
             self.link.send(&ToKeeper::Forget { name }, &[]);

@@ -12,12 +12,12 @@ use super::root_info::RootInfo;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToKeeper {
-    /// Store the attached socket.
+    /// Store the attached socket or file.
     Keep {
         /// See [`super::link::name`].
         name: String,
     },
-    /// Remove a socket.
+    /// Remove a stored socket or file.
     Forget {
         /// The name under which it was stored.
         name: String,
@@ -50,7 +50,7 @@ pub(super) enum ToKeeper {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToDaemon {
-    /// The attached socket was stored by an earlier daemon.
+    /// The attached socket or file was stored by an earlier daemon.
     Socket {
         /// The name under which it was stored.
         name: String,
@@ -67,13 +67,14 @@ pub(super) enum ToDaemon {
         /// Whether the last attached file is a channel to a privileged helper.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         helper: bool,
-        /// Whether the preceding file is a channel to the process that owns the layer 4 engine.
+        /// Whether a channel to the process that owns the layer 4 engine is attached, before the helper's channel if
+        /// there is one, otherwise last.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         engine: bool,
         /// Whether the last daemon had dropped its privileges. This daemon must then drop them, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
-        /// Information from the helper service; present if no process of this keeper runs as root.
+        /// Information from the helper service; present if the keeper is unprivileged and uses the service.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[serde(rename = "facts")]
         root_info: Option<RootInfo>,

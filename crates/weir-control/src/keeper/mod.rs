@@ -1,6 +1,7 @@
 //! Implements the keeper, which holds the listening sockets and restarts the daemon after a crash.
 //!
-//! `weir run` consists of two processes: the keeper, and the daemon, which does everything else.
+//! The process of `weir run` is the keeper. It starts the daemon, which does most of the work, and the processes with
+//! other privileges: the daemon's helpers, the VRRP agent and the announcer.
 //!
 //! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are
 //! not refused while no daemon is running: their connections wait in the backlog for the next daemon. Under systemd,
@@ -9,10 +10,11 @@
 //! In case the daemon is killed, the keeper also holds sealed memfds with state that must not be written to disk, such
 //! as TLS ticket keys.
 //!
-//! The keeper does not read the configuration. It restarts a crashed daemon immediately. If a daemon crashes repeatedly
-//! right after its start, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
-//! repeatedly after serving for a while, restarts are limited to one per second. An upgrade starts a second daemon; the
-//! first daemon stays active until the second is ready.
+//! The keeper does not read the configuration. If the first daemon exits before it is ready, the keeper exits, too. A
+//! daemon that crashes later is restarted at once. If a daemon crashes repeatedly right after its start, the delay
+//! before a restart grows, and finally the keeper exits. If a daemon crashes repeatedly after serving for a while,
+//! restarts are limited to one per second. An upgrade starts a second daemon; the first daemon stays active until the
+//! second is ready.
 
 mod announcer;
 mod child;
@@ -103,7 +105,7 @@ struct Keeper {
     last_death: Option<String>,
     stopping: bool,
     privileged: Privileged,
-    /// Whether a reload was requested while no daemon was running.
+    /// Whether a reload was requested while no daemon was serving.
     reload_due: bool,
     /// Whether any daemon has become ready.
     has_served: bool,
@@ -116,7 +118,8 @@ struct Keeper {
 /// process.
 ///
 /// # Errors
-/// Fails if another keeper uses the runtime directory, or no process can be started.
+/// Fails if another keeper uses the runtime directory, the directory or signals cannot be used, or a daemon cannot be
+/// started.
 pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds all listening sockets, so it needs many descriptors.
@@ -153,7 +156,7 @@ pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         has_served: false,
         exit_code: 0,
     };
-    keeper.start_first(false)?;
+    keeper.start_daemon(false)?;
     loop {
         tokio::select! {
             Some((number, event)) = events.recv() => {
@@ -211,7 +214,7 @@ impl Keeper {
         Ok(number)
     }
 
-    fn start_first(&mut self, is_restart: bool) -> Result<(), Error> {
+    fn start_daemon(&mut self, is_restart: bool) -> Result<(), Error> {
         let program = self.program.clone();
         self.start(&program, Role::Starting { is_restart }, &[])
             .map(drop)
@@ -274,7 +277,7 @@ impl Keeper {
             Event::Restart if self.stopping => {
                 return Ok(self.children.is_empty().then_some(self.exit_code));
             }
-            Event::Restart => self.start_first(true)?,
+            Event::Restart => self.start_daemon(true)?,
         }
         Ok(None)
     }
@@ -391,8 +394,8 @@ impl Keeper {
             return Err("another upgrade or a shutdown is in progress".to_owned());
         }
         let state = state.ok_or("the request contains no state for the successor")?;
-        let program = self.privileged.begin_upgrade(program)?;
         let (channel, successor_channel) = Channel::pair().map_err(|error| error.to_string())?;
+        let program = self.privileged.begin_upgrade(program)?;
         let files = [successor_channel.as_fd(), state.as_fd()];
         let number = self
             .start(
@@ -437,7 +440,7 @@ impl Keeper {
                 };
                 self.exit_code = exit_code.unwrap_or(1);
                 if !self.stopping && status.success() {
-                    // Another process stopped the daemon.
+                    // The daemon exited normally, because another process stopped it. The keeper stops, too.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
                     return self.schedule_restart(status, lifetime);

@@ -1,7 +1,7 @@
-//! Starts the privileged processes: directly, or through the helper service if the keeper is unprivileged.
+//! Starts the privileged processes: directly, or through the helper service.
 //!
-//! A keeper that runs as root starts them directly. A keeper that a service manager has started unprivileged uses the
-//! helper service.
+//! A keeper that runs as root starts them directly. An unprivileged keeper uses the helper service if the service
+//! manager has configured the service's socket; otherwise it starts no helpers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ impl Privileged {
     /// that lives as long as the process.
     ///
     /// # Errors
-    /// Fails if another process holds the lock, or the helper service did not respond in time.
+    /// Fails if another process holds the lock, the directory cannot be used, or the helper service did not respond in
+    /// time.
     pub(super) fn open(paths: &Paths, configuration: &Path) -> Result<(Self, OwnedFd), Error> {
         let is_root = rustix::process::geteuid().is_root();
         if let Some(socket) = service::configured_socket().filter(|_| !is_root) {
@@ -78,7 +79,7 @@ impl Privileged {
         let lock = RuntimeDir::lock(&paths.runtime_dir)?;
         before.record_files();
         let lock = lock.as_fd().try_clone_to_owned();
-        let lock = lock.map_err(|source| Error::Signals { source })?;
+        let lock = lock.map_err(|source| Error::Lock { source })?;
         // If a keeper was killed, the account may still own the directory.
         weir_runtime_dir::return_to_root(&paths.runtime_dir);
         let mut permits = PermitSocket::new(&paths.runtime_dir)?;
@@ -187,7 +188,7 @@ impl Privileged {
         }
     }
 
-    /// Recreates the socket for permits after a daemon has started. [`Self::begin_upgrade`] may have removed it.
+    /// Recreates the socket for permits after an upgrade, because [`Self::begin_upgrade`] may have removed it.
     pub(super) fn serve_permits(&mut self) {
         if let Self::InProcess { permits, .. } = self
             && rustix::process::geteuid().is_root()

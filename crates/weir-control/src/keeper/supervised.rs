@@ -70,7 +70,7 @@ pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) -> bool {
     is_late
 }
 
-/// Returns an error if the process exited soon after it was started, because it would exit again.
+/// Returns an error if the process exited soon after it was started, because it would probably exit again.
 ///
 /// # Errors
 /// Fails if the exit was early.

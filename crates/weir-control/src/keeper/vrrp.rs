@@ -1,7 +1,7 @@
 //! Supervises the VRRP agent and its helper for the keeper.
 //!
-//! Both are started when the configuration has virtual routers, either is replaced when it exits, and both are stopped
-//! last.
+//! Both are started when the configuration has virtual routers. Either is replaced when it exits. At shutdown, both are
+//! stopped after the announcer.
 //!
 //! Each process can be replaced without the other. A standby process takes over when the agent dies. The standby has
 //! the times of the last advertisements, so neither a crash nor an upgrade causes a failover. If a process cannot be
@@ -36,14 +36,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Number of advertisement intervals within which a new agent must send an advertisement if the previous agent had
 /// active virtual routers; the shortest interval counts.
 const FIRST_ADVERTISEMENT_INTERVALS: u32 = 2;
-/// Minimum and maximum time for the first advertisement. The maximum is that of version 2.
+/// Minimum and maximum time for the first advertisement. The maximum is two intervals of 255 s, the longest interval of
+/// version 2.
 const FIRST_ADVERTISEMENT_MIN: Duration = Duration::from_secs(1);
 const FIRST_ADVERTISEMENT_MAX: Duration = Duration::from_secs(510);
 
-/// Makes the kernel send SIGTERM to this process when the keeper that started it exits.
+/// Checks that a running keeper started this process. Makes the kernel send SIGTERM to this process when the keeper
+/// exits (parent-death signal).
 ///
 /// # Errors
-/// Fails if no keeper started this process.
+/// Fails if no keeper started this process, or the keeper has exited.
 pub fn check_parent() -> weir_sys::Result<()> {
     weir_sys::exit_with_parent(&std::env::var(KEEPER).unwrap_or_default())
 }
@@ -145,12 +147,12 @@ struct Processes {
     continuation: Option<Continuation>,
 }
 
-/// A replaced agent that must send advertisements.
+/// The advertisement by which a new agent continues for the agent that it replaces.
 #[derive(Debug, PartialEq, Eq)]
 struct Continuation {
-    /// When its first advertisement is due.
+    /// When the advertisement is due.
     deadline: Instant,
-    /// The previous agent's state, which the first advertisement changes.
+    /// The previous agent's state, which the advertisement changes.
     previous: Vec<u8>,
 }
 
@@ -225,7 +227,7 @@ impl Supervisor {
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    if !processes.take_has_continued() {
+                    if !processes.take_continuation() {
                         tracing::error!("the new VRRP agent sent no advertisement in time; removing its addresses");
                         let _ = processes.agent.kill().await;
                         let _ = processes.helper.kill().await;
@@ -269,7 +271,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits before a restart. Returns whether the keeper is stopping.
+    /// Pauses before a restart, until the next request at the latest. Returns whether the keeper is stopping.
     async fn wait(&mut self, pause: Duration) -> bool {
         if pause.is_zero() {
             return false;
@@ -290,17 +292,17 @@ impl Supervisor {
         }
     }
 
-    /// Keeps the agent's state for the next one, but not the states of virtual routers, which are being stopped.
+    /// Saves the agent's state for the next agent, except the states of virtual routers, which are being stopped.
     fn keep_releases(&mut self, handover: &OwnedFd) {
         let keep = || {
             let mut content = weir_sys::read_shared_file(handover)?;
             weir_vrrp_agent::stop_routers(&mut content);
-            let kept = weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?;
-            weir_sys::replace_shared_file(&kept, &content)?;
-            io::Result::Ok(kept)
+            let copy = weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?;
+            weir_sys::replace_shared_file(&copy, &content)?;
+            io::Result::Ok(copy)
         };
         match keep() {
-            Ok(kept) => self.handover = Some(kept),
+            Ok(copy) => self.handover = Some(copy),
             Err(error) => {
                 tracing::error!(%error, "failed to save which virtual routers are released")
             }
@@ -328,7 +330,7 @@ impl Processes {
         let (first, second) = Channel::pair().map_err(io::Error::other)?;
         let (helper_end, agent_end) = (OwnedFd::from(first), OwnedFd::from(second));
         let handover = match &supervisor.handover {
-            Some(kept) => kept.try_clone()?,
+            Some(saved) => saved.try_clone()?,
             None => weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?,
         };
         let helper = spawn_helper(
@@ -407,9 +409,9 @@ impl Processes {
         Ok(())
     }
 
-    /// Returns whether the new agent has changed the state of the previous one, and ends this check. An agent that is
-    /// too late to continue changes the state too.
-    fn take_has_continued(&mut self) -> bool {
+    /// Ends the wait for the new agent's advertisement. Returns whether the new agent has changed the previous agent's
+    /// state. An agent that is too late to continue changes the state too.
+    fn take_continuation(&mut self) -> bool {
         let state = weir_sys::read_shared_file(&self.handover).unwrap_or_default();
         self.continuation
             .take()
@@ -470,7 +472,9 @@ impl Processes {
         let deadline = Instant::now() + READY_TIMEOUT;
         while !is_ready(&standby) {
             if Instant::now() > deadline || standby.try_wait()?.is_some() {
-                return Err(io::Error::other("the new program was not ready in time"));
+                return Err(io::Error::other(
+                    "the new program exited or was not ready in time",
+                ));
             }
             sleep(POLL_INTERVAL).await;
         }
@@ -501,7 +505,9 @@ impl Processes {
         let deadline = Instant::now() + READY_TIMEOUT;
         while is_replacing(&successor) {
             if Instant::now() > deadline || successor.try_wait()?.is_some() {
-                return Err(io::Error::other("the new agent did not take over in time"));
+                return Err(io::Error::other(
+                    "the new agent exited or did not take over in time",
+                ));
             }
             sleep(POLL_INTERVAL).await;
         }
@@ -552,7 +558,8 @@ fn status_field(child: &Child, name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// Returns whether a process runs this program.
+/// Returns whether a process runs this program. Also returns true if there is nothing to replace: the process has
+/// exited, or the program's file was removed.
 fn is_running(child: &Child, program: &Path) -> bool {
     let identity = |path: &Path| {
         std::fs::metadata(path)
@@ -567,7 +574,8 @@ fn is_running(child: &Child, program: &Path) -> bool {
     identity(program).is_none_or(|file| running == Some(file))
 }
 
-/// Starts a helper that reads root's file. Earlier versions ignore the environment variable.
+/// Starts a helper that reads root's file. `confined` is passed in an environment variable, which earlier versions
+/// ignore.
 fn spawn_helper(
     program: &Path,
     options: &[&str],

@@ -1,4 +1,4 @@
-//! Writes the expiry of certificates.
+//! Writes the expiry times of certificates.
 
 use super::text::Text;
 use crate::status::Report;

@@ -59,11 +59,7 @@ pub(super) fn write_checks(text: &mut Text, report: &Report) {
         text.write_series((name, ""), labels, &[], Seconds(check.last_us));
     }
     let name = "weir_pool_healthy_servers";
-    text.write_family(
-        name,
-        "gauge",
-        "Servers with a weight above 0 that are not down.",
-    );
+    text.write_family(name, "gauge", "Servers whose effective weight is above 0.");
     for service in &report.services {
         let healthy = service.servers.iter().filter(|server| {
             server.effective_weight > 0

@@ -11,6 +11,8 @@ use crate::status::{ProxyServerDetails, Report};
 type Row<'a> = (RenderedLabels, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+/// The help text of the families of responses.
+pub(super) const RESPONSES_HELP: &str = "Responses by status class; of 1xx, only 101.";
 
 const fn help(stage: Stage) -> &'static str {
     match stage {
@@ -73,7 +75,7 @@ fn write_counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
         text.write_series((&name, ""), labels, &[], exchanges.ended);
     }
     let name = format!("weir_{prefix}_responses_total");
-    text.write_family(&name, "counter", "Final responses by status class.");
+    text.write_family(&name, "counter", RESPONSES_HELP);
     for (labels, exchanges) in rows {
         for (class, count) in CLASSES.iter().zip(exchanges.responses) {
             text.write_series((&name, ""), labels, &[("class", class)], count);
@@ -81,7 +83,7 @@ fn write_counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     }
 }
 
-/// Writes failures, retries, histograms and the longest durations.
+/// Writes failures, repetitions, histograms and the longest durations.
 fn write_results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     let name = format!("weir_{prefix}_failures_total");
     text.write_family(
@@ -226,7 +228,7 @@ fn write_servers(text: &mut Text, servers: &[ServerRow<'_>]) {
 /// series.
 fn write_server_results(text: &mut Text, rows: &[ProxiedRow<'_>]) {
     let name = "weir_server_responses_total";
-    text.write_family(name, "counter", "Final responses by status class.");
+    text.write_family(name, "counter", RESPONSES_HELP);
     for (row, server) in rows {
         let exchanges = &server.exchanges;
         if exchanges.ended == 0 && !row.is_full {

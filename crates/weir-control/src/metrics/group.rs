@@ -22,7 +22,7 @@ pub(super) fn write_members(text: &mut Text, report: &Report) {
     text.write_single(
         "weir_cluster_pending",
         "gauge",
-        "Changes of this director that are not in etcd yet.",
+        "Changes from this director that are not in etcd yet.",
         group.pending as u64,
     );
     text.write_single(

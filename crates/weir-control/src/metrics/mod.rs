@@ -2,8 +2,8 @@
 //!
 //! The format is Prometheus' text format, version 0.0.4, or OpenMetrics, version 1.0.0.
 //!
-//! Names begin with `weir_`, names of counters end in `_total`, and labels contain names from the configuration. This
-//! module does not count anything: all values come from the [`Report`] and the [`Process`] that the caller passes.
+//! Names begin with `weir_`, names of counters end in `_total`, and labels contain names from the configuration, states
+//! and reasons. This module does not count anything: all values come from the arguments of [`render`].
 
 mod announce;
 mod certificate;
@@ -118,7 +118,7 @@ pub fn render(
     text.write_single(
         "weir_revision",
         "gauge",
-        "Number of configurations applied so far.",
+        "Number of the active configuration; it increases with each configuration that takes effect.",
         report.revision,
     );
     text.write_single(

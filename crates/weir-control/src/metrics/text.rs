@@ -1,4 +1,4 @@
-//! Writes both text formats: Prometheus and OpenMetrics.
+//! Writes metrics in both text formats: Prometheus and OpenMetrics.
 //!
 //! No library is used, because the available ones write only OpenMetrics, which `promtool check metrics` cannot read,
 //! and do not support summaries with quantiles.

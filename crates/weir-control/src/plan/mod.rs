@@ -15,7 +15,7 @@ use weir_model::{Change, Desired, Edit, OnRemove, diff};
 pub struct Plan {
     /// The changes in file order, then the changes to local addresses.
     pub changes: Vec<PlannedChange>,
-    /// Warnings about addresses that clients may be unable to reach, servers behind a router, and files.
+    /// Warnings, for example about addresses that clients may be unable to reach, servers behind a router, and files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -25,7 +25,7 @@ pub struct Plan {
 pub struct PlannedChange {
     /// `+` (added), `-` (removed) or `~` (changed), followed by the object.
     pub change: String,
-    /// Number of live flows of the changed object.
+    /// Number of live flows that the change affects.
     pub flows: u64,
     /// The effect on these flows, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -108,7 +108,8 @@ impl Drop for DrainingRecord {
     }
 }
 
-/// Returns this keeper's running daemons that have clients, oldest first. Removes the records of dead daemons.
+/// Returns this keeper's draining daemons that have clients, oldest first. Removes records whose process has exited or
+/// is not a child of this keeper.
 pub(super) fn read_all(runtime_dir: &Path) -> Vec<Draining> {
     let records = read_records(runtime_dir).map(|record| record.draining);
     let mut daemons: Vec<Draining> = records.filter(|daemon| daemon.clients > 0).collect();

@@ -1,4 +1,4 @@
-//! Manages the runtime directory of a daemon: its lock, its socket, and a link to the active configuration.
+//! Manages the runtime directory of a daemon: its lock, socket and token, and the record of the active configuration.
 
 mod draining;
 mod error;
@@ -36,10 +36,10 @@ const BACKLOG: i32 = 1024;
 /// Name of the API's socket before the daemon is ready.
 const NEW_SOCKET: &str = "weir.sock.new";
 
-/// A second link to the socket during an upgrade, because the successor may replace it.
+/// A second link to the socket during an upgrade, because the successor may replace the socket.
 const SOCKET_LINK: &str = "weir.sock.held";
 
-/// The file with the token that API clients over TCP need for changes.
+/// The file with a token for API clients over TCP, which need one for changes.
 const TOKEN: &str = "token";
 
 /// A link to the active configuration file, for commands that run while no daemon is running.
@@ -90,7 +90,8 @@ impl RuntimeDir {
     /// Creates the directory if necessary and acquires its lock.
     ///
     /// # Errors
-    /// [`Error::Running`] if another daemon holds the lock.
+    /// [`Error::Running`] if another process holds the lock. Also fails if the directory or a file in it has the wrong
+    /// owner or mode, or cannot be created.
     pub fn acquire(path: &Path) -> Result<Self, Error> {
         let lock = Self::lock(path)?;
         Ok(Self {
@@ -117,7 +118,7 @@ impl RuntimeDir {
     /// Applies access settings to the directory and the socket.
     ///
     /// # Errors
-    /// Fails if the group cannot be set.
+    /// Fails if the group or the mode cannot be set.
     pub(crate) fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
         access.apply_to_directory(&self.path)?;
         self.access = access;
@@ -129,10 +130,10 @@ impl RuntimeDir {
     }
 
     /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that has just been killed,
-    /// waits for its daemon, which also holds the lock, to exit.
+    /// waits for at most two seconds for its daemon, which also holds the lock, to exit.
     ///
     /// # Errors
-    /// [`Error::Running`] if another process holds the lock.
+    /// See [`Self::acquire`].
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
         Self::lock_for(path, std::process::id())
     }
@@ -163,7 +164,8 @@ impl RuntimeDir {
     /// mode is set and requests are served.
     ///
     /// # Errors
-    /// Fails if the path exceeds the length limit of socket names (108 bytes), or if the directory cannot be written.
+    /// Fails if the path exceeds the length limit of socket names (108 bytes), if the directory cannot be written, or
+    /// if the socket's group or mode cannot be set.
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let temporary = self.path.join(NEW_SOCKET);
         remove(&temporary)?;
@@ -233,7 +235,7 @@ impl RuntimeDir {
         DrainingRecord::new(&self.path)
     }
 
-    /// Returns the draining daemons.
+    /// Returns the draining daemons that have clients.
     pub fn draining(&self) -> Vec<Draining> {
         draining::read_all(&self.path)
     }

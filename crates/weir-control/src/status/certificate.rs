@@ -80,7 +80,7 @@ pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
         let more = due.len() - WARNED_MAX;
         let _ = writeln!(
             out,
-            "  warning: {more} more expire within {EXPIRY_WARNING_DAYS} days"
+            "  warning: {more} more have expired or expire within {EXPIRY_WARNING_DAYS} days"
         );
     }
     if let Some(first) = certificates.first().filter(|_| due.is_empty()) {
@@ -143,6 +143,6 @@ mod tests {
         let many: Vec<Certificate> = (0..20).map(|_| certificate("/a.pem", 2)).collect();
         let text = lines(&many);
         assert_eq!(text.lines().count(), 6, "{text}");
-        assert!(text.ends_with("  warning: 15 more expire within 14 days\n"));
+        assert!(text.ends_with("  warning: 15 more have expired or expire within 14 days\n"));
     }
 }

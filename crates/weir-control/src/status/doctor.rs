@@ -61,7 +61,7 @@ impl Report {
                     &problem,
                     "connections are lost when another director takes over the VIP",
                 )
-                .fix("set `listen` in [sync] to an address of this director"),
+                .fix("set `listen` in [sync] to an address of this director and an unused port"),
             ];
         }
         let is_unreachable = |peer: &SyncPeerStatus| {
@@ -147,8 +147,9 @@ fn difference_finding(director: &str, difference: &str) -> Diagnosis {
 }
 
 impl Report {
-    /// Returns problems with configured functions that do not work on this director, and with changed files that are
-    /// not in use. Omits problems that `disconnected` interfaces cause.
+    /// Returns problems with this director: functions that do not work, a drained director, temporary pins,
+    /// certificates that expire soon, and changed files that are not in use. Omits problems that `disconnected`
+    /// interfaces cause.
     pub fn director_findings(
         &self,
         desired: &Desired,
@@ -164,7 +165,7 @@ impl Report {
         if let Some(warning) = &self.announce_warning {
             let problem = format!("the BGP speaker does not work as configured: {warning}");
             let effect = "VIPs are announced, but a withdrawal takes longer";
-            let fix = "correct `prefix_list` of [announce], or the speaker's configuration";
+            let fix = "correct `prefix_list` in [announce], or the speaker's configuration";
             findings.push(Diagnosis::new(problem, effect).fix(fix));
         }
         if self.drained {

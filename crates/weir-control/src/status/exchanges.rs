@@ -10,7 +10,7 @@ use weir_proxy::times::{DurationHistogram, ErrorKind, ExchangeCounters, Stage};
 pub struct Exchanges {
     /// Number of completed requests; in a TCP service, number of completed connections.
     pub ended: u64,
-    /// Number of final responses by status class, 1xx to 5xx.
+    /// Number of responses by status class, 1xx to 5xx; of 1xx, only 101 is counted.
     pub responses: [u64; 5],
     /// Number of errors by kind; kinds that never occurred are omitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -151,7 +151,7 @@ impl Group {
         }
     }
 
-    /// Returns the status if the state machine is not running.
+    /// Returns the status if the state machine is not running or has not reported its status yet.
     pub(crate) fn failed(config: &Cluster, error: Option<&str>) -> Self {
         Self {
             name: config.name.clone(),

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_is_shown_as_below_the_limit() {
+    fn zero_is_shown_as_below_the_resolution() {
         let text = |us| Milliseconds(us).to_string();
         assert_eq!([0, 1, 2_250].map(text), ["<0.016", "0.001", "2.250"]);
         let json = serde_json::to_string(&Milliseconds(0)).expect("write JSON");

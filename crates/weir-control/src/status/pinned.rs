@@ -27,7 +27,7 @@ const UNKNOWN: &str = "unknown";
 /// Why the status cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing is pinned, or another build has pinned the maps.
+    /// Nothing is pinned, another build has pinned the maps, or the maps cannot be read.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// The state file cannot be read.
@@ -59,7 +59,8 @@ pub enum Error {
 /// Reads the status. `desired` is the configuration; it is empty if the configuration cannot be read.
 ///
 /// # Errors
-/// Fails if nothing is pinned, or if the state file is damaged.
+/// Fails if nothing is pinned, another build has pinned the maps, the maps cannot be read, or the state file cannot be
+/// read, is invalid or has a newer format.
 pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Result<Report, Error> {
     let plane = open_readonly(&PinDir::new(pin_dir))?;
     let maps = &plane.maps;
@@ -126,7 +127,8 @@ fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     states
 }
 
-/// Returns the interfaces that XDP is attached to. If an interface's name is unavailable, returns its index instead.
+/// Returns the interfaces that the packet path is attached to. If an interface's name is unavailable, returns its
+/// index instead.
 async fn read_interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),

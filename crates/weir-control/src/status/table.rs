@@ -251,8 +251,8 @@ fn write_packet_paths(out: &mut String, report: &Report) {
     let _ = writeln!(out, "packets by path: {}", shares.join("; "));
 }
 
-/// Returns whether clients reach a service through an address of this machine: `socket` replaces the address before a
-/// packet is sent, and a service that only firewall marks select has no address.
+/// Returns whether clients reach a service through an address of this machine. They do not with `socket`, which
+/// replaces the address before a packet is sent, or if only firewall marks select the service.
 fn needs_vip(service: &Service) -> bool {
     let is_mark = |listener: &String| listener.starts_with("fwmark");
     let has_only_marks = !service.listen.is_empty() && service.listen.iter().all(is_mark);
@@ -308,7 +308,7 @@ fn write_service(
         {
             let _ = writeln!(out, "  pool {pool}");
         }
-        write_servers(out, servers, view);
+        write_servers(out, servers, &service.pool, view);
     }
     for server in &service.servers {
         if let Some(warning) = &server.warning {
@@ -321,8 +321,8 @@ fn write_service(
     }
 }
 
-/// Writes a pool's servers.
-fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
+/// Writes the servers of a pool; `service_pool` is the service's own pool.
+fn write_servers(out: &mut String, servers: &[Server], service_pool: &str, view: &View<'_>) {
     let Some(width) = view.width else {
         let rows: Vec<Columns<10>> = std::iter::once(wide::HEADER.map(str::to_owned))
             .chain(servers.iter().map(wide::row))
@@ -349,7 +349,7 @@ fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
     }
     let remaining = servers.len() - shown.len();
     if let Some(first) = servers.first().filter(|_| remaining > 0) {
-        let pool = first.pool.as_deref().unwrap_or("POOL");
+        let pool = first.pool.as_deref().unwrap_or(service_pool);
         let _ = writeln!(out, "  {remaining} more; `weir status {pool}` lists all");
     }
 }

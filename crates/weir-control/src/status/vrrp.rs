@@ -48,7 +48,7 @@ impl From<RouterReport> for VirtualRouterStatus {
 /// configuration, which the agent runs, is the previous one.
 #[derive(Debug)]
 pub(crate) struct Guarded<'a> {
-    /// The virtual routers of the previous configuration, which the agent runs until then.
+    /// The virtual routers of the previous configuration, which the agent runs until the guard ends.
     pub(crate) previous: &'a [VirtualRouter],
     /// Time until the guard ends.
     pub(crate) remaining: Duration,
@@ -83,8 +83,8 @@ fn reported(runtime_dir: &Path, running: &[VirtualRouter]) -> Vec<VirtualRouterS
         Ok(routers) => routers.into_iter().map(VirtualRouterStatus::from).collect(),
         Err(error) => {
             let reason = format!("the VRRP agent cannot be reached: {error}");
-            let silent = |router: &VirtualRouter| unknown_router(router, &reason);
-            running.iter().map(silent).collect()
+            let to_status = |router: &VirtualRouter| unknown_router(router, &reason);
+            running.iter().map(to_status).collect()
         }
     }
 }
@@ -251,28 +251,34 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
 pub(super) fn vip_text(vip: &str, listeners: &[String], routers: &[VirtualRouterStatus]) -> String {
     let vips: BTreeSet<IpAddr> = listeners.iter().filter_map(|it| address(it)).collect();
     let first = listeners.first().and_then(|it| address(it));
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for address in vips {
         let started = routers.iter().filter(|it| !has_not_started(it));
         let mut responsible = started.filter(|it| it.addresses.contains(&address));
         match responsible.next().map(|it| &it.router) {
-            Some(router) if router.state == "active" => places.push((address, "local".to_owned())),
+            Some(router) if router.state == "active" => {
+                locations.push((address, "local".to_owned()))
+            }
             Some(router) if router.state == "backup" && router.active_peer.is_some() => {
                 let peer = router.active_peer.map(|peer| peer.to_string());
-                places.push((address, format!("on {}", peer.unwrap_or_default())));
+                locations.push((address, format!("on {}", peer.unwrap_or_default())));
             }
-            _ if Some(address) == first => places.push((address, vip.to_owned())),
-            Some(router) if router.state != "init" => places.push((address, "absent".to_owned())),
-            // Its state is unknown, for example because the VRRP agent cannot be reached.
+            _ if Some(address) == first => locations.push((address, vip.to_owned())),
+            Some(router) if router.state != "init" => {
+                locations.push((address, "absent".to_owned()))
+            }
+            // The router's state is unknown, for example because the VRRP agent cannot be reached.
             _ => {}
         }
     }
-    let is_same = places.windows(2).all(|pair| pair[0].1 == pair[1].1);
-    match places.as_slice() {
+    let is_same = locations.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    match locations.as_slice() {
         [] => vip.to_owned(),
-        [(_, place), ..] if is_same => place.clone(),
+        [(_, location), ..] if is_same => location.clone(),
         _ => {
-            let texts = places.iter().map(|(vip, place)| format!("{vip} {place}"));
+            let texts = locations
+                .iter()
+                .map(|(vip, location)| format!("{vip} {location}"));
             texts.collect::<Vec<_>>().join(", ")
         }
     }
@@ -362,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn vips_on_another_director_are_named() {
+    fn vip_text_names_the_director_that_has_each_vip() {
         let settings = routers(&format!(
             "{}{}",
             router("a", 1, "10.0.0.10"),

@@ -23,7 +23,7 @@ use otlp::Identity;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of requests in a batch; each request has up to two spans of about a kilobyte.
 const BATCH_MAX: usize = 1_024;
-/// Time limit for sending a batch.
+/// Timeout for sending a batch.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Delays before successive retries of a batch.
 const RETRY_DELAYS: [Duration; 3] = [
@@ -33,7 +33,7 @@ const RETRY_DELAYS: [Duration; 3] = [
 ];
 /// Minimum interval between warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// Time limit for sending the last batches when the daemon stops.
+/// Timeout for sending the last batches when the daemon stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counters of the exporter.

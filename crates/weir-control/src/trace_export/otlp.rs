@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn span_name_omits_unknown_method() {
+    fn unknown_method_is_reported_as_other() {
         let mut request = request();
         request.method = "BREW".to_owned();
         request.upstream = None;

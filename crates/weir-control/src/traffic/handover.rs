@@ -1,7 +1,7 @@
 //! Defines the state that a daemon hands over to its successor in addition to connections.
 //!
-//! It consists of check results, the proxy's counters, and TLS ticket keys. The keys are never written to disk. All
-//! other state is in the kernel or in the runtime directory.
+//! It consists of check results, times of state changes, the proxy's counters, and TLS ticket keys. The keys are never
+//! written to disk. All other state is in the kernel or in the runtime directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -2,9 +2,9 @@
 //!
 //! The state consists of counters, check results and times of state changes. It is available even after a crash.
 //!
-//! The file is written when the daemon stops and, if the state has changed, at most once per second. A daemon that is
-//! killed loses the counters of its last second. Regardless of the number of services, writing takes at most 1 % of the
-//! time.
+//! The file is written when the daemon stops and, if the state has changed, at most once per second. Regardless of the
+//! number of services, writing takes at most 1 % of the time. A daemon that is killed loses the counters since the last
+//! write.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -45,7 +45,7 @@ pub(super) struct RemoteEngine {
     client: EngineClient,
     /// The text of the active configuration.
     text: String,
-    /// The servers from server lists.
+    /// See [`WantedConfiguration::added_servers`].
     added: Vec<AddedServer>,
     /// See [`address_digest`].
     address_digest: Option<u64>,

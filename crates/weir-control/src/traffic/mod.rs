@@ -371,7 +371,10 @@ impl Traffic {
         match Handover::default().with_tickets(&tickets).write() {
             Ok(file) => self.keeper.store_file(TICKETS, file.as_fd()),
             Err(error) => {
-                tracing::warn!(%error, "failed to pass TLS ticket keys to the keeper: no resumption after a crash");
+                tracing::warn!(
+                %error,
+                "failed to pass TLS ticket keys to the keeper: TLS sessions cannot be resumed after a crash"
+                );
                 self.keeper.remove_file(TICKETS);
             }
         }

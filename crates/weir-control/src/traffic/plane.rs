@@ -102,8 +102,8 @@ impl Plane for Traffic {
         self.states.ejected()
     }
 
-    fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Error> {
-        let pools = self.states.end_ejections(kept);
+    fn end_ejections_except(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Error> {
+        let pools = self.states.end_ejections_except(kept);
         self.apply_weights(&pools)
     }
 
@@ -146,8 +146,8 @@ impl Plane for Traffic {
         }
         if let ipvsadm::Request::Edits(edits) = request {
             let (mut planes, states) = self.planes();
-            let answers = planes.edit_table(states, edits).await;
-            return Ok(ipvsadm::Response::Edits(answers));
+            let results = planes.edit_table(states, edits).await;
+            return Ok(ipvsadm::Response::Edits(results));
         }
         let Some(engine) = &mut self.engine else {
             return Ok(ipvsadm::Response::Edits(Vec::new()));
@@ -240,7 +240,7 @@ impl Plane for Traffic {
         packet: &Packet,
         last_result: &dyn Fn(&ServerInService<'_>) -> Option<String>,
     ) -> Result<ExplainResponse, Error> {
-        let answer = match &self.engine {
+        let response = match &self.engine {
             Some(engine) => {
                 let explanation = engine.explain_packet(packet, &self.states)?;
                 let desired = engine.desired();
@@ -257,9 +257,9 @@ impl Plane for Traffic {
             },
         };
         match self.proxy_at(packet) {
-            // XDP processes packets before any socket receives them.
-            Some(proxy) if answer.service.is_none() => Ok(ExplainResponse {
-                packet: answer.packet,
+            // The data plane processes packets before any socket receives them.
+            Some(proxy) if response.service.is_none() => Ok(ExplainResponse {
+                packet: response.packet,
                 service: Some(proxy.name.clone()),
                 at: None,
                 pool: Some(proxy.pool.clone()),
@@ -267,7 +267,7 @@ impl Plane for Traffic {
                 steps: vec![proxy_step(proxy.protocol).to_owned()],
                 outcome: Some(format!("proxy service {} handles it", proxy.name)),
             }),
-            _ => Ok(answer),
+            _ => Ok(response),
         }
     }
 
@@ -415,7 +415,7 @@ impl Plane for Traffic {
         if !self.proxy.is_finished() || !is_finished(&self.receiver) {
             return false;
         }
-        self.proxy.end_hand_over();
+        self.proxy.end_handover();
         is_finished(&self.sender)
     }
 

@@ -11,7 +11,7 @@ use weir_state::{PoolSamples, Source};
 use super::server_state::{log_ejections, now};
 use super::{Error, Traffic};
 
-/// For each server, by pool and name, the counters at the last check that found a successful request or an ejection.
+/// For each server, by pool and name, the counters at the last reading with a new success or while it was ejected.
 #[derive(Debug, Default)]
 pub(super) struct LastSuccess(HashMap<(String, String), OutcomeCounters>);
 
@@ -43,10 +43,10 @@ impl Traffic {
         let pools: Vec<PoolSamples<'_>> = pools.collect();
         let explain = |pool: &str, server: &str, ejection: &mut Ejection| {
             let name = (pool.to_owned(), server.to_owned());
-            if let (Some(now), Some(last_successes)) =
+            if let (Some(now), Some(last_success)) =
                 (counters.get(&name), last_successes.get(&name))
             {
-                ejection.reason = reason(now, last_successes);
+                ejection.reason = reason(now, last_success);
             }
         };
         let now = now();

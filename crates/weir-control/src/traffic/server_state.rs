@@ -104,9 +104,9 @@ impl Planes<'_> {
         for edit in edits {
             let engine = self.engine.as_deref();
             results.push(match engine.and_then(|engine| engine.weight_change(edit)) {
-                Some(Ok(order)) => {
-                    let server = (order.pool.as_str(), order.server.as_str());
-                    let applied = self.set_override(states, server, ServerUpdate(order.wanted));
+                Some(Ok(change)) => {
+                    let server = (change.pool.as_str(), change.server.as_str());
+                    let applied = self.set_override(states, server, ServerUpdate(change.wanted));
                     Some(applied.map_err(|error| EditError::Message(error.to_string())))
                 }
                 Some(Err(error)) => Some(Err(error)),

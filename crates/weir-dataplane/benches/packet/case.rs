@@ -32,7 +32,7 @@ pub(crate) enum Stream {
     /// SYNs that each come from a different client, with a sufficient budget.
     NewFlows,
     /// ACKs to an address that is not a VIP.
-    NotOurs,
+    NotVip,
 }
 
 /// One row of the printed table.
@@ -162,7 +162,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::RandomDatagrams,
             Stream::Flood,
             Stream::NewFlows,
-            Stream::NotOurs,
+            Stream::NotVip,
         ],
     );
     // katran uses this scheduler too. With it, a SYN beyond the budget needs no lookup.
@@ -186,9 +186,9 @@ pub(crate) fn cases() -> Vec<Case> {
     add("direct, sync", with_sync, &established[..2]);
     add("direct, sync", with_sync, &[completions]);
     // The default sampling rate under heavy traffic, and 100 %.
-    let [some, every] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
-    add("direct, 1/64 sampled", some, &established[..2]);
-    add("direct, all sampled", every, &established[..2]);
+    let [default_rate, full_rate] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
+    add("direct, 1/64 sampled", default_rate, &established[..2]);
+    add("direct, all sampled", full_rate, &established[..2]);
     let few = Setup {
         servers: 10,
         ..direct
@@ -209,7 +209,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 Stream::Established(1),
                 Stream::Established(1 << 14),
                 Stream::RandomDatagrams,
-                Stream::NotOurs,
+                Stream::NotVip,
             ],
         );
     }
@@ -260,7 +260,7 @@ impl Stream {
             Self::RandomDatagrams => "UDP, random sources".to_owned(),
             Self::Flood => "SYN flood, random sources".to_owned(),
             Self::NewFlows => "SYN, each makes an entry".to_owned(),
-            Self::NotOurs => "not a VIP".to_owned(),
+            Self::NotVip => "not a VIP".to_owned(),
         }
     }
 
@@ -310,7 +310,7 @@ impl Case {
             Stream::Replies(_) => Frame::tcp(self.server(), ACK),
             Stream::Datagrams | Stream::RandomDatagrams => Frame::udp(self.client()),
             Stream::Flood | Stream::NewFlows => Frame::tcp(self.client(), SYN),
-            Stream::NotOurs => Frame::tcp(Sender::Client(server(family, 0xfff0), PORT), ACK),
+            Stream::NotVip => Frame::tcp(Sender::Client(server(family, 0xfff0), PORT), ACK),
         })
     }
 
@@ -368,7 +368,7 @@ impl Case {
 
     /// Checks the verdict, length and destination of the last packet.
     pub(crate) fn check_frame(&self, result: &RunResult) -> Outcome<()> {
-        let expected = if self.stream == Stream::NotOurs {
+        let expected = if self.stream == Stream::NotVip {
             XDP_PASS
         } else {
             XDP_TX
@@ -381,7 +381,7 @@ impl Case {
             return Err(format!("the frame has {} bytes, not {length}", result.frame.len()).into());
         }
         let to_server = result.frame[..4] == server_mac(0)[..4];
-        let is_server_expected = !matches!(self.stream, Stream::NotOurs | Stream::Replies(_));
+        let is_server_expected = !matches!(self.stream, Stream::NotVip | Stream::Replies(_));
         if to_server != is_server_expected {
             return Err(format!(
                 "the frame has an unexpected destination: {:02x?}",
@@ -414,7 +414,7 @@ impl Case {
         if option_env!("WEIR_WITHOUT_METRICS").is_some() {
             return Ok(1.0 - (inserted + stateless) as f64 / sent as f64);
         }
-        if self.stream == Stream::NotOurs {
+        if self.stream == Stream::NotVip {
             check_count(
                 "packets to other addresses",
                 reason(Reason::PassNotOurs),
@@ -477,11 +477,11 @@ impl Case {
     }
 }
 
-fn check_count(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
+fn check_count(label: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
     if found.abs_diff(expected) <= slack {
         return Ok(());
     }
-    Err(format!("expected {expected} {what}, found {found}").into())
+    Err(format!("expected {expected} {label}, found {found}").into())
 }
 
 /// Returns the reasons counted between `before` and `after`, as text.

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-/// TCP flags, in the order of RFC 9293's header.
+/// TCP flags: the control bits of the header (RFC 9293).
 pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 16;

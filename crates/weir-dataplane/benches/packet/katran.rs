@@ -25,8 +25,8 @@ const RING: u32 = 65_537;
 /// Number of connections in katran's table: the largest number of flows of Weir's cases.
 const CONNECTIONS: u32 = 1 << 20;
 /// Number of flows that are created in one step. katran inserts at most 125 000 connections per second per CPU.
-const PORTION: u32 = 100_000;
-const PORTION_TIME: Duration = Duration::from_millis(1100);
+const BATCH_FLOWS: u32 = 100_000;
+const BATCH_INTERVAL: Duration = Duration::from_millis(1100);
 /// Index of `stats[MAX_VIPS + LRU_CNTRS]`: the number of connection lookups, and the number of misses.
 const LOOKUPS: u32 = 512;
 const XDP_PASS: u32 = 2;
@@ -147,7 +147,7 @@ impl KatranRun {
     ) -> Outcome<Self> {
         let katran = Katran::load(&build.object)?;
         let overhead_bytes = match case.stream {
-            Stream::NotOurs => 0,
+            Stream::NotVip => 0,
             _ => build.overhead_bytes,
         };
         let mut plan = case.measured_plan();
@@ -176,7 +176,7 @@ impl KatranRun {
         self.feed.set_target(&self.katran.program)?;
         let result = self.feed.run(packets, self.ifindex)?;
         let verdict = match self.stream {
-            Stream::NotOurs => XDP_PASS,
+            Stream::NotVip => XDP_PASS,
             _ => XDP_TX,
         };
         let expected = (
@@ -199,7 +199,7 @@ impl KatranRun {
         let lookups = after[0] - self.before[0];
         let misses = after[1] - self.before[1];
         let expected = match self.stream {
-            Stream::NotOurs => 0,
+            Stream::NotVip => 0,
             _ => self.sent,
         };
         if lookups != expected {
@@ -211,7 +211,7 @@ impl KatranRun {
             floor: Summary::from_values(self.floors),
             net: Summary::from_values(self.nets),
             hits: match self.stream {
-                Stream::NotOurs => None,
+                Stream::NotVip => None,
                 _ => Some(1.0 - misses as f64 / lookups as f64),
             },
         })
@@ -222,10 +222,10 @@ impl KatranRun {
 fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
     let (plans, mut flows) = case.setup_plans();
     while !plans.is_empty() && flows > 0 {
-        let portion = flows.min(PORTION);
-        feed.run(portion, ifindex)?;
-        flows -= portion;
-        std::thread::sleep(PORTION_TIME);
+        let batch = flows.min(BATCH_FLOWS);
+        feed.run(batch, ifindex)?;
+        flows -= batch;
+        std::thread::sleep(BATCH_INTERVAL);
     }
     Ok(())
 }

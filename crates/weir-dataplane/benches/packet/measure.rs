@@ -1,6 +1,6 @@
 //! Measures the data plane's nanoseconds per packet with test runs that alternate between the floor and Weir (A B A B).
 //!
-//! The result is the median of the differences. Every number is checked against the counts. If a peer has a row with
+//! The result is the median of the differences. The counts must match the sent packets. If a peer has a row with
 //! the same packets, its runs (its own floor C and its program D) alternate with Weir's.
 
 use aya::programs::ProgramFd;
@@ -107,11 +107,11 @@ fn measure(
             return Ok(None);
         };
         if let Some((_, peer)) = &mut peer {
-            let other = match first {
-                Some(other) => other,
+            let peer_net = match first {
+                Some(peer_net) => peer_net,
                 None => peer.run_round(packets)?,
             };
-            ratios.push(net / other);
+            ratios.push(net / peer_net);
         }
     }
     let row = weir.row(case.name)?;
@@ -196,7 +196,7 @@ impl<'a> WeirRun<'a> {
             packets: self.case.stream.label(),
             floor: Summary::from_values(self.floors),
             net: Summary::from_values(self.nets),
-            hits: (self.case.stream != Stream::NotOurs).then_some(hits),
+            hits: (self.case.stream != Stream::NotVip).then_some(hits),
         })
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const PORT: u16 = 80;
 /// addresses around this one.
 pub(crate) const CLIENTS: u32 = 0xc612_0000;
 pub(crate) const DIRECTOR_DEVICE: &str = "d0";
-pub(crate) const WORLD_DEVICE: &str = "g0";
+pub(crate) const GENERATOR_DEVICE: &str = "g0";
 
 /// Returns the virtual address.
 pub(crate) fn vip(family: u8) -> IpAddr {
@@ -49,7 +49,7 @@ pub(crate) struct TestNetwork {
     /// The interface index of the director's end.
     pub(crate) director: u32,
     /// The interface index of the end through which packets are sent to the director.
-    pub(crate) world: u32,
+    pub(crate) generator: u32,
     cases: u32,
 }
 
@@ -59,7 +59,7 @@ impl TestNetwork {
         let sandbox = Sandbox::new();
         support::run("ip link set lo up");
         support::run(&format!(
-            "ip link add name {DIRECTOR_DEVICE} address {} type veth peer name {WORLD_DEVICE} address {}",
+            "ip link add name {DIRECTOR_DEVICE} address {} type veth peer name {GENERATOR_DEVICE} address {}",
             mac(DIRECTOR_MAC),
             mac(GATEWAY_MAC)
         ));
@@ -77,15 +77,15 @@ impl TestNetwork {
             std::fs::write(format!("/proc/sys/{key}"), value)
                 .map_err(|error| format!("/proc/sys/{key}: {error}"))?;
         }
-        ip_batch(&addresses())?;
+        ip_batch(&setup_commands())?;
         // Without GRO, a veth end accepts redirected frames only if an XDP program is attached.
         weir_sys::ethtool::Features::read(DIRECTOR_DEVICE)?
             .set(&[(weir_sys::ethtool::GRO, true)])?;
-        let (director, world) = (device(DIRECTOR_DEVICE)?, device(WORLD_DEVICE)?);
+        let (director, generator) = (device(DIRECTOR_DEVICE)?, device(GENERATOR_DEVICE)?);
         Ok(Self {
             sandbox,
             director,
-            world,
+            generator,
             cases: 0,
         })
     }
@@ -99,9 +99,9 @@ impl TestNetwork {
     }
 }
 
-fn addresses() -> String {
+fn setup_commands() -> String {
     let mut batch = format!(
-        "link set {DIRECTOR_DEVICE} up\nlink set {WORLD_DEVICE} up\n\
+        "link set {DIRECTOR_DEVICE} up\nlink set {GENERATOR_DEVICE} up\n\
          addr add 10.0.255.1/16 dev {DIRECTOR_DEVICE}\naddr add 2001:db8:1::ffff/64 dev {DIRECTOR_DEVICE} nodad\n"
     );
     let gateway = mac(GATEWAY_MAC);

@@ -17,8 +17,8 @@ use crate::feed::{Feed, Objects, Plan};
 use crate::frame::{ACK, DIRECTOR_MAC, Frame, SYN, Sender};
 use crate::measure::Effort;
 use crate::network::{
-    CLIENTS, DIRECTOR_DEVICE, PORT, TestNetwork, WORLD_DEVICE, device, mac, run_with_input, server,
-    server_mac, vip,
+    CLIENTS, DIRECTOR_DEVICE, GENERATOR_DEVICE, PORT, TestNetwork, device, mac, run_with_input,
+    server, server_mac, vip,
 };
 use crate::report::{Summary, Table, print_ratio};
 
@@ -43,7 +43,7 @@ enum Forwarder {
     Dnat,
 }
 
-/// The hook that Weir is attached to.
+/// Weir's `attach` setting. On a veth, `auto` selects tc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Xdp,
@@ -206,7 +206,7 @@ impl Pipeline {
             Sender::Client(vip(4), PORT),
             Sender::Server(server(4, 0), PORT),
         );
-        let world = network.world;
+        let generator = network.generator;
         let mut load = |frame: Frame, alternate: Option<Frame>| {
             let plan = Plan {
                 frame,
@@ -214,7 +214,7 @@ impl Pipeline {
                 flows: FLOWS,
                 client: CLIENTS,
                 random: false,
-                ifindex: world,
+                ifindex: generator,
                 overhead_bytes: 0,
             };
             Feed::load(objects, &plan)
@@ -226,7 +226,7 @@ impl Pipeline {
             load(Frame::tcp(server, SYN | ACK), None)?,
             load(Frame::tcp(client, ACK), None)?,
         ];
-        let sink = one_way.attach("sink", WORLD_DEVICE)?;
+        let sink = one_way.attach("sink", GENERATOR_DEVICE)?;
         let mut open = |forward, servers| {
             let setup = Setup {
                 family: 4,

@@ -176,8 +176,7 @@ impl Summary {
     }
 }
 
-/// A Markdown table that is printed row by row, because each case takes
-/// several seconds to run.
+/// A Markdown table that is printed row by row, because each case takes several seconds to run.
 pub(crate) struct Table {
     columns: Vec<String>,
 }

@@ -22,7 +22,7 @@ use crate::stage;
 fn known_results(director: &Director) -> Outcome<KnownResults> {
     let maps = director.dataplane.maps();
     let flow = maps.flows.walk().next().ok_or("no flow was created")?;
-    let key = weir_flow::FlowKey::new(director.dataplane.secret());
+    let key = weir_flow::FlowHashKey::new(director.dataplane.secret());
     let hash = key.hash(&weir_flow::Tuple::from_cold(&flow.cold));
     let hop = maps.hop(flow.dest(), (hash >> 20) as u32 & 3)?;
     Ok(KnownResults {

@@ -41,7 +41,7 @@ pub enum Error {
         /// The kernel's error.
         source: Box<MapError>,
     },
-    /// A link cannot be opened.
+    /// A link cannot be opened, inspected or prepared for pinning.
     #[error("{path}: {source}", path = path.display())]
     Link {
         /// The pin.
@@ -69,18 +69,18 @@ pub enum Error {
     #[error(transparent)]
     Mount(#[from] weir_sys::Error),
     /// The number of CPUs cannot be determined.
-    #[error("{what}: {source}")]
+    #[error("{subject}: {source}")]
     Cpus {
         /// The file or value that was read.
-        what: &'static str,
+        subject: &'static str,
         /// The kernel's error.
         source: io::Error,
     },
     /// The rules exceed the size of a map.
-    #[error("too many {what}: {count}, the maximum is {limit}")]
+    #[error("too many {subject}: {count}, the maximum is {limit}")]
     Limit {
         /// The kind of rules.
-        what: &'static str,
+        subject: &'static str,
         /// Their number.
         count: usize,
         /// The maximum.

@@ -30,7 +30,7 @@ fn decode_address(bytes: AddrBytes) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
 }
 
-/// Returns the prefix length in the canonical form, and the address with its host bits cleared.
+/// Returns the prefix length and the address in IPv4-mapped form, with the host bits cleared.
 fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
     let extra = if prefix.address.is_ipv4() { 96 } else { 0 };
     let len = (extra + u32::from(prefix.len)).min(128);
@@ -44,7 +44,7 @@ pub(super) fn truncated(prefix: Prefix) -> Prefix {
     decode_prefix(encode_prefix(prefix))
 }
 
-/// Decodes a key. A canonical prefix shorter than the IPv4-mapped prefix is IPv6.
+/// Decodes a key. A prefix with fewer than the 96 bits that IPv4-mapped addresses share is IPv6.
 fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
     match decode_address(bytes) {
         IpAddr::V4(v4) if len >= 96 => Prefix {
@@ -220,8 +220,8 @@ impl ReadMaps {
         T::try_from(map).ok()
     }
 
-    /// Returns the rules; `None` if the maps are from a different build, or from two generations, because a process
-    /// died between the updates of two hooks.
+    /// Returns the rules; `None` if there are no maps, if they cannot be read, or if they are from a different build or
+    /// from two generations, because a process died between the updates of two hooks.
     pub(super) fn rules(&self) -> Option<Rules> {
         if self
             .maps
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn prefix_round_trip_clears_host_bits_and_keeps_family() {
-        for (given, expected) in [
+        for (input, expected) in [
             (prefix("10.1.2.3", 8), prefix("10.0.0.0", 8)),
             (prefix("10.1.2.3", 0), prefix("0.0.0.0", 0)),
             (prefix("10.1.2.3", 32), prefix("10.1.2.3", 32)),
@@ -307,12 +307,12 @@ mod tests {
             (prefix("::", 0), prefix("::", 0)),
             (prefix("2001:db8::1", 128), prefix("2001:db8::1", 128)),
         ] {
-            assert_eq!(decode_prefix(encode_prefix(given)), expected, "{given:?}");
+            assert_eq!(decode_prefix(encode_prefix(input)), expected, "{input:?}");
         }
     }
 
     #[test]
-    fn values_round_trip() {
+    fn vips_and_marks_round_trip() {
         let vip = TunnelVip {
             vip: "2001:db8::10".parse().unwrap(),
             tunnels: TunnelSet::GUE.with(TunnelSet::GRE),

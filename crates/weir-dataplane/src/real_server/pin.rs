@@ -158,7 +158,8 @@ impl Pins {
         Ok(names.filter_map(|name| Pin::parse(&name)).collect())
     }
 
-    /// Returns the program that `pin` attaches to `interface`; `None` = the program is no longer attached.
+    /// Returns the program that `pin` attaches to `interface`; `None` = the link's program is no longer attached. For a
+    /// clsact filter, this is not checked.
     pub(super) fn program(&self, pin: &Pin, interface: &str) -> Result<Option<ProgramInfo>> {
         let path = self.path(pin);
         if let Pin::Filter { .. } = pin {

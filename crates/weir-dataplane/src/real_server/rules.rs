@@ -81,7 +81,7 @@ pub struct Rules {
     pub gue_ports: Vec<u16>,
     /// The marks; at most 16 for one family and DSCP.
     pub marks: Vec<Mark>,
-    /// With DSCP 0, the clients whose replies keep this host's address.
+    /// For marks with DSCP 0: the clients to which replies keep this host's address as their source.
     pub except: Vec<Prefix>,
 }
 
@@ -120,9 +120,13 @@ impl Rules {
     /// # Errors
     /// [`Error::Limit`] for the first list that is too long.
     pub fn check(&self) -> Result<()> {
-        let limit = |what, count, limit| {
+        let limit = |subject, count, limit| {
             if count > limit {
-                Err(Error::Limit { what, count, limit })
+                Err(Error::Limit {
+                    subject,
+                    count,
+                    limit,
+                })
             } else {
                 Ok(())
             }
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_apply_per_key() {
+    fn mark_limit_applies_per_dscp() {
         let mark = |dscp, port| Mark {
             dscp,
             vip: "192.0.2.1".parse().unwrap(),

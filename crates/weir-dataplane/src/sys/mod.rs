@@ -18,7 +18,7 @@ pub(crate) use element::{
     delete, delete_batch, lookup, lookup_batch, next_key, update, update_batch,
 };
 pub(crate) use program::{
-    LinkKind, TestRunAttr, cgroup_link_create, cgroup_link_info, link_create, link_detach,
+    AttachType, TestRunAttr, cgroup_link_create, cgroup_link_info, link_create, link_detach,
     link_info, link_update, program_info, programs_at, test_run,
 };
 

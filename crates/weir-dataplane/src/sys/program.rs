@@ -26,6 +26,7 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 pub(crate) struct LinkInfo {
     pub(crate) kind: u32,
     pub(crate) id: u32,
+    /// The program's ID.
     pub(crate) program: u32,
     pad: u32,
     /// 0 = the device was removed, and the link is detached.
@@ -45,7 +46,7 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
 pub(crate) struct CgroupLinkInfo {
     kind: u32,
     id: u32,
-    program: u32,
+    program_id: u32,
     pad: u32,
     /// 0 = the cgroup was removed, and the link is detached.
     pub(crate) cgroup: u64,
@@ -57,10 +58,10 @@ pub(crate) fn cgroup_link_info(link: BorrowedFd<'_>) -> io::Result<CgroupLinkInf
     unsafe { object_info(link) }
 }
 
-/// The hook of a link: enum bpf_attach_type.
+/// The hook of a program: enum bpf_attach_type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum LinkKind {
+pub(crate) enum AttachType {
     Xdp = 37,
     TcxIngress = 46,
     TcxEgress = 47,
@@ -79,7 +80,7 @@ pub(crate) enum LinkKind {
 #[repr(C)]
 struct LinkCreateAttr {
     program: u32,
-    ifindex: u32,
+    target: u32,
     kind: u32,
     flags: u32,
     relative: u32,
@@ -91,28 +92,29 @@ struct LinkCreateAttr {
 pub(crate) fn cgroup_link_create(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
-    kind: LinkKind,
+    kind: AttachType,
 ) -> io::Result<OwnedFd> {
     link_create(program, cgroup.as_raw_fd() as u32, kind, 0)
 }
 
-/// Attaches a program to a device in the calling thread's network namespace.
+/// Attaches a program. `target` is the index of a device in the calling thread's network namespace, or the file
+/// descriptor of a cgroup.
 pub(crate) fn link_create(
     program: BorrowedFd<'_>,
-    ifindex: u32,
-    kind: LinkKind,
+    target: u32,
+    kind: AttachType,
     flags: u32,
 ) -> io::Result<OwnedFd> {
     let mut attr = LinkCreateAttr {
         program: program.as_raw_fd() as u32,
-        ifindex,
+        target,
         kind: kind as u32,
         flags,
         relative: 0,
         pad: 0,
         expected_revision: 0,
     };
-    // SAFETY: no pointers.
+    // SAFETY: the attributes contain no pointers.
     unsafe { call(Command::LinkCreate, &mut attr) }.map(take_ownership)
 }
 
@@ -132,14 +134,14 @@ pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
         flags: 0,
         old_program: 0,
     };
-    // SAFETY: no pointers.
+    // SAFETY: the attributes contain no pointers.
     unsafe { call(Command::LinkUpdate, &mut attr) }.map(drop)
 }
 
 /// Detaches a link from its device, even if there are other references to the link.
 pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = link.as_raw_fd() as u32;
-    // SAFETY: no pointers.
+    // SAFETY: the attributes contain no pointers.
     unsafe { call(Command::LinkDetach, &mut attr) }.map(drop)
 }
 
@@ -159,8 +161,8 @@ struct QueryAttr {
     revision: u64,
 }
 
-/// Returns the ids of the programs at a tcx hook, in order. The kernel allows at most 64.
-pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> {
+/// Returns the IDs of the programs at a tcx hook, in execution order. The kernel allows at most 64.
+pub(crate) fn programs_at(ifindex: u32, kind: AttachType) -> io::Result<Vec<u32>> {
     let mut ids = [0u32; 64];
     let mut attr = QueryAttr {
         ifindex,
@@ -213,7 +215,8 @@ impl TestRunAttr {
     }
 }
 
-/// Runs a program on a packet. Lengths and results are in `attr`; `context` is read and written.
+/// Runs a program on a packet. Afterwards, `attr` contains the verdict, the length of the output and the duration.
+/// `context` is read; it is written only if `out` is not empty.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     attr: &mut TestRunAttr,
@@ -229,13 +232,13 @@ pub(crate) fn test_run(
     attr.out = pointer(out.len(), out.as_mut_ptr() as u64);
     attr.context_length = context.len() as u32;
     attr.context = pointer(context.len(), context.as_ptr() as u64);
-    let wants_context = !context.is_empty() && !out.is_empty();
-    attr.context_out_length = if wants_context {
+    let wants_context_out = !context.is_empty() && !out.is_empty();
+    attr.context_out_length = if wants_context_out {
         context.len() as u32
     } else {
         0
     };
-    attr.context_out = if wants_context {
+    attr.context_out = if wants_context_out {
         context.as_mut_ptr() as u64
     } else {
         0

@@ -8,7 +8,7 @@ use weir_abi::{
 };
 use weir_dataplane::{Dataplane, Flow};
 use weir_flow::model::Kind;
-use weir_flow::{FlowKey, Geometry, Mark, Placement, Tuple};
+use weir_flow::{FlowHashKey, Geometry, Mark, Placement, Tuple};
 
 use crate::bench::Bench;
 
@@ -47,11 +47,12 @@ pub(crate) fn recorded_counts(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
         .collect()
 }
 
-/// Asserts the invariants of every table: no tuple occurs twice, every entry is in one of the buckets for its hash and
-/// is marked in its home bucket, and the two directions of a flow refer to each other. Returns the flows by tuple.
+/// Asserts the invariants of every table: no tuple occurs twice, every entry is in one of the buckets for its hash,
+/// every home bucket counts its entries in other buckets, the two directions of a flow refer to each other, and the
+/// recorded counts match the entries. Returns the flows by tuple.
 #[track_caller]
 pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
-    let key = FlowKey::new(plane.secret());
+    let key = FlowHashKey::new(plane.secret());
     let buckets = plane.maps().flows.buckets();
     let mut flows = HashMap::new();
     let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
@@ -108,7 +109,11 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         assert_eq!(peer.dest(), flow.dest());
     }
     let unpaired = |flow: &&Flow| flow.meta().kind == KIND_REVERSE && flow.cold.peer == NO_PLACE;
-    assert_eq!(flows.values().find(unpaired), None, "no forward entry");
+    assert_eq!(
+        flows.values().find(unpaired),
+        None,
+        "reverse entry without a forward entry"
+    );
     assert_eq!(
         recorded_counts(plane),
         count_by_walk(plane),

@@ -84,9 +84,9 @@ fn mark_is_ignored_on_other_devices() {
     bench.assert_same_state();
 }
 
-/// Tests that the reply leaves through the stack, on the device that is stored in the frame.
+/// Tests that XDP passes the reject response to the tc program, with the device that is stored in the frame.
 #[test]
-fn reject_response_leaves_through_the_ingress_device() {
+fn reject_response_is_passed_to_tc_with_the_ingress_device() {
     let Some(mut bench) = open_bench() else {
         return;
     };

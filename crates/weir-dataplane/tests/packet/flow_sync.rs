@@ -79,7 +79,7 @@ fn server(forward: Forward, last: u8) -> NewServer {
 }
 
 #[test]
-fn flow_of_a_peer_continues_with_every_forwarding_method() {
+fn flow_of_a_peer_continues_to_its_server() {
     for forward in [Forward::Direct, Forward::L3dsr, Forward::Nat] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -117,11 +117,11 @@ fn record_with_later_packet_takes_precedence() {
         ..moved
     };
     assert_eq!(bench.synchronize(closing), SYNC_UPDATED);
-    let gone = SyncFlow {
+    let removed = SyncFlow {
         dest_generation: moved.dest_generation + 1,
         ..moved
     };
-    assert_eq!(bench.synchronize(gone), SYNC_GONE);
+    assert_eq!(bench.synchronize(removed), SYNC_GONE);
     bench.assert_same_state();
 }
 
@@ -154,7 +154,8 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     bench.assert_same_state();
 }
 
-/// The peer uses a new source port if the client reuses its port, and this director still has the earlier connection.
+/// If the client reuses its port, the peer may assign a new SNAT port while this director still has the earlier
+/// connection.
 #[test]
 fn snat_tuple_of_a_new_connection_replaces_that_of_the_earlier_one() {
     let Some(mut bench) = Bench::open() else {

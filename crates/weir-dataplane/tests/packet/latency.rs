@@ -172,7 +172,7 @@ fn hash(bench: &Bench, segment: &Segment, family: usize) -> u64 {
         protocol: 6,
         family: [weir_flow::Family::V4, weir_flow::Family::V6][family],
     };
-    weir_flow::FlowKey::new(bench.plane.secret()).hash(&tuple)
+    weir_flow::FlowHashKey::new(bench.plane.secret()).hash(&tuple)
 }
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -247,7 +247,7 @@ const SEGMENT_MAX_BYTES: usize = 1_448;
 
 /// Returns the segments in a line of a recording, and their arrival time in microseconds; see weir-latency's
 /// tests/recorded.rs.
-fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
+fn parse_recorded_line(line: &str) -> Option<(u64, Vec<Segment>)> {
     let words: Vec<&str> = line.split(' ').collect();
     let [time, ">", connection, seq, ack, echo, flags, length, first] = words[..] else {
         return None;
@@ -301,7 +301,7 @@ fn recorded_clients_match_the_model() {
     for (number, file) in files.iter().enumerate() {
         let text = std::fs::read_to_string(file).unwrap();
         let (family, start, mut yielded) = (number % 2, now, 0);
-        for (time, segments) in text.lines().filter_map(recorded).take(max_lines) {
+        for (time, segments) in text.lines().filter_map(parse_recorded_line).take(max_lines) {
             now = start + time * 1_000;
             for segment in segments {
                 let context = format!("{}, at {time}: {segment:?}", file.display());
@@ -359,7 +359,7 @@ fn random_clients_match_the_model_soak() {
 }
 
 #[test]
-fn least_time_chooses_like_weir_sched() {
+fn least_time_matches_weir_sched() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

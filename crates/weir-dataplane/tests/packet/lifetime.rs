@@ -98,7 +98,7 @@ fn flows_stay_while_extents_change() {
 }
 
 #[test]
-fn syn_starts_a_new_flow_only_after_the_end() {
+fn syn_starts_a_new_flow_only_after_the_previous_one_ended() {
     for (name, packets, is_new) in [
         ("half open", vec![SYN], false),
         ("established", vec![SYN, ACK], false),
@@ -413,7 +413,7 @@ fn directors_with_different_secrets_select_the_same_maglev_server() {
         chosen.push(servers);
         bench.assert_same_state();
     }
-    // The first service received the flows from their start, and the second received them from the middle on.
+    // The first director received the start of each flow, and the second director only a later packet.
     assert_eq!(chosen[0], chosen[1]);
 }
 
@@ -483,7 +483,7 @@ fn existing_entries_are_found_above_the_budget() {
 }
 
 #[test]
-fn nat_datagrams_get_entries_without_a_budget() {
+fn nat_datagrams_get_entries_even_if_the_budget_is_0() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

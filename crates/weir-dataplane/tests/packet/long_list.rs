@@ -63,7 +63,7 @@ fn lists_without_a_tree_match_the_model() {
 /// `lblc` still uses a cached server at its threshold (ip_vs_lblc.c checks the server's weight and load;
 /// ip_vs_dest_set_min() in ip_vs_lblcr.c also checks the threshold).
 #[test]
-fn address_moves_while_servers_accept_flows() {
+fn address_moves_only_while_a_server_accepts_flows() {
     const FEW_SERVERS: usize = 24;
     for (kind, treeless) in [
         (Kind::Lblc, false),
@@ -93,15 +93,15 @@ fn address_moves_while_servers_accept_flows() {
                 "{chosen_when_full:?}"
             );
         }
-        let full: Vec<Step> = (1..=FEW_SERVERS).map(Fill).collect();
-        script.run(&full);
+        let fill_all: Vec<Step> = (1..=FEW_SERVERS).map(Fill).collect();
+        script.run(&fill_all);
         let chosen = script.run(&[Flows(5)]);
-        let kept = if kind == Kind::Lblc {
+        let expected = if kind == Kind::Lblc {
             chosen_when_full[0]
         } else {
             0
         };
-        assert_eq!(chosen, [kept; 5], "{kind}");
+        assert_eq!(chosen, [expected; 5], "{kind}");
         // One server accepts flows again: either it is in the set, or the search finds it.
         assert_eq!(
             script.run(&[Empty(9), SetWeight(9, 1000), Flows(1)]),

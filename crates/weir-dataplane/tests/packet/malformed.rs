@@ -121,7 +121,7 @@ fn invalid_headers_are_dropped() {
     let Some(mut bench) = bench() else { return };
     let case = |name: &str, reason, frame: Vec<u8>| Case::new(name, frame).drops(reason);
     let malformed = Reason::DropMalformed;
-    let other_host = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
+    let ethernet = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let cases = [
         case(
             "v4 with version 5",
@@ -145,7 +145,7 @@ fn invalid_headers_are_dropped() {
         ),
         Case::new(
             "for another address",
-            other_host
+            ethernet
                 .ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into())
                 .version(5)
                 .tcp(1, 80)
@@ -157,7 +157,7 @@ fn invalid_headers_are_dropped() {
 }
 
 #[test]
-fn packets_with_too_many_headers_pass() {
+fn packets_with_too_many_headers_or_no_next_header_pass() {
     let Some(mut bench) = bench() else { return };
     let four = v6().hop_by_hop().dest_opts().routing(0).dest_opts();
     let cases = [
@@ -181,11 +181,15 @@ fn packets_with_too_many_headers_pass() {
 fn foreign_packets_pass() {
     let Some(mut bench) = bench() else { return };
     let syn = Shape::tcp(SYN);
-    let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
+    let ethernet = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let cases = [
-        Case::new("arp", link.frame(weir_wire::EtherType::ARP, &[0; 28])).passes(Reason::PassNotIp),
-        Case::new("lldp", link.frame(weir_wire::EtherType(0x88cc), &[0; 46]))
+        Case::new("arp", ethernet.frame(weir_wire::EtherType::ARP, &[0; 28]))
             .passes(Reason::PassNotIp),
+        Case::new(
+            "lldp",
+            ethernet.frame(weir_wire::EtherType(0x88cc), &[0; 46]),
+        )
+        .passes(Reason::PassNotIp),
         Case::new(
             "three tags",
             Shape {
@@ -206,8 +210,8 @@ fn foreign_packets_pass() {
         )
         .passes(Reason::PassNotOurs),
         Case::new("bad length to another address", {
-            let other_host = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
-            other_host
+            let ethernet = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
+            ethernet
                 .ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into())
                 .total_length(999)
                 .tcp(1, 2)

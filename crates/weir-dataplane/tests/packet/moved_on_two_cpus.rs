@@ -35,9 +35,9 @@ fn move_bucket(plane: &Dataplane, bucket: u32) {
 }
 
 /// Makes two threads continue at the same time in every round.
-struct Meeting(AtomicUsize);
+struct SpinBarrier(AtomicUsize);
 
-impl Meeting {
+impl SpinBarrier {
     fn wait(&self, round: usize) {
         self.0.fetch_add(1, Ordering::AcqRel);
         while self.0.load(Ordering::Acquire) < 2 * (round + 1) {
@@ -78,12 +78,12 @@ fn race(servers: u8) {
     bench.reopen(sizes(7 * 8192));
     bench.plane.activate().unwrap();
     bench.change_settings(|settings| settings.flags &= !SETTINGS_BEGIN_IN_OLD);
-    let (plane, meeting) = (&bench.plane, Meeting(AtomicUsize::new(0)));
+    let (plane, barrier) = (&bench.plane, SpinBarrier(AtomicUsize::new(0)));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             weir_sys::pin_thread(0).unwrap();
             for (round, (bucket, _)) in flows.iter().enumerate() {
-                meeting.wait(round);
+                barrier.wait(round);
                 (0..DELAY_MAX.saturating_sub(round % (2 * DELAY_MAX))).for_each(|_| spin_loop());
                 move_bucket(plane, *bucket);
             }
@@ -91,7 +91,7 @@ fn race(servers: u8) {
         scope.spawn(|| {
             weir_sys::pin_thread(1).unwrap();
             for (round, (_, frame)) in flows.iter().enumerate() {
-                meeting.wait(round);
+                barrier.wait(round);
                 (0..(round % (2 * DELAY_MAX)).saturating_sub(DELAY_MAX)).for_each(|_| spin_loop());
                 // The packet is dropped if the other CPU is suspended while it holds the bucket's lock.
                 send(plane, frame);

@@ -148,7 +148,7 @@ fn scope_determines_which_ports_and_addresses_share_a_template() {
 }
 
 #[test]
-fn service_wide_template_works_for_ipv6() {
+fn service_wide_template_selects_server_for_ipv6() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -472,7 +472,7 @@ fn two_cpus_create_one_template() {
         .count();
     assert!(
         missed <= 50 && (1000 - missed..=1000).contains(&templates),
-        "{templates} choices, {missed} locks missed"
+        "{templates} templates, {missed} locks missed"
     );
     let mut misplaced = 0;
     for template in flows

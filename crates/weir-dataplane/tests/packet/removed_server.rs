@@ -49,9 +49,9 @@ fn assert_reset(bench: &mut Bench, name: &str, frame: &[u8], seq: u32, ack: Opti
     );
     assert!(reply.has_valid_checksums(), "{name}");
     let (sent, reply) = (sent.five_tuple().unwrap(), reply);
-    let answer = reply.five_tuple().unwrap();
+    let tuple = reply.five_tuple().unwrap();
     assert_eq!(
-        (answer.src, answer.sport, answer.dst, answer.dport),
+        (tuple.src, tuple.sport, tuple.dst, tuple.dport),
         (sent.dst, sent.dport, sent.src, sent.sport),
         "{name}"
     );
@@ -78,7 +78,7 @@ fn servers(server: &str) -> [NewServer; 4] {
 }
 
 #[test]
-fn every_segment_gets_a_reset() {
+fn every_segment_except_a_reset_gets_a_reset() {
     for (family, vip, client, server) in families() {
         for server in servers(server) {
             let Some(mut bench) = Bench::open() else {

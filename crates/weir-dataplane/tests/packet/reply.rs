@@ -15,7 +15,11 @@ const FAMILIES: [[&str; 4]; 2] = [
     ["2001:db8::10", "2001:db8:1::7", "fd00::5", "fd00::1"],
 ];
 
-fn from_server(shape: &Shape, src: std::net::SocketAddr, dst: std::net::SocketAddr) -> Vec<u8> {
+fn build_server_packet(
+    shape: &Shape,
+    src: std::net::SocketAddr,
+    dst: std::net::SocketAddr,
+) -> Vec<u8> {
     shape.build((SERVER_MAC, DIRECTOR_MAC), src, dst)
 }
 
@@ -63,7 +67,7 @@ fn replies_come_from_the_vip() {
                 let out = shape
                     .forwarded()
                     .build((DIRECTOR_MAC, CLIENT_MAC), vip, client);
-                Case::new(name, from_server(&shape, server, client)).sends(out)
+                Case::new(name, build_server_packet(&shape, server, client)).sends(out)
             };
             case.check(&mut bench);
             assert_eq!(state_of(&bench), state, "step {step} {vip}");
@@ -89,7 +93,7 @@ fn udp_replies_without_checksum_get_no_checksum() {
             let out = shape
                 .forwarded()
                 .build((DIRECTOR_MAC, CLIENT_MAC), vip, client);
-            let frame = from_server(&shape, server, client);
+            let frame = build_server_packet(&shape, server, client);
             let case = Case::new(format!("udp {vip}"), frame).sends(out);
             case.check(&mut bench);
         }
@@ -153,15 +157,15 @@ fn snat_hides_the_client() {
                 reply
                     .forwarded()
                     .build((DIRECTOR_MAC, CLIENT_MAC), at(vip, 80), at(client, port));
-            let frame = from_server(&reply, at(server, 8080), at(source, tuple.sport));
+            let frame = build_server_packet(&reply, at(server, 8080), at(source, tuple.sport));
             Case::new(format!("reply to {port} {vip}"), frame)
                 .sends(forwarded_reply)
                 .check(&mut bench);
-            let again = bench
+            let next_frame = bench
                 .send(&Shape::tcp(ACK).arriving(at(client, port), at(vip, 80)))
                 .frame;
             assert_eq!(
-                weir_wire::Packet::parse(&again)
+                weir_wire::Packet::parse(&next_frame)
                     .unwrap()
                     .five_tuple()
                     .unwrap()
@@ -191,7 +195,7 @@ fn snat_without_free_ports_is_exhausted() {
         let outcome = bench.send(&syn(port));
         exhausted += usize::from(outcome.counted == [Reason::DropSnatExhausted]);
     }
-    assert_eq!(exhausted, 18, "two ports, two flows");
+    assert_eq!(exhausted, 18, "two ports are sufficient for two flows");
     bench.assert_same_state();
 }
 
@@ -227,7 +231,7 @@ fn two_services_do_not_share_a_reverse_tuple() {
 }
 
 #[test]
-fn closed_connection_yields_its_reverse_tuple_to_another_vip() {
+fn another_vip_can_use_the_reverse_tuple_of_a_closed_connection() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -236,7 +240,7 @@ fn closed_connection_yields_its_reverse_tuple_to_another_vip() {
     let vips = ["192.0.2.10", "192.0.2.11"];
     let services = vips.map(|vip| bench.serve(Kind::Rr, (vip, 80), &[nat]).0);
     let from_client = |vip: &str, flags| Shape::tcp(flags).arriving(at(client, 1000), at(vip, 80));
-    let reply = |flags| from_server(&Shape::tcp(flags), at(server, 8080), at(client, 1000));
+    let reply = |flags| build_server_packet(&Shape::tcp(flags), at(server, 8080), at(client, 1000));
     bench.send(&from_client(vips[0], SYN));
     bench.send(&reply(SYN_ACK));
     bench.send(&from_client(vips[0], ACK));
@@ -246,20 +250,20 @@ fn closed_connection_yields_its_reverse_tuple_to_another_vip() {
     bench.send(&reply(FIN));
     let outcome = bench.send(&from_client(vips[1], SYN));
     assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
-    let answered = bench.send(&reply(SYN_ACK)).frame;
-    let tuple = weir_wire::Packet::parse(&answered)
+    let forwarded = bench.send(&reply(SYN_ACK)).frame;
+    let tuple = weir_wire::Packet::parse(&forwarded)
         .unwrap()
         .five_tuple()
         .unwrap();
     assert_eq!(tuple.src.to_string(), vips[1]);
-    let services_left: Vec<u32> = bench
+    let remaining_services: Vec<u32> = bench
         .plane
         .maps()
         .flows
         .walk()
         .map(|flow| flow.cold.service)
         .collect();
-    assert_eq!(services_left, [services[1]; 2]);
+    assert_eq!(remaining_services, [services[1]; 2]);
     bench.assert_same_state();
 }
 
@@ -295,7 +299,7 @@ fn reverse_tuple_conflict_selects_another_nat_server() {
 }
 
 #[test]
-fn foreign_packets_of_a_server_pass() {
+fn server_packets_that_match_no_flow_pass() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -319,7 +323,7 @@ fn foreign_packets_of_a_server_pass() {
         ),
         ("another client", at(server, 8080), at("198.51.100.8", 1000)),
     ] {
-        let frame = from_server(&Shape::tcp(SYN_ACK), src, dst);
+        let frame = build_server_packet(&Shape::tcp(SYN_ACK), src, dst);
         Case::new(name, frame)
             .passes(Reason::PassNotOurs)
             .check(&mut bench);
@@ -336,7 +340,11 @@ fn reply_without_known_next_hop_passes() {
     bench.serve(Kind::Rr, (vip, 80), &[NewServer::new(Forward::Nat, server)]);
     bench.send(&Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80)));
     let reply = Shape::tcp(SYN_ACK);
-    let outcome = bench.send(&from_server(&reply, at(server, 80), at(client, 1000)));
+    let outcome = bench.send(&build_server_packet(
+        &reply,
+        at(server, 80),
+        at(client, 1000),
+    ));
     assert_eq!(
         outcome.meta,
         Some(PacketMeta {
@@ -347,13 +355,13 @@ fn reply_without_known_next_hop_passes() {
     assert_eq!(outcome.counted, [Reason::PassToTc]);
     assert_eq!(
         outcome.frame,
-        from_server(&reply.forwarded(), at(vip, 80), at(client, 1000))
+        build_server_packet(&reply.forwarded(), at(vip, 80), at(client, 1000))
     );
     bench.assert_same_state();
 }
 
 #[test]
-fn reply_with_expired_ttl_is_rejected() {
+fn reply_with_ttl_1_is_dropped() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -364,7 +372,11 @@ fn reply_with_expired_ttl_is_rejected() {
         ttl: 1,
         ..Shape::tcp(SYN_ACK)
     };
-    let outcome = bench.send(&from_server(&expiring, at(server, 80), at(client, 1000)));
+    let outcome = bench.send(&build_server_packet(
+        &expiring,
+        at(server, 80),
+        at(client, 1000),
+    ));
     assert_eq!(outcome.counted, [Reason::DropTtl]);
     bench.assert_same_state();
 }
@@ -383,7 +395,7 @@ fn server_reset_ends_the_flow() {
     );
     bench.send(&Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80)));
     assert_eq!(bench.plane.maps().live(1).unwrap().active, 1);
-    bench.send(&from_server(
+    bench.send(&build_server_packet(
         &Shape::tcp(RST),
         at(server, 80),
         at(client, 1000),

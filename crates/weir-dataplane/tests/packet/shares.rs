@@ -1,4 +1,4 @@
-//! Tests every scheduler's shares of four servers with real packets while 0, 1 or 2 servers are unavailable.
+//! Tests how schedulers distribute real packets to servers, some of which are unavailable.
 //!
 //! The data plane and the reference model process the packets.
 //!
@@ -98,7 +98,7 @@ fn by_weight(weights: &[u32]) -> Vec<f64> {
 }
 
 #[test]
-fn random_schedulers_share_by_weight() {
+fn random_schedulers_distribute_flows_by_weight() {
     for weights in [[1; 4], [3, 1, 4, 2]] {
         check_shares(Kind::P2c, &weights, &[0, 1, 2], by_weight);
         check_shares(Kind::Twos, &weights, &[0, 1, 2], |usable| {
@@ -114,7 +114,7 @@ fn random_schedulers_share_by_weight() {
 /// Tests a list with a tree in which most servers are unavailable: random draws fail, and the tree of sums determines
 /// the server.
 #[test]
-fn random_schedulers_share_by_weight_in_a_long_list() {
+fn p2c_distributes_flows_by_weight_in_a_long_list() {
     let weights: Vec<u32> = (0..24).map(|index| 1 + index % 3).collect();
     check_shares(Kind::P2c, &[1; 24], &[21, 22], by_weight);
     check_shares(Kind::P2c, &weights, &[21], by_weight);
@@ -133,7 +133,7 @@ fn round_robin_shares_are_exact() {
 }
 
 #[test]
-fn hashing_schedulers_share_by_weight() {
+fn hashing_schedulers_distribute_flows_by_weight() {
     let equal = |usable: &[u32]| {
         usable
             .iter()
@@ -145,10 +145,10 @@ fn hashing_schedulers_share_by_weight() {
     check_shares(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
 }
 
-/// Tests schedulers that compare counts while all counts are zero: all datagrams go to the newest, or the heaviest,
-/// usable server.
+/// Tests schedulers that use only one server while all counts are zero: all datagrams go to the newest, or the
+/// heaviest, usable server.
 #[test]
-fn least_connection_schedulers_use_one_idle_server() {
+fn all_datagrams_go_to_one_server_if_counts_are_zero() {
     let newest = |usable: &[u32]| {
         (0..usable.len())
             .map(|index| f64::from(u8::from(index == 3)))

@@ -53,7 +53,7 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
 }
 
 #[test]
-fn full_home_bucket_spills_and_reclaims() {
+fn flows_spill_from_a_full_home_bucket_and_expired_entries_are_reused() {
     let Some(mut bench) = bench(7 * 4, Forward::Direct) else {
         return;
     };
@@ -76,7 +76,8 @@ fn full_home_bucket_spills_and_reclaims() {
             "the entry is found"
         );
     }
-    // All flows are established. With a lifetime of 0, the next SYN of each flow frees the entry and uses it again.
+    // All flows are established. With this timeout, which is -1 ticks, they have expired, so the next SYN of each flow
+    // frees the entry and uses it again.
     bench.change_settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
         bench.send(&client_tcp(flow.cold.sport.get(), SYN));
@@ -118,7 +119,7 @@ fn start_flows(bench: &mut Bench, ports: Range<u16>) {
     }
 }
 
-/// Ends flows, so that they expire immediately. No packet after this starts a new flow.
+/// Makes half-open flows expire, and sends an ACK for each, which frees its entries and starts no new flow.
 fn end_flows(bench: &mut Bench, ports: Range<u16>) {
     let set_syn_timeout = |bench: &mut Bench, ticks| {
         bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
@@ -157,7 +158,7 @@ fn nat_accepts_every_flow_at_90_percent_through_ten_turnovers() {
     }
     assert!(max_stashed > 0, "the stash was never used");
     bench.assert_same_state();
-    // An entry outside its home bucket is found in both directions, and its removal leaves no mark.
+    // Entries outside their home bucket are found, and no entry remains after all flows have expired.
     for port in oldest..oldest + NAT_FLOWS {
         assert_eq!(
             bench.send(&client_tcp(port, ACK)).verdict,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weir_abi::{Be16, Forward, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
-use weir_flow::{Family, FlowKey, Tuple};
+use weir_flow::{Family, FlowHashKey, Tuple};
 use weir_wire::{Encapsulation, GueChecksum, IpBuilder, Packet};
 
 use crate::bench::{Bench, NewServer, next_hop_macs};
@@ -14,7 +14,7 @@ use crate::wire::{SYN, Shape, WRONG_CHECKSUM_DIFFERENCE, at};
 
 /// Returns the hash that selects outer ports and flow labels.
 fn hash(shape: &Shape, src: SocketAddr, dst: SocketAddr) -> u64 {
-    FlowKey::new(SECRET).hash(&Tuple {
+    FlowHashKey::new(SECRET).hash(&Tuple {
         src: src.ip().into(),
         dst: dst.ip().into(),
         sport: src.port(),
@@ -28,7 +28,12 @@ fn hash(shape: &Shape, src: SocketAddr, dst: SocketAddr) -> u64 {
     })
 }
 
-fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsulation) -> Vec<u8> {
+fn expected_tunnel_packet(
+    shape: &Shape,
+    ends: &Ends,
+    server: &str,
+    encapsulation: Encapsulation,
+) -> Vec<u8> {
     let hash = hash(shape, ends.src, ends.dst);
     let macs = next_hop_macs(ends.dest);
     let ip_packet = |shape: Shape| shape.build(macs, ends.src, ends.dst)[14..].to_vec();
@@ -128,7 +133,7 @@ fn check_tunnel(name: &str, tunnel: (Tunnel, u8), encapsulation: Encapsulation) 
                 &format!("{name} {family} to {server}"),
                 (vip, client),
                 row,
-                |shape, ends| tunnel_out(shape, ends, server, encapsulation),
+                |shape, ends| expected_tunnel_packet(shape, ends, server, encapsulation),
             );
         }
     }
@@ -174,7 +179,7 @@ fn gue_encapsulates_all_pairs_of_families() {
 }
 
 #[test]
-fn tunnel_keeps_vlan_tags_outside() {
+fn tunnel_packet_keeps_the_vlan_tag() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -185,7 +190,7 @@ fn tunnel_keeps_vlan_tags_outside() {
         dst: at(VIP4, 80),
         dest: 1,
     };
-    let out = tunnel_out(&plain, &ends, SERVER4, Encapsulation::Ipip);
+    let out = expected_tunnel_packet(&plain, &ends, SERVER4, Encapsulation::Ipip);
     let mut tagged = out[..12].to_vec();
     tagged.extend([0x81, 0, 0, 7]);
     tagged.extend(&out[12..]);

@@ -26,7 +26,7 @@ fn race(forward: Forward) {
     bench.serve(Kind::Rr, ("192.0.2.10", 80), &servers);
     let plane = &bench.plane;
     let barrier = Barrier::new(2);
-    let stream = |cpu: usize| {
+    let send_flows = |cpu: usize| {
         weir_sys::pin_thread(cpu).unwrap();
         barrier.wait();
         let mut sent = 0;
@@ -41,8 +41,8 @@ fn race(forward: Forward) {
         sent
     };
     let sent: u64 = std::thread::scope(|scope| {
-        let cpus = [0, 1].map(|cpu| scope.spawn(move || stream(cpu)));
-        cpus.map(|cpu| cpu.join().unwrap()).iter().sum()
+        let threads = [0, 1].map(|cpu| scope.spawn(move || send_flows(cpu)));
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
     });
     let flows = assert_invariants(plane);
     let forwards = flows
@@ -53,7 +53,7 @@ fn race(forward: Forward) {
     // If one CPU is preempted while it holds a lock, the other CPU selects the server by hash. This is rare, and it is
     // counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
-    assert!(missed <= MISSED_MAX, "{missed} locks missed");
+    assert!(missed <= MISSED_MAX, "{missed} lock acquisitions failed");
     let expected = u64::from(FLOWS) - missed..=u64::from(FLOWS);
     assert!(
         expected.contains(&forwards),
@@ -72,11 +72,11 @@ fn race(forward: Forward) {
 }
 
 #[test]
-fn direct_flows_get_one_entry_on_two_cpus() {
+fn packets_on_two_cpus_create_one_entry_per_direct_flow() {
     race(Forward::Direct);
 }
 
 #[test]
-fn nat_flows_get_one_entry_on_two_cpus() {
+fn packets_on_two_cpus_create_one_forward_entry_per_nat_flow() {
     race(Forward::Nat);
 }

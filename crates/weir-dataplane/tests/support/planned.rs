@@ -150,7 +150,7 @@ impl PlannedRows {
         }
     }
 
-    /// Writes constant values. Returns the first element, or 0 if there are no values.
+    /// Writes constant values. Returns the index of the first element, or 0 if there are no values.
     pub(crate) fn write_values<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
         if values.is_empty() {
             return 0;

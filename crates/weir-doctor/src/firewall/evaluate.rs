@@ -177,7 +177,7 @@ enum Step {
     MaybeMatch,
     /// The evaluation returns to the calling chain.
     Return,
-    /// The evaluation ends.
+    /// The evaluation ends with this verdict; with [`Verdict::None`], it continues with the next rule.
     Verdict(Verdict),
 }
 

@@ -17,7 +17,8 @@ const SUPPORTED: [&str; 7] = [
     "comment",
 ];
 
-/// Targets that neither drop a packet nor change a field that rules match on.
+/// Targets that neither drop a packet nor change a field that is compared. `MARK` is included because a packet has its
+/// final mark from the start of the evaluation.
 const NEUTRAL_TARGETS: [&str; 19] = [
     "CT",
     "LOG",

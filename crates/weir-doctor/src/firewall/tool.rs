@@ -48,7 +48,7 @@ pub struct PacketFilter {
 const MAX_IPTABLES_PORTS: usize = 15;
 
 impl PacketFilter {
-    /// Selects TCP packets with this port on `side`, or all packets without a port.
+    /// Selects TCP packets with this port on `side`, or all packets if `port` is `None`.
     pub fn all(is_ipv4: bool, side: Side, port: Option<u16>) -> Self {
         Self {
             is_ipv4,
@@ -172,8 +172,9 @@ fn join_ports(ports: &[u16], separator: &str) -> String {
 }
 
 impl Tool {
-    /// Returns the command that inserts an accepting rule before all rules of a chain. firewalld's own command adds the
-    /// rule to its table: only firewalld may change this table (`NftablesTableOwner`), and replaces it at each reload.
+    /// Returns the command that inserts an accepting rule before all rules of a chain. For firewalld's table, this is
+    /// firewalld's own command: only firewalld may change this table (`NftablesTableOwner`), and it replaces the table
+    /// at each reload.
     pub(super) fn accept(self, table: &str, chain: &str, filter: &PacketFilter) -> String {
         let is_firewalld = self == Self::Nft && table.ends_with(" firewalld");
         if let Some(command) = filter.firewalld_command().filter(|_| is_firewalld) {

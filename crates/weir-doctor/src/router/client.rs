@@ -158,7 +158,7 @@ impl Client {
             Speaker::Bird => command.arg("-r").args(arguments),
             Speaker::Frr => command.args(arguments.iter().flat_map(|it| ["-c", it])),
         };
-        let failed = |source| RouterError::Program {
+        let program_error = |source| RouterError::Program {
             program: program.clone(),
             source,
         };
@@ -167,7 +167,7 @@ impl Client {
             program: program.clone(),
             limit: self.time_limit,
         })?;
-        let Some((status, stdout, stderr)) = output.map_err(failed)? else {
+        let Some((status, stdout, stderr)) = output.map_err(program_error)? else {
             return Err(RouterError::TooLong {
                 speaker: self.speaker.to_string(),
                 mebibytes: OUTPUT_MAX_BYTES >> 20,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn command_that_hangs_is_ended() {
+    async fn hanging_command_times_out() {
         let client = Client {
             time_limit: Duration::from_millis(50),
             ..client("exec sleep 1000")

@@ -8,7 +8,8 @@ use std::time::Duration;
 pub enum RouterError {
     /// Neither BIRD nor FRR responds.
     #[error(
-        "no BGP speaker was found: {bird}; {frr}. Start BIRD or FRR, or name its command: --speaker \"birdc -s SOCKET\""
+        "no BGP speaker was found: {bird}; {frr}. Start BIRD or FRR, or specify a command: \
+        --speaker \"birdc -s SOCKET\""
     )]
     NoSpeaker {
         /// Why BIRD was not found.
@@ -48,7 +49,7 @@ pub enum RouterError {
     },
     /// The output of a program is too long, because the router has a large table.
     #[error(
-        "{speaker}'s routes exceed {mebibytes} MiB: name the VIPs, for example --router 192.0.2.10"
+        "{speaker}'s routes exceed {mebibytes} MiB: specify the VIPs, for example --router 192.0.2.10"
     )]
     TooLong {
         /// The speaker.

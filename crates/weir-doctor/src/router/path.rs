@@ -161,8 +161,8 @@ impl Path {
                 speaker == Speaker::Frr && self.as_path != best.as_path,
             ),
         ];
-        let mut found = differences.into_iter().filter(|(_, differs)| *differs);
-        found.next().map(|(attribute, _)| attribute)
+        let mut different = differences.into_iter().filter(|(_, differs)| *differs);
+        different.next().map(|(attribute, _)| attribute)
     }
 
     fn neighbor_as(&self) -> Option<&str> {

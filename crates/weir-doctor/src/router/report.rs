@@ -38,7 +38,7 @@ pub(super) fn diagnosis(cause: &Cause, vips: &[IpAddr], context: Context<'_>) ->
                 "{speaker} prefers protocol {protocol}'s route to {vips} over the BGP paths ({})",
                 list(sources)
             ),
-            "packets go where that route leads, even if the director there is withdrawn or stopped",
+            "packets follow that route, even if the director to which it leads has withdrawn the VIP or is stopped",
         )
         .fix(format!(
             "remove the route from {protocol}; then: {} configure",
@@ -162,8 +162,8 @@ fn different(
         Attribute::AsPathLength => "AS path lengths",
         Attribute::Origin => "origins",
         Attribute::Med => "MEDs",
-        Attribute::PeerType => "kinds of sessions",
-        Attribute::IgpMetric => "metrics of the next hops",
+        Attribute::PeerType => "session types",
+        Attribute::IgpMetric => "next hop metrics",
         Attribute::AsPath => "AS paths",
     };
     let observation = format!(
@@ -273,7 +273,7 @@ pub(super) fn nothing_found(speaker: Speaker) -> Diagnosis {
 pub(super) fn omitted(examined: usize, omitted: usize) -> Diagnosis {
     Diagnosis::note(
         format!("only the first {examined} VIPs were examined, not the other {omitted}"),
-        "the causes usually apply to all VIPs; name VIPs after `--router` to examine others",
+        "the causes usually apply to all VIPs; specify VIPs after `--router` to examine others",
     )
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_netlink::tcp_connections;
 use weir_sync::{Change, Connection, ConnectionTable, MAX_CONNECTIONS};
 
-use super::ProxiedListeners;
+use super::ProxyListeners;
 
 /// Maximum number of connections in a sample.
 const MAX_SAMPLED: usize = 4 * MAX_CONNECTIONS;
@@ -29,13 +29,13 @@ pub(super) struct Sample {
 /// The thread, which is started by the first request. It exits when the sampler is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
-    thread: Option<(Sender<Arc<ProxiedListeners>>, Receiver<Sample>)>,
+    thread: Option<(Sender<Arc<ProxyListeners>>, Receiver<Sample>)>,
     is_waiting: bool,
 }
 
 impl Sampler {
     /// Requests a sample, unless one is pending.
-    pub(super) fn request(&mut self, listeners: &Arc<ProxiedListeners>) {
+    pub(super) fn request(&mut self, listeners: &Arc<ProxyListeners>) {
         if self.is_waiting {
             return;
         }
@@ -56,8 +56,8 @@ impl Sampler {
     }
 }
 
-fn start() -> Option<(Sender<Arc<ProxiedListeners>>, Receiver<Sample>)> {
-    let (requests, received) = mpsc::channel::<Arc<ProxiedListeners>>();
+fn start() -> Option<(Sender<Arc<ProxyListeners>>, Receiver<Sample>)> {
+    let (requests, received) = mpsc::channel::<Arc<ProxyListeners>>();
     let (sender, samples) = mpsc::channel();
     let run = move || {
         let mut table = ConnectionTable::default();
@@ -77,7 +77,7 @@ fn start() -> Option<(Sender<Arc<ProxiedListeners>>, Receiver<Sample>)> {
     }
 }
 
-fn take_sample(table: &mut ConnectionTable, listeners: &ProxiedListeners) -> Sample {
+fn take_sample(table: &mut ConnectionTable, listeners: &ProxyListeners) -> Sample {
     let start = Instant::now();
     let is_wanted = |local: SocketAddr| listeners.contains(local);
     let connections = match tcp_connections(is_wanted, MAX_SAMPLED) {

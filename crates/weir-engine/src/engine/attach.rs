@@ -1,12 +1,12 @@
 //! Attaches programs to interfaces, disables GRO and LRO where needed, and keeps neighbors resolved.
 //!
-//! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the previous
-//! setting.
+//! [`super::address`] manages VIPs. The state file records the changes that must be reverted, with the previous
+//! settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weir_dataplane::{Dataplane, Direction, Mode};
+use weir_dataplane::{Dataplane, Mode, TcRole};
 use weir_sys::ethtool::{self, Features};
 
 use super::Engine;
@@ -83,8 +83,8 @@ impl Engine {
             if mode == Mode::Generic && previous != Some(mode) {
                 self.warn_about_generic_xdp(*ifindex);
             }
-            for direction in [Direction::Ingress, Direction::Egress] {
-                match self.plane.attach_tc(*ifindex, direction) {
+            for role in [TcRole::Ingress, TcRole::Egress] {
+                match self.plane.attach_tc(*ifindex, role) {
                     Ok(_) | Err(weir_dataplane::Error::NoProgram { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -140,7 +140,7 @@ impl Engine {
             })?;
             if let Err(error) = restored {
                 // The device and its settings may be gone.
-                tracing::warn!(interface = name, %error, "failed to restore the offloads");
+                tracing::warn!(interface = name, %error, "failed to restore the offload settings");
             }
         }
         self.persist_undo()

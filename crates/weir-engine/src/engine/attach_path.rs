@@ -6,7 +6,7 @@ use crate::network::Plan;
 
 /// The hooks of a device, without the plane, so that tests can replace the kernel.
 pub(super) trait Hooks {
-    /// Attaches XDP; returns the mode of a program that is already attached.
+    /// Attaches XDP, and returns its mode. A program of Weir that is already attached keeps its mode.
     ///
     /// # Errors
     /// Those of [`Dataplane::attach`].

@@ -16,7 +16,7 @@ use crate::journal::Record;
 use crate::network::Hops;
 
 impl Engine {
-    /// Persists the undo record. Callers must persist a change before making it.
+    /// Persists the undo record. Callers that know a change in advance must persist it before making it.
     pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
             undo: Some(self.state.undo.clone()),

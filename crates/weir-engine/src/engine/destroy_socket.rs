@@ -54,7 +54,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the server rows whose sockets must be destroyed.
+    /// Returns the server rows whose sockets must be destroyed, with the kinds of these sockets.
     fn kinds_to_destroy(&self) -> BTreeMap<u32, SocketKinds> {
         if self.local_clients.maps.is_none() {
             return BTreeMap::new();
@@ -88,7 +88,7 @@ impl Engine {
             return Ok(cookies_to_destroy);
         };
         let destroyed = &self.local_clients.destroyed;
-        maps.sockets.each(|key, record| {
+        maps.sockets.for_each(|key, record| {
             let connected = SOCKET_CONNECTED | SOCKET_COUNTED;
             let protocol = [Protocol::Tcp, Protocol::Udp]
                 .into_iter()

@@ -138,7 +138,7 @@ fn requested_weight(
 }
 
 /// Returns the weight that an edit requests for a server in the file. `active` is the active configuration, including
-/// ipvsadm's part. `None` = a different kind of edit.
+/// ipvsadm's part. `None` = a different kind of edit, or its service is not in the file.
 pub fn weight_change(active: &Desired, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
     let Edit::EditServer(key, edit) = edit else {
         return None;
@@ -153,7 +153,8 @@ impl Engine {
         self.state.origin.listener_conflict(desired)
     }
 
-    /// Returns the weight that an edit requests for a server in the file; `None` = a different kind of edit.
+    /// Returns the weight that an edit requests for a server in the file; `None` = a different kind of edit, or its
+    /// service is not in the file.
     pub fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
         weight_change(&self.desired, edit)
     }

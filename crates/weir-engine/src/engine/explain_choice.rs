@@ -156,7 +156,7 @@ impl Engine {
         let hash = if kind == SchedulerKind::Maglev && !persistent {
             weir_flow::steer_hash(&tuple)
         } else {
-            weir_flow::FlowKey::new(self.plane.secret()).hash(&tuple)
+            weir_flow::FlowHashKey::new(self.plane.secret()).hash(&tuple)
         };
         Arrival {
             source: packet.source.ip(),

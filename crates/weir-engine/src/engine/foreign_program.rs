@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use weir_dataplane::{program_name, programs_at_tc};
+use weir_dataplane::{program_name, tcx_ingress_programs};
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -41,7 +41,9 @@ impl Engine {
         let is_own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
         let xdp = self.network.netlink().xdp_program(ifindex).await?;
         let xdp = xdp.into_iter().map(|id| ("XDP", id));
-        let at_tc = programs_at_tc(ifindex)?.into_iter().map(|id| ("tc", id));
+        let at_tc = tcx_ingress_programs(ifindex)?
+            .into_iter()
+            .map(|id| ("tc", id));
         let mut others = xdp.chain(at_tc).filter(|(_, id)| !is_own(id));
         let found = others.find(|(_, id)| {
             program_name(*id).is_some_and(|name| PACKET_PATH_PROGRAMS.contains(&name.as_str()))

@@ -290,7 +290,7 @@ impl Engine {
         server.preferred(now_ns).summary()
     }
 
-    /// Formats the values that `least-time` compares; empty for a server without a published cost.
+    /// Formats the values that `least-time` compares; empty for a server without a published latency.
     pub(super) fn explain_latency(&self, dest: &DestSlot, active: u64) -> Result<String> {
         let cost = self.plane.maps().costs.get(dest.id)?;
         if cost.latency_us == 0 {
@@ -301,7 +301,7 @@ impl Engine {
         let total = (active as f64 + 1.0) / share.max(f64::MIN_POSITIVE);
         let percent = share * 100.0;
         Ok(format!(
-            ", latency {ms:.3} ms, cost {total:.2}, share {percent:.0} % of the best"
+            ", latency {ms:.3} ms, cost {total:.2}, share {percent:.0} % of the largest"
         ))
     }
 

@@ -202,7 +202,7 @@ impl Engine {
             return Ok(());
         };
         let mut open_scopes = BTreeSet::new();
-        maps.sockets.each(|_, record| {
+        maps.sockets.for_each(|_, record| {
             open_scopes.insert(u32::from(record.scope));
         })?;
         local.has_unused_programs = false;

@@ -25,7 +25,7 @@ impl Engine {
         let routes_changed = self.network.handle_event(event);
         if let Event::Link { .. } = event {
             // Do not wait for the refresh: a macvlan with VRRP's virtual MAC address receives packets once it has its
-            // IP address, and until then the stack would reset balanced connections.
+            // IP address. Until the refresh, the stack would reset balanced connections.
             let addresses = self.network.frame_addresses();
             self.plane.maps().set_frame_addresses(&addresses)?;
         }
@@ -75,8 +75,8 @@ impl Engine {
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Releases the rows of ended flows, and checks for changes that cause no event. The caller runs it once per
-    /// second.
+    /// Releases the rows of removed servers whose flows have ended, and checks for changes that cause no event. The
+    /// caller runs it once per second.
     ///
     /// # Errors
     /// Fails if a map or the network cannot be read; the next tick retries.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_dataplane::{Direction, Hook, XdpChoice};
+use weir_dataplane::{Hook, TcRole, XdpChoice};
 use weir_netlink::Change;
 use weir_planner::mark::{Key, Pair};
 use weir_sys::ethtool::{Features, TX_CHECKSUM};
@@ -85,10 +85,10 @@ impl Engine {
         let Some(pair) = self.network.marks else {
             return Ok(routing);
         };
-        self.plane.attach_tc(pair.entry, Direction::Egress)?;
+        self.plane.attach_tc(pair.entry, TcRole::Egress)?;
         // Native XDP runs before GRO, so the sender segments packets for it.
         self.plane.attach(pair.exit, XdpChoice::Native)?;
-        self.plane.attach_tc(pair.exit, Direction::Ingress)?;
+        self.plane.attach_tc(pair.exit, TcRole::Ingress)?;
         // XDP updates checksums incrementally, so they must be complete.
         let disabled = self.network.netlink().run_in_namespace(|| {
             Features::read(&routing.entry)
@@ -170,7 +170,7 @@ impl Engine {
 
     fn log_mark_repair(&mut self, cause: &str) {
         self.drift.marks += 1;
-        tracing::warn!(cause, "repaired the route of marked packets");
+        tracing::warn!(cause, "repaired the route for marked packets");
     }
 
     async fn create_pair(&mut self) -> Result<MarkRouting> {
@@ -185,8 +185,8 @@ impl Engine {
         let is_free = |(entry, exit): &(String, String)| {
             let (entry, exit) = (link_named(entry), link_named(exit));
             // Both devices may be left over from a daemon that lost its state file.
-            let is_ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
-            is_ours || entry.is_none() && exit.is_none()
+            let is_weir_pair = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
+            is_weir_pair || entry.is_none() && exit.is_none()
         };
         let (entry, exit) = names.find(is_free).ok_or(Error::NoInterface {
             name: "weir0".to_owned(),

@@ -68,7 +68,7 @@ use self::latency::LatencyMonitor;
 use self::local_client::LocalClients;
 use self::sync_index::Synchronizer;
 
-/// The result of a reload.
+/// The result of [`Engine::apply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplyOutcome {
     /// Revision of the active configuration.

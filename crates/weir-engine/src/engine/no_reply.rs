@@ -217,8 +217,8 @@ fn reason(found: &NoReplyWarning) -> String {
         1 => "at least 1 client".to_owned(),
         many => format!("at least {many} clients"),
     };
-    let other_path = "the server's replies take another path (with `nat` but without `snat`, the director must be its \
-                      default gateway), or the server drops clients' SYNs";
+    let other_path = "the server's replies take another path (with `nat` but without `snat`, the director must be the \
+                      server's default gateway), or the server drops clients' SYNs";
     let cause = match found.neighbor {
         Some(client) if found.neighbors == found.clients => format!(
             "the client {client} is on the server's own segment, so the server replies to it directly (`nat` \

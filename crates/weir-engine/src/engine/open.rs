@@ -99,10 +99,10 @@ impl SavedState {
             state.allocation =
                 adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
-        let revision = desired.fingerprint();
-        if state.fingerprint != revision {
+        let fingerprint = desired.fingerprint();
+        if state.fingerprint != fingerprint {
             state.revision += 1;
-            state.fingerprint = revision;
+            state.fingerprint = fingerprint;
         }
         let names = state.allocation.service_names(&desired);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

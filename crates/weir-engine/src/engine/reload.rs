@@ -91,7 +91,7 @@ impl Engine {
             self.must_check_hops = true;
         }
         let previous_desired = std::mem::replace(&mut self.desired, desired);
-        let revision = (self.state.revision, self.state.fingerprint);
+        let previous_numbers = (self.state.revision, self.state.fingerprint);
         self.state.revision += 1;
         self.state.fingerprint = self.desired.fingerprint();
         let committed = match self.persist_changes(&previous) {
@@ -99,7 +99,7 @@ impl Engine {
             Err(error) => Err(error),
         };
         if let Err(cause) = committed {
-            (self.state.revision, self.state.fingerprint) = revision;
+            (self.state.revision, self.state.fingerprint) = previous_numbers;
             return Err(match self.roll_back(previous_desired, states).await {
                 Ok(()) => cause,
                 Err(rollback) => Error::RollbackFailed {

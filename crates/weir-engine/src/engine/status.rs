@@ -20,7 +20,7 @@ use crate::snapshot::{
 };
 use crate::totals::{combine_counters, totals};
 
-/// Number of servers from which rows are read in batches, including unused rows.
+/// With more servers than this, all rows are read in batches, including unused rows.
 const BATCH_THRESHOLD: usize = 4_096;
 
 impl Engine {

@@ -2,7 +2,7 @@
 //!
 //! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows whose
 //! last packet is newer, by at least a third of the timeout, than the one last reported to the peers; UDP flows; and
-//! changes that were overwritten before they were read.
+//! flows whose recorded change was overwritten before it was read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -181,7 +181,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends the entries of a bucket that were never sent to the peers, or were last sent too long ago.
+    /// Appends the entries of a bucket that must be sent to the peers: they were never sent, were last sent too long
+    /// ago, or were moved by a change to the tables.
     fn find_due_entries(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
         let slots = self.plane.maps().flows.bucket(bucket)?.slots;
         for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
@@ -351,7 +352,7 @@ impl Engine {
             whole_service: false,
         };
         if meta.kind == KIND_TEMPLATE {
-            // A service that was removed gets no new flows of its clients.
+            // A service that was removed gets no new flows, so peers do not need its templates.
             service.id?;
             self.describe_template(flow, service, &mut record);
             return Some(record);
@@ -390,9 +391,9 @@ impl Engine {
         let timeouts = &self.sync.settings.timeouts;
         let seen = template.meta().seen;
         let end = end_of_live_flows(template, flow, timeouts, tick());
-        let lasts = end.filter(|&end| is_after(end, seen));
-        let lasts = lasts.map_or(0, |end| end.wrapping_sub(seen));
-        record.timeout_ms = Some(ticks_to_ms(template.cold.ifindex.max(lasts)));
+        let end = end.filter(|&end| is_after(end, seen));
+        let duration = end.map_or(0, |end| end.wrapping_sub(seen));
+        record.timeout_ms = Some(ticks_to_ms(template.cold.ifindex.max(duration)));
         Some(record)
     }
 
@@ -425,10 +426,10 @@ impl Engine {
     }
 }
 
-/// Returns when the last flow of a template expires if no more packets arrive, in ticks; `None` = there are none. Here,
-/// flows extend their template by a minute at a time (bpf/lib/template.h). A peer does not do that, because the
-/// template does not count the flows from this director, and it receives the record of a flow that only transfers data
-/// every third of the timeout. Therefore the peer gets a template that lasts as long as the flows.
+/// Returns when the last flow of a template expires if no more packets arrive, in ticks; `None` = it has no flows.
+/// Here, flows extend their template by a minute at a time (bpf/lib/template.h). A peer does not do that, because its
+/// template does not count the flows from this director, and because it receives a record only every third of the
+/// timeout for a flow that only transfers data. Therefore the peer gets a template that lasts as long as the flows.
 fn end_of_live_flows(
     template: &Flow,
     flow: Option<&Flow>,
@@ -594,7 +595,7 @@ mod tests {
                 let context = format!("timeout {timeout}, sent at {sent}");
                 assert!(!refreshed(third - 1), "{context}");
                 assert!(refreshed(third) && refreshed(third + 1), "{context}");
-                // The entry belongs to a peer that reported a later packet.
+                // A peer reported a later packet than the last one here.
                 assert!(!refreshed(u32::MAX), "{context}");
             }
         }
@@ -630,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn source_is_read_only_from_the_reverse_entry_of_the_flow() {
+    fn source_is_taken_only_from_reverse_entry_of_same_flow() {
         let meta = |kind, generation| EntryMeta {
             kind,
             generation,

@@ -134,7 +134,8 @@ impl Network {
     }
 }
 
-/// Returns whether XDP_TX fails to wake the receiver; see `WEIR_DEVICE_REDIRECT` in weir_abi.h.
+/// Returns whether a device is a veth, on which XDP_TX may not wake the receiver; see `WEIR_DEVICE_REDIRECT` in
+/// weir_abi.h.
 pub(super) fn is_veth(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")
 }

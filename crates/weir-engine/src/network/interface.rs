@@ -1,4 +1,4 @@
-//! Looks up addresses and devices in the cached view, and selects the interfaces to attach to.
+//! Looks up addresses and devices in the cached view, selects the interfaces to attach to, and adds and removes VIPs.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ impl Network {
         self.state.links.get(&ifindex).is_some_and(|link| link.up)
     }
 
-    /// Returns the Ethernet address of a device.
+    /// Returns the MAC address of a device.
     pub(crate) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
         let mac = self.state.links.get(&ifindex)?.mac?;
         Some(MacAddr::new(mac.octets()))
@@ -99,8 +99,8 @@ impl Network {
         links.map(|link| link.mtu).min()
     }
 
-    /// Returns the interfaces to attach to: the configured interfaces, or the interfaces on the routes to servers, VIPs
-    /// and the default gateways.
+    /// Returns the interfaces to attach to: the configured interfaces, or the interfaces that are up and are on the
+    /// routes to servers or the default gateways, have a VIP or a server's address, or are the `vip_interface`.
     ///
     /// # Errors
     /// Fails if a configured interface does not exist.
@@ -128,9 +128,12 @@ impl Network {
             .flat_map(|ip| resolve(ip, &self.state))
             .map(|route| route.ifindex);
         let mut found: BTreeSet<u32> = default_routes.chain(self.routes.ports()).collect();
-        let is_ours =
+        let is_vip_or_server =
             |ip: &IpAddr| desired.services_listening_on(*ip).len() > 0 || self.servers.contains(ip);
-        let held = self.address_devices.iter().filter(|(ip, _)| is_ours(ip));
+        let held = self
+            .address_devices
+            .iter()
+            .filter(|(ip, _)| is_vip_or_server(ip));
         found.extend(held.map(|(_, ifindex)| *ifindex));
         found.extend(
             vip_interface

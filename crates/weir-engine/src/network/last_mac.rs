@@ -58,7 +58,7 @@ impl LastMacs {
         None
     }
 
-    /// Forgets a next hop that no server uses.
+    /// Removes a next hop that no server uses.
     pub(crate) fn remove(&mut self, next_hop: (u32, IpAddr)) {
         self.0.remove(&next_hop);
     }

@@ -214,7 +214,7 @@ impl Network {
     /// features changed.
     ///
     /// # Errors
-    /// Fails if a table cannot be read.
+    /// Not expected: if features cannot be read, the device has none.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
         let previous = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();

@@ -113,8 +113,8 @@ impl Network {
     }
 }
 
-/// Returns the hooks to try on a device that has a network stack of this machine at its other end (`is_software`), or a
-/// driver in `PARAVIRTUAL_DRIVERS`.
+/// Returns the hooks to try on a device. `is_software` returns whether its packets may come from a network stack of
+/// this machine, `is_paravirtual` whether its driver is in `PARAVIRTUAL_DRIVERS`.
 fn plan(
     attach: Attach,
     is_software: impl FnOnce() -> bool,

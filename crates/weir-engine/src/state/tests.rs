@@ -66,7 +66,7 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
     assert_eq!(servers.health_states.servers["web"].len(), 3);
 }
 
-/// In the band of the hysteresis, the usable weight alone does not determine the pool's state.
+/// Within the hysteresis band, the usable weight alone does not determine the pool's state.
 #[test]
 fn pool_stays_below_its_quorum_after_a_crash() {
     let mut pool = Pool::new("web");

@@ -31,8 +31,8 @@ impl Announcements {
         self.push(ifindex, address, ANNOUNCEMENTS);
     }
 
-    /// Schedules the announcement of an address that a conflict with another machine requires: once while the conflict
-    /// lasts.
+    /// Schedules the announcements that a conflict with another machine requires: single ones while the conflict lasts,
+    /// and the usual number after its end.
     pub(crate) fn add_for(&mut self, event: &Event) {
         let (ifindex, address) = event.address;
         match event.kind {

@@ -74,7 +74,7 @@ impl Vips {
     /// needed.
     ///
     /// # Errors
-    /// Fails if an address cannot be added or removed, or the record cannot be written.
+    /// Fails if `vip_interface` does not exist, an address cannot be added or removed, or the record cannot be written.
     pub async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
         if desired.node.vip_interface.is_none() && self.added.is_empty() {
             return Ok(());
@@ -341,7 +341,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
     Some(MacAddr::new(link.mac?.octets()))
 }
 
-/// Removes from the set the addresses that a TCP connection on this machine uses.
+/// Removes from the set the local addresses of this machine's TCP connections.
 ///
 /// # Errors
 /// Fails if the kernel's sockets cannot be listed.

@@ -21,7 +21,8 @@ struct Content {
     addresses: BTreeSet<(String, IpAddr)>,
 }
 
-/// Reads the recorded addresses, with their interfaces; none if the record is from another boot.
+/// Reads the recorded addresses, with their interfaces. Returns none if there is no record, or it is from another boot
+/// or cannot be read.
 pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let path = runtime_dir.join(FILE_NAME);
     let text = match weir_sys::read_owned_file(&path) {
@@ -42,7 +43,7 @@ pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     }
 }
 
-/// Replaces the record.
+/// Replaces the record, or removes it if there are no addresses.
 ///
 /// # Errors
 /// Fails if the directory cannot be written.

@@ -1,6 +1,6 @@
 //! Compares map contents with the written values, and repairs differences.
 //!
-//! Every second, whole hash maps are read, thousands of elements per system call, and arrays are read through their
+//! Twice per second, whole hash maps are read, thousands of elements per system call, and arrays are read through their
 //! memory mapping. A change by another program is therefore found within a second, even in large tables. Scheduler
 //! lists are not compared: their trees change with every packet, and array elements cannot be removed.
 
@@ -34,7 +34,7 @@ impl Writer {
 
     fn repair_listeners(&self, maps: &Maps) -> Result<u64> {
         let (mut intact, mut foreign) = (0, Vec::new());
-        maps.listeners.each(|key, service| {
+        maps.listeners.for_each(|key, service| {
             let known = (key.addr.to_ip(), key.port.get(), key.proto);
             match self.listeners.get(&known) {
                 Some(wanted) if wanted == service => intact += 1,
@@ -67,7 +67,7 @@ impl Writer {
             Some(known.then(|| vip_row(&written.row, written.ranges)))
         };
         let (mut present, mut changed, mut foreign) = (0, Vec::new(), Vec::new());
-        maps.vips.each(|key, vip| match wanted(key) {
+        maps.vips.for_each(|key, vip| match wanted(key) {
             Some(row) => {
                 present += 1;
                 changed.extend(row.filter(|row| row != vip).map(|row| (*key, row)));

@@ -42,7 +42,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Corrects shared counters that missed packets while sharing began.
+    /// Corrects shared counters that missed packets while sharing began. `previous` contains the differences that the
+    /// previous call found: a difference is corrected only if two consecutive calls find it.
     ///
     /// # Errors
     /// Fails if a row is outside its map.

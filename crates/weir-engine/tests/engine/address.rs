@@ -49,7 +49,7 @@ fn added_vips_are_announced() {
 }
 
 #[test]
-fn added_vips_are_removed_with_their_last_flow() {
+fn added_vips_are_kept_only_while_they_are_needed() {
     if !is_root() {
         return;
     }

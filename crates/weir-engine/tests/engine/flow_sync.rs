@@ -59,7 +59,7 @@ fn syn_flood_is_sent_neither_by_walk_nor_by_transfer() {
             let mut director = Director::open(paths, &wanted).await.unwrap();
             director.engine().set_sync(true).unwrap();
             let mut now = Duration::ZERO;
-            // The servers reject the connections, and the director does not see their packets.
+            // The servers reject the connections, and the director does not see the servers' packets.
             for _ in 0..HALF_OPEN {
                 topology.connect_without_service(VIP, PORT);
             }
@@ -87,7 +87,7 @@ fn syn_flood_is_sent_neither_by_walk_nor_by_transfer() {
 }
 
 #[test]
-fn flow_with_packets_is_sent_every_third_of_its_timeout() {
+fn flow_with_packets_is_sent_again_after_a_third_of_its_timeout() {
     if !is_root() {
         return;
     }
@@ -131,7 +131,7 @@ fn flow_with_packets_is_sent_every_third_of_its_timeout() {
     });
 }
 
-/// Returns the record of a flow of a client to the second server.
+/// Returns the record of a client's flow to the second server.
 fn record(number: u32) -> Record {
     let client = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + number);
     Record {
@@ -170,13 +170,13 @@ fn flows_of_a_peer_with_a_larger_table_are_inserted_unchanged_or_counted() {
         let (rejected, all) = (counts.full, u64::from(PEER_FLOWS));
         assert_eq!(counts.inserted + rejected, all, "{counts:?}");
         let entries = transferred_entries(engine);
-        let held = records_of(engine, &entries);
-        assert_eq!(held.len() as u64, counts.inserted);
+        let stored = records_of(engine, &entries);
+        assert_eq!(stored.len() as u64, counts.inserted);
         let identity = |it: &Record| (it.client, it.vip, it.server.0);
         let sent: BTreeSet<_> = records.iter().map(identity).collect();
-        let held: BTreeSet<_> = held.iter().map(identity).collect();
-        assert_eq!(held.len() as u64, counts.inserted, "no flow twice");
-        assert!(held.is_subset(&sent));
+        let stored: BTreeSet<_> = stored.iter().map(identity).collect();
+        assert_eq!(stored.len() as u64, counts.inserted, "no flow twice");
+        assert!(stored.is_subset(&sent));
         assert_eq!(director.live_flows("web", None), counts.inserted);
     });
 }

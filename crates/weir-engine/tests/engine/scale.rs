@@ -72,9 +72,9 @@ fn write_foreign_values(maps: &Maps) {
     }
 }
 
-/// Returns the entries that the engine has written since then: the number of services, the servers, the servers with
-/// next hops, and the number of listeners and VIPs.
-fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
+/// Returns the entries without a foreign value, which the engine has written: the number of services, the servers, the
+/// servers with next hops, and the number of listeners and VIPs.
+fn written_entries(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())
         .filter(|row| maps.services.get(*row).unwrap().extent != FOREIGN_VALUE as u32)
         .count();
@@ -116,11 +116,15 @@ fn reload_writes_only_changed_rows() {
 
         write_foreign_values(maps);
         engine.apply(&wanted).await.unwrap();
-        assert_eq!(written(maps), (0, ips(&[]), ips(&[]), 0), "no row differs");
+        assert_eq!(
+            written_entries(maps),
+            (0, ips(&[]), ips(&[]), 0),
+            "no row differs"
+        );
 
         wanted.pools[7].servers[1].weight = 0;
         engine.apply(&wanted).await.unwrap();
-        let (services, dests, hops, listeners_and_vips) = written(maps);
+        let (services, dests, hops, listeners_and_vips) = written_entries(maps);
         assert_eq!((services, listeners_and_vips), (1, 0));
         assert_eq!(dests, ips(&["10.20.7.2"]), "no other server differs");
         let pool = ips(&["10.20.7.1", "10.20.7.2", "10.20.7.3"]);
@@ -130,7 +134,7 @@ fn reload_writes_only_changed_rows() {
         engine
             .set_override("pool9", "10.20.9.3", Override::Drain)
             .unwrap();
-        let (services, dests, hops, listeners_and_vips) = written(maps);
+        let (services, dests, hops, listeners_and_vips) = written_entries(maps);
         assert_eq!((services, listeners_and_vips), (1, 0));
         assert_eq!(dests, ips(&["10.20.9.3"]));
         let pool = ips(&["10.20.9.1", "10.20.9.2", "10.20.9.3"]);
@@ -142,7 +146,7 @@ fn reload_writes_only_changed_rows() {
         let server = Server::new(name, name.parse().unwrap(), None);
         wanted.pools[11].servers.push(server);
         engine.apply(&wanted).await.unwrap();
-        let (services, dests, _, listeners_and_vips) = written(maps);
+        let (services, dests, _, listeners_and_vips) = written_entries(maps);
         assert_eq!(
             (services, listeners_and_vips),
             (1, 1),
@@ -153,7 +157,7 @@ fn reload_writes_only_changed_rows() {
         write_foreign_values(maps);
         wanted.services.remove(12);
         engine.apply(&wanted).await.unwrap();
-        let (services, dests, _, listeners_and_vips) = written(maps);
+        let (services, dests, _, listeners_and_vips) = written_entries(maps);
         assert_eq!(
             (services, listeners_and_vips),
             (1, 0),

@@ -1,4 +1,4 @@
-//! Creates namespaces around a bridge, and runs the programs in them.
+//! Creates namespaces around a bridge, and runs clients, servers and the engine in them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -183,7 +183,7 @@ impl Topology {
         }
     }
 
-    /// Starts a bulk service on the director itself. Checksums and segmentation are left to the device, as is the
+    /// Starts a bulk service on the director itself. Checksums and segmentation are left to the device, which is the
     /// stack's default.
     pub(crate) fn director_serves_bulk(&self, address: &str, port: u16) {
         for feature in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {
@@ -245,7 +245,7 @@ impl Topology {
             .unwrap()
     }
 
-    /// Waits until the client's neighbor table maps `address` to the Ethernet address of the director's d0.
+    /// Waits until the client's neighbor table maps `address` to the MAC address of the director's d0.
     pub(crate) fn wait_until_client_resolves(&self, address: &str) {
         let link = ip(&self.director, "-o link show d0");
         let mac = link.split("link/ether ").nth(1).unwrap();
@@ -306,7 +306,7 @@ impl Topology {
         Connection(stream)
     }
 
-    /// Sends the first packet of a connection to servers that have no service on this port.
+    /// Tries to open a connection to servers that have no service on this port, and asserts that it is refused.
     pub(crate) fn connect_without_service(&self, address: &str, port: u16) {
         let destination = SocketAddr::new(address.parse().unwrap(), port);
         let connect = || TcpStream::connect_timeout(&destination, TIMEOUT);

@@ -78,7 +78,7 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    /// Returns whether the spread table's server needs an entry, because its flows are translated.
+    /// Returns whether flows to the spread table's server need an entry, because they are translated.
     pub(super) fn is_spread_translated(&self, hash: u64, row: &ServiceRow) -> bool {
         let dest = self.config.dests.get(&spread_server(row, hash));
         dest.is_some_and(|dest| dest.forward == Forward::Nat as u8)

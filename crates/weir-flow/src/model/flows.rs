@@ -115,8 +115,7 @@ impl Flows {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Adds `delta` to a server's number of active or inactive flows, and to that of its pool if the pool has a
-    /// separate row.
+    /// Adds `delta` to the number of active or inactive flows in a server's row, and in its shared row, if it has one.
     pub(super) fn change_flow_count(&mut self, dest: u32, active: bool, delta: i64) {
         let shared = self.config.dests.get(&dest).map_or(dest, |row| row.live);
         let rows = if shared == dest {

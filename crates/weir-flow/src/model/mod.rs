@@ -28,7 +28,7 @@ use weir_wire::{IpProtocol, TcpFlags};
 pub use config::{Config, Persistence, PortRange, ServiceRow, VipRow};
 pub use flows::{Flow, Kind};
 
-use crate::key::{FlowKey, Tuple};
+use crate::key::{FlowHashKey, Tuple};
 use crate::parse::{Layout, PacketClass, parse};
 use crate::state::{self, View};
 use flood::Budget;
@@ -43,7 +43,7 @@ pub enum Verdict {
     Drop,
     /// Sent through the device on which it arrived.
     Tx,
-    /// Sent through a different device.
+    /// Sent through this device, usually not the one on which the packet arrived.
     Redirect(u32),
     /// Passed to the tc program, which resolves the neighbor and sends the packet.
     ToTc(PacketMeta),
@@ -87,7 +87,7 @@ pub struct Load {
 pub struct Arrival<'a> {
     /// The packet's tuple.
     pub tuple: &'a Tuple,
-    /// Keyed hash of the tuple.
+    /// Hash of the tuple: [`crate::steer_hash`] if the choice depends only on the packet, otherwise the keyed hash.
     pub hash: u64,
     /// Current tick.
     pub now: u32,
@@ -110,7 +110,7 @@ pub trait Scheduler {
 pub struct Model<S> {
     config: Config,
     scheduler: S,
-    key: FlowKey,
+    key: FlowHashKey,
     flows: Flows,
     live: HashMap<u32, Live>,
     traffic: HashMap<u32, Traffic>,
@@ -137,7 +137,7 @@ impl<S: Scheduler> Model<S> {
     /// Creates a model without flows.
     pub fn new(config: Config, scheduler: S) -> Self {
         Self {
-            key: FlowKey::new(config.secret),
+            key: FlowHashKey::new(config.secret),
             flows: Flows::new(config.buckets),
             config,
             scheduler,
@@ -420,6 +420,7 @@ impl<S: Scheduler> Model<S> {
 /// What to do with a packet of an existing flow.
 enum FlowAction {
     Continue,
+    /// Remove the entry and drop the packet.
     End(Reason),
     /// Reject the packet, because the server was removed.
     Reset,

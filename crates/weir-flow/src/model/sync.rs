@@ -47,8 +47,8 @@ impl<S: Scheduler> Model<S> {
         (result, index.filter(|_| result == SYNC_INSERTED))
     }
 
-    /// Converts a record. Returns `None` if the server's row is no longer in use, or if no director sends records of
-    /// this kind.
+    /// Converts a record. Returns `None` if the server's row is not in use or belongs to a different server or service,
+    /// if the state is invalid, or if no director sends records of this kind.
     fn convert_record(&self, record: &SyncFlow, now: u32) -> Option<ConvertedRecord> {
         let kind = match record.kind {
             KIND_FORWARD => Kind::Forward,

@@ -10,10 +10,10 @@ use weir_wire::Packet;
 
 use super::*;
 
-/// Always chooses the same server; 0 = none.
-struct Always(u32);
+/// A scheduler that always chooses this server; 0 = none.
+struct ConstantScheduler(u32);
 
-impl Scheduler for Always {
+impl Scheduler for ConstantScheduler {
     fn choose(&mut self, _: u32, _: &Arrival<'_>, _: &dyn Fn(u32) -> Load) -> Option<u32> {
         (self.0 != 0).then_some(self.0)
     }
@@ -28,7 +28,7 @@ fn addr(octets: [u8; 4]) -> Addr {
 }
 
 /// Returns a model with service 1, `tcp/192.0.2.10:80`, and server 1.
-fn model(forward: Forward) -> Model<Always> {
+fn model(forward: Forward) -> Model<ConstantScheduler> {
     let mut config = Config::new([1, 2], 64);
     config.settings.timeouts = [100; 16];
     config.settings.syn_budget = 10;
@@ -62,7 +62,7 @@ fn model(forward: Forward) -> Model<Always> {
         };
         config.hops.insert((1, slot), hop);
     }
-    Model::new(config, Always(1))
+    Model::new(config, ConstantScheduler(1))
 }
 
 fn tcp(src: [u8; 4], sport: u16, dst: [u8; 4], dport: u16, flags: TcpFlags) -> Vec<u8> {
@@ -108,7 +108,7 @@ fn maglev_accepts_connections_of_another_director() {
         (stray.verdict, stray.counted),
         (Verdict::Tx, vec![Reason::CountUntracked])
     );
-    assert_eq!(model.flows().count(), 0, "a stray packet fills no table");
+    assert_eq!(model.flows().count(), 0, "a stray packet creates no entry");
     // Persistent clients and translated flows need state that this director does not have.
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.persistence = Some(super::config::Persistence {
@@ -187,7 +187,7 @@ fn flows_beyond_the_budget_are_forwarded_by_hash() {
 #[test]
 fn service_without_server_rejects_or_drops_packets_by_its_flag() {
     let mut model = model(Forward::Direct);
-    *model.scheduler_mut() = Always(0);
+    *model.scheduler_mut() = ConstantScheduler(0);
     assert_eq!(
         model.process(&request(TcpFlags::SYN), 5).counted,
         [Reason::DropNoServer]

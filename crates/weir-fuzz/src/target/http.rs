@@ -142,11 +142,11 @@ pub(super) fn chunked(input: &[u8]) {
     }
     assert_eq!(at_once, Ok(consumed));
     assert_eq!(data_at_once, data_by_byte);
-    trailers(&input[..consumed]);
+    check_trailers(&input[..consumed]);
 }
 
 /// Removes the trailers that servers must not receive from a valid chunked body, as a whole and byte by byte.
-fn trailers(body: &[u8]) {
+fn check_trailers(body: &[u8]) {
     let forward = |portion: usize| {
         let (mut chunks, mut forwarded) =
             (ChunkedParser::for_request(Underscores::Drop), Vec::new());

@@ -1,6 +1,6 @@
 //! Fuzzes the importers of other programs' configuration files.
 //!
-//! `weir check` must accept the files that they write; for ipvsadm, only panics are detected.
+//! `weir check` must accept the files that the importers write; for ipvsadm, only panics are detected.
 
 use weir_config::Host;
 use weir_import::EmptyEnvironment;

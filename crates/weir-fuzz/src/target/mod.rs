@@ -15,7 +15,7 @@ mod vrrp;
 pub struct Target {
     /// The name of the target and of its corpus.
     pub name: &'static str,
-    /// Passes an input to the parser. It must return for every input.
+    /// Passes an input to the parser. The function must return for every input.
     pub run: fn(&[u8]),
     /// Returns the initial inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,

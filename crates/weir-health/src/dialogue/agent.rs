@@ -1,7 +1,8 @@
 //! Implements HAProxy's agent-check: the server sends one line with its weight or state.
 //!
-//! Words are processed in order: `up`, `ready`, `down`, `failed`, `stopped`, `drain`, `maint`, `NN%`; `#` starts a
-//! comment. `maxconn:N` is accepted and ignored. An unknown word or an empty line is a failure.
+//! The words are `up`, `ready`, `down`, `fail`, `failed`, `stopped`, `drain`, `maint` and `NN%`, separated by spaces,
+//! tabs or commas; `#` starts a comment. `maxconn:N` is accepted and ignored. An unknown word or an empty line is a
+//! failure.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quote_first_line};
@@ -23,7 +24,8 @@ impl Agent {
     }
 }
 
-/// Evaluates the words of a line. An agent that reports `down` reports no weight.
+/// Evaluates the words of a line. The last state and the first percentage apply; `drain` and `maint` override
+/// percentages. An agent that reports `down` reports no weight.
 fn evaluate_line(line: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(line);
     let words = text.split('#').next().unwrap_or_default();

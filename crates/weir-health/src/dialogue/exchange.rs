@@ -5,7 +5,7 @@ use weir_model::ExchangeStep;
 use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
-/// Maximum number of bytes received in one step.
+/// Maximum number of bytes received after a string was sent.
 const RECEIVED_MAX_BYTES: usize = 64 << 10;
 
 /// The state of a configured dialogue.

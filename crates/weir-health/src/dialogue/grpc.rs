@@ -125,7 +125,8 @@ impl Check {
                     None => Ok(Vec::new()),
                 }
             }
-            // The response has only trailers: the server does not support the method or the service.
+            // The response ends without a health status, usually because the server does not support the method or the
+            // service.
             (HEADERS, 1) if frame.flags & END_STREAM != 0 => {
                 Err(Outcome::failed("error response without a health status"))
             }
@@ -266,7 +267,7 @@ mod tests {
     }
 
     /// Returns the outcome for a server that responds with these frames.
-    fn respond(frames: &[(u8, u8, u32, &[u8])]) -> String {
+    fn outcome_for(frames: &[(u8, u8, u32, &[u8])]) -> String {
         let bytes: Vec<u8> = frames
             .iter()
             .flat_map(|(kind, flags, stream, payload)| {
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn only_serving_status_passes() {
         let outcome_with = |message: &'static [u8]| {
-            respond(&[
+            outcome_for(&[
                 (SETTINGS, 0, 0, &[]),
                 (HEADERS, END_HEADERS, 1, &[0x88]),
                 (DATA, 0, 1, message),
@@ -381,7 +382,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                respond(&[(DATA, flags, stream, data)]),
+                outcome_for(&[(DATA, flags, stream, data)]),
                 expected,
                 "{flags} {data:?}"
             );
@@ -389,8 +390,8 @@ mod tests {
         // The status can arrive in several frames.
         let (first, rest) = serving.split_at(4);
         let parts = [(DATA, 0, 1, first), (DATA, 0, 1, rest)];
-        assert_eq!(respond(&parts), "Passed: grpc SERVING");
-        let reset = |stream| respond(&[(RST_STREAM, 0, stream, &[0; 4])]);
+        assert_eq!(outcome_for(&parts), "Passed: grpc SERVING");
+        let reset = |stream| outcome_for(&[(RST_STREAM, 0, stream, &[0; 4])]);
         assert_eq!(
             (reset(1).as_str(), reset(3).as_str()),
             ("Failed: server reset the stream", closed)
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn service_names_from_128_bytes_have_two_length_bytes() {
+    fn service_names_of_128_bytes_or_more_have_two_length_bytes() {
         for (length, encoded) in [(127, &[0x7f][..]), (128, &[0x80, 1]), (300, &[0xac, 2])] {
             let message = request_message(&"s".repeat(length));
             let size = u32::try_from(message.len() - 5).unwrap().to_be_bytes();
@@ -437,27 +438,27 @@ mod tests {
         let large = vec![0; FRAME_MAX_BYTES + 1].leak();
         let closed = "Failed: connection closed without a health status";
         assert_eq!(
-            respond(&[(HEADERS, 0, 3, &large[..FRAME_MAX_BYTES])]),
+            outcome_for(&[(HEADERS, 0, 3, &large[..FRAME_MAX_BYTES])]),
             closed
         );
-        assert!(respond(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
+        assert!(outcome_for(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
         let max_frames = vec![(PING, ACK, 0, &[0; 8][..]); FRAMES_MAX as usize];
-        assert_eq!(respond(&max_frames), closed);
+        assert_eq!(outcome_for(&max_frames), closed);
     }
 
     #[test]
     fn errors_and_invalid_frames_fail() {
         let trailers_only = [(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88][..])];
         assert_eq!(
-            respond(&trailers_only),
+            outcome_for(&trailers_only),
             "Failed: error response without a health status"
         );
         assert_eq!(
-            respond(&[(GOAWAY, 0, 0, &[0; 8])]),
+            outcome_for(&[(GOAWAY, 0, 0, &[0; 8])]),
             "Failed: server sent GOAWAY"
         );
         assert_eq!(
-            respond(&[]),
+            outcome_for(&[]),
             "Failed: connection closed without a health status"
         );
         assert!(
@@ -465,6 +466,6 @@ mod tests {
                 .starts_with("Failed: not HTTP/2")
         );
         let endless = [(PING, ACK, 0, &[0; 8][..]); 70];
-        assert_eq!(respond(&endless), "Failed: too many frames");
+        assert_eq!(outcome_for(&endless), "Failed: too many frames");
     }
 }

@@ -96,7 +96,8 @@ impl Exchange {
             field("transfer-encoding").is_some_and(|coding| coding.ends_with("chunked"));
         self.body.length = field("content-length").and_then(|length| length.parse().ok());
         if self.expected.method == "HEAD" || matches!(status, 204 | 304) {
-            self.body.length = Some(0);
+            // These responses have no body, even with `Transfer-Encoding` (RFC 9112 section 6.3).
+            (self.body.chunked, self.body.length) = (false, Some(0));
         }
         self.receive_body(&body_bytes)
     }

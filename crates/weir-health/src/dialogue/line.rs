@@ -1,6 +1,6 @@
 //! Splits a byte stream into lines.
 
-/// Maximum length of a line in these protocols, in bytes.
+/// Maximum length of a line in the line-based protocols, in bytes.
 const LINE_MAX_BYTES: usize = 4096;
 
 /// Received bytes, without the lines that were already returned.

@@ -35,7 +35,9 @@ pub enum Reply {
 /// The protocol exchange of one probe.
 pub trait Dialogue: Send {
     /// Returns the first bytes to send; empty if the server sends first.
-    fn open(&mut self) -> Vec<u8>;
+    fn open(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
 
     /// Processes received bytes.
     fn receive(&mut self, bytes: &[u8]) -> Reply;
@@ -49,7 +51,7 @@ pub trait Dialogue: Send {
     }
 }
 
-/// Returns the dialogue of a target's probe, or `None` if an established connection is sufficient.
+/// Returns the dialogue of a target's probe, or `None` if the probe only connects or does not use a stream.
 pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
     match &target.probe {
         Probe::Smtp { helo } => Some(Box::new(smtp::Session::new(helo))),

@@ -1,8 +1,8 @@
 //! Implements MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, login, and login result.
 //!
 //! A MySQL server counts connections that are closed during this phase, and blocks hosts that have too many
-//! (`max_connect_errors`). The dialogue therefore completes the phase. If the login is rejected, the check passes: the
-//! server is alive.
+//! (`max_connect_errors`). The dialogue therefore completes the phase. If the server rejects the account or the
+//! director's address, the check passes: the server is alive.
 
 use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
@@ -100,10 +100,6 @@ fn not_mysql(bytes: &[u8]) -> Outcome {
 }
 
 impl Dialogue for Login {
-    fn open(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
-
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         self.bytes.extend_from_slice(bytes);
         let mut to_send = Vec::new();

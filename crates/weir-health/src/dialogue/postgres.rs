@@ -1,6 +1,6 @@
 //! Implements the PostgreSQL check with the start-up of protocol 3.0 ("Message Formats").
 //!
-//! The check passes if the server requests authentication or accepts the login.
+//! The check passes if the server requests authentication, accepts the login, or rejects the account or the database.
 
 use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;

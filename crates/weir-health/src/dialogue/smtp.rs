@@ -60,10 +60,6 @@ impl Session {
 }
 
 impl Dialogue for Session {
-    fn open(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
-
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         if !self.lines.push(bytes) {
             return Reply::Finished(Outcome::failed("line too long"));

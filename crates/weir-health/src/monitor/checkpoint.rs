@@ -124,8 +124,8 @@ mod tests {
     use crate::monitor::Output;
     use crate::outcome::Outcome;
 
-    /// Returns a pool with one server and a check that needs `rise` passes; each value of `rise` results in a different
-    /// target.
+    /// Returns a configuration of one pool with one server, whose check needs `rise` passes. Each value of `rise`
+    /// results in a different target.
     fn desired(rise: u32) -> Desired {
         let mut check = Check::new(Probe::Tcp);
         check.timing = Timing {
@@ -154,7 +154,7 @@ mod tests {
         while let Some(next) = monitor.next_deadline().filter(|next| *next < end) {
             *now = next.max(*now);
             monitor.advance(*now);
-            last = drain(monitor, *now, passes).or(last);
+            last = run_requested_probes(monitor, *now, passes).or(last);
         }
         last
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     /// Runs all requested probes with the same outcome. Returns the last reported state.
-    fn drain(monitor: &mut Monitor, now: Duration, passes: bool) -> Option<State> {
+    fn run_requested_probes(monitor: &mut Monitor, now: Duration, passes: bool) -> Option<State> {
         let mut last = None;
         while let Some(output) = monitor.poll_output() {
             match output {

@@ -294,8 +294,9 @@ impl Monitor {
             if slot.is_running {
                 slot.must_rerun = true;
             } else {
-                self.last_number += 1;
-                (slot.due, slot.number) = (now, self.last_number);
+                // The timer that was set before has the same number. When it is due, the probe runs or has a result,
+                // which changes the number.
+                slot.due = now;
                 self.timers.set(now, Event::Probe(index, slot.number));
             }
         }

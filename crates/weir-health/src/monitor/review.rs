@@ -151,7 +151,7 @@ impl Monitor {
     }
 
     /// Returns the reason for a state: the result of `describe` for the probe that determines the state. If a direct
-    /// probe passes but the probe through the path fails, the reason includes both.
+    /// probe passes but the probe along the path fails, the reason includes both.
     pub(super) fn explain(
         &self,
         state: State,

@@ -29,7 +29,7 @@ pub struct CheckView {
 pub struct ServerView {
     /// The combined state of the server's checks.
     pub server_health: ServerHealth,
-    /// The last result of the check that determines the state.
+    /// The last result of the check that determines the state, or the saved reason until there is a result.
     pub reason: String,
     /// The server's checks; empty while they are suspended.
     pub checks: Vec<CheckView>,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a limit in a group in which no server is ejected according to other counters.
+/// Returns a limit for a group in which no server is ejected according to other counters.
 fn limit(servers: usize) -> EjectionLimit<'static> {
     static NONE: BTreeSet<&str> = BTreeSet::new();
     EjectionLimit {
@@ -237,7 +237,7 @@ fn ejection_requires_an_answer_from_another_server() {
 }
 
 #[test]
-fn ejection_requires_three_syns_and_a_silence() {
+fn ejection_requires_three_syns_and_1500_ms_without_an_answer() {
     let is_ejected = |syns, now_ms| ejection_at(Some(3000), 3000, syns, now_ms).is_some();
     assert!(is_ejected(3, 4500));
     assert!(!is_ejected(3, 4499), "less than 1.5 s of silence");
@@ -406,9 +406,9 @@ fn reset_and_retain_discard_only_selected_history() {
     assert_eq!(ejections(&|it| it.retain(|group| group == "web")), 1);
 }
 
-/// The counters of a removed service no longer count.
+/// The sums decrease when a service of the pool is removed.
 #[test]
-fn decreased_counters_are_not_unanswered_requests() {
+fn decreased_counters_are_not_counted_as_unanswered_syns() {
     let mut outliers = Outliers::default();
     let mut observe = |second: u64, samples: [(u64, u64); 2]| {
         let [a, b] = samples.map(|(syns, answered)| Sample { syns, answered });

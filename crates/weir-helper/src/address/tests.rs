@@ -46,7 +46,7 @@ async fn has_vip(addresses: &Addresses) -> bool {
 
 /// The helper that received the request to remove the address may have exited before it executed the request.
 #[test]
-fn vacate_removes_recorded_address() {
+fn recorded_address_of_an_inactive_router_is_removed() {
     run_in_namespace("recorded", async |directory| {
         fs::create_dir(&directory).unwrap();
         let router = router("outside");
@@ -54,7 +54,7 @@ fn vacate_removes_recorded_address() {
         first.add(&router).await.unwrap();
         let mut next = Addresses::open(&directory, true).await.unwrap();
         assert!(has_vip(&next).await);
-        next.vacate(&router).await.unwrap();
+        next.remove_inactive(&router).await.unwrap();
         assert!(!has_vip(&next).await);
         assert!(record::read(&directory).is_empty());
     });
@@ -80,7 +80,7 @@ fn addresses_change_although_record_cannot_be_written() {
         fs::remove_dir_all(&directory).unwrap();
         let mut addresses = Addresses::open(&directory, false).await.unwrap();
         assert!(has_vip(&addresses).await);
-        addresses.vacate(&router).await.unwrap();
+        addresses.remove_inactive(&router).await.unwrap();
         assert!(!has_vip(&addresses).await);
     });
 }

@@ -17,7 +17,8 @@ use weir_sys::untrusted_file::Owner;
 use super::message::{DaemonRequest, HelperReply, NO_REQUEST};
 use crate::message::Envelope;
 
-/// Time limit for a reply with a file or socket; long enough for the keeper to replace a helper that died.
+/// Time limit for the reply to a request other than running a program; long enough for the keeper to replace a helper
+/// that died.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A reply, with the attached file, if any.
@@ -147,8 +148,8 @@ impl SharedState {
         }
     }
 
-    /// Resends the requests to which a helper had not replied when it died. A request that was still in the channel is
-    /// executed twice; the second execution has no effect.
+    /// Resends the requests to which a helper had not replied when it died. The new helper receives a request twice if
+    /// it was still in the channel. It does not start a running program again, and the second reply is ignored.
     fn resend_pending(&self) {
         let pending: Vec<(u64, DaemonRequest)> = self
             .lock()

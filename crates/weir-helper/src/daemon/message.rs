@@ -1,7 +1,7 @@
 //! Defines the messages between the daemon and its helper: JSON, one message per packet on a SOCK_SEQPACKET socket.
 //!
-//! They have the envelope of [`crate::message`]. A new release may add requests, but must not change the meaning of an
-//! existing one. Files are attached.
+//! The messages have the envelope of [`crate::message`]. A new release may add requests, but must not change the
+//! meaning of an existing one. Files are attached.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_echo_messages_are_forwarded() {
+    fn only_echo_requests_are_accepted() {
         assert!(is_echo_request(&REQUEST, false) && !is_echo_request(&REQUEST, true));
         assert!(is_echo_request(&[128, 0, 0, 0, 0, 0, 0, 0], true));
         // Redirects, router advertisements, a nonzero code, a short message, and the header of a different packet.

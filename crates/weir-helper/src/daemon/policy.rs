@@ -50,7 +50,8 @@ pub(super) struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version(u64, u64, u64, i64, i64);
 
-/// The policies of the current and the previous configuration file. The file is read again after it has changed.
+/// The policies of the current and the previous configuration file. At each request, the file is read again if it has
+/// changed or includes other files.
 #[derive(Debug)]
 pub(super) struct Policies {
     path: PathBuf,
@@ -355,8 +356,8 @@ impl Policy {
         self.bind.contains(&address) || publish.is_some_and(|it| it.permits_proxy(address))
     }
 
-    /// Returns whether echo requests to this address are permitted: by a configured check, or by a check that may be
-    /// published for this server.
+    /// Returns whether echo requests to this address are permitted. If the configuration has a ping check, all
+    /// addresses are permitted, otherwise only servers that a group may publish.
     pub(super) fn permits_ping(&self, to: IpAddr) -> bool {
         let publish = self.publish.as_ref();
         self.ping || publish.is_some_and(|it| it.permits_server(to))

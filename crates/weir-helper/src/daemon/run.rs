@@ -59,7 +59,10 @@ pub(super) fn prepare_notifier(
     let is_invalid =
         |line: &String| line.len() > MAX_LINE_BYTES || line.chars().any(char::is_control);
     if lines.len() > MAX_LINES || lines.iter().any(is_invalid) {
-        return Err("a message is too long or contains control characters".to_owned());
+        return Err(
+            "there are too many lines, or a line is too long or contains control characters"
+                .to_owned(),
+        );
     }
     let mut prepared = prepare_as(command, user)?;
     prepared
@@ -94,7 +97,7 @@ pub(super) fn prepare_notification(
 fn prepare_as(command: &[String], user: &str) -> Result<Command, String> {
     let account = weir_sys::account(user).ok_or_else(|| format!("no such user: {user}"))?;
     let (program, arguments) = split_command(command)?;
-    let mut prepared = Command::from(weir_sys::account_command(program, arguments, account));
+    let mut prepared = Command::from(weir_sys::command_as(program, arguments, account));
     prepared.kill_on_drop(true);
     Ok(prepared)
 }
@@ -117,7 +120,8 @@ fn split_command(command: &[String]) -> Result<(&String, &[String]), String> {
     Ok(parts.ok_or("no program is configured")?)
 }
 
-/// Runs a program until it exits. Kills it when the sender of `killed` sends or is dropped.
+/// Runs a program until it exits, and then kills the processes that it started. Kills the program when the sender of
+/// `killed` sends or is dropped.
 pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>) -> HelperReply {
     let PreparedProgram { mut command, input } = prepared;
     if input.is_some() {
@@ -147,7 +151,7 @@ pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>
         _ = killed => None,
     };
     if let Some(pid) = pid {
-        // This kills the processes that the program started and that are still running.
+        // The program's process group includes the processes that it started.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.wait().await;

@@ -1,4 +1,4 @@
-//! Runs the helper's loop, which handles one request at a time. Only programs run concurrently.
+//! Runs the helper's loop, which handles one request at a time. Only programs and ping relays run concurrently.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -30,7 +30,7 @@ const MAX_QUEUED_REQUESTS: usize = 256;
 /// called inside a tokio runtime.
 ///
 /// # Errors
-/// Fails if the daemon has already exited.
+/// Returns no error: failures are logged and sent as replies.
 pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), Error> {
     let channel = Arc::new(channel);
     let (exits, mut exited_programs) = mpsc::unbounded_channel();
@@ -98,9 +98,9 @@ impl From<Errno> for Failure {
     }
 }
 
-fn refused(what: &str, object: &dyn std::fmt::Display) -> Failure {
+fn refused(action: &str, object: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
-        "the configuration file does not permit the daemon to {what} {object}"
+        "the configuration file does not permit the daemon to {action} {object}"
     ))
 }
 
@@ -194,9 +194,9 @@ impl Helper {
                     .policies
                     .permits(|policy| policy.permits_sections(digest))
                 {
-                    let what =
+                    let sections =
                         "these virtual routers or announcements: change the file, and reload it";
-                    return Err(refused("use", &what));
+                    return Err(refused("use", &sections));
                 }
                 Ok((HelperReply::Permitted, None))
             }
@@ -308,8 +308,8 @@ impl Helper {
             } => {
                 let program = self.policies.find(|policy| policy.notifier(notifier));
                 let Some(program) = program else {
-                    let what = format!("a program of notifier {notifier:?}");
-                    return Err(refused("run", &what));
+                    let program = format!("a program of notifier {notifier:?}");
+                    return Err(refused("run", &program));
                 };
                 run::prepare_notifier(notifier, &program, lines, *lost)
             }
@@ -319,6 +319,10 @@ impl Helper {
     }
 
     fn start(&mut self, number: u64, program: PreparedProgram) {
+        // A request that was still in the channel when the daemon resent it arrives twice.
+        if self.running.contains_key(&number) {
+            return;
+        }
         let (kill, killed) = oneshot::channel();
         self.running.insert(number, kill);
         let exits = self.exits.clone();

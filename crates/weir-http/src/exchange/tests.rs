@@ -80,7 +80,7 @@ fn response_is_forwarded_up_to_its_end() {
         ("bc".to_owned(), 2)
     );
     assert!(exchange.response_done() && exchange.client_persists() && exchange.server_persists());
-    assert!(!exchange.client_could_persist(), "it was answered");
+    assert!(!exchange.client_could_persist(), "the response was sent");
     assert_eq!(client_output(&mut exchange, "more"), (String::new(), 0));
     assert_eq!(exchange.server_end(), ServerEnd::Complete);
 }
@@ -120,7 +120,7 @@ fn spliced_bytes_count_as_the_body() {
     assert_eq!(
         exchange.request_remaining(),
         Some(3),
-        "still wanted by the server"
+        "the server still expects the rest of the body"
     );
     exchange.record_forwarded_response(2);
     assert_eq!(
@@ -366,15 +366,14 @@ fn another_response_can_follow_a_discarded_one() {
 #[test]
 fn content_to_compress_is_passed_to_the_caller() {
     let rules = Compression::default();
-    let edit = |negotiated| ResponseEdit {
+    let gzip = ResponseEdit {
         encoding: Some(Encoding {
             rules: &rules,
-            negotiated,
+            negotiated: Some(Coding::Gzip),
         }),
         ..ResponseEdit::default()
     };
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000\r\n\r\n";
-    let gzip = edit(Some(Coding::Gzip));
     let mut exchange = get();
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let input = format!("{head}abc");
@@ -395,7 +394,7 @@ fn content_to_compress_is_passed_to_the_caller() {
     assert_eq!(
         exchange.response_remaining(),
         None,
-        "it must pass through the encoder"
+        "the body must pass through the encoder"
     );
     // The encoded body is chunked, even if the server's body ends with its connection.
     let mut endless = get();
@@ -410,7 +409,22 @@ fn content_to_compress_is_passed_to_the_caller() {
         text.contains("Transfer-Encoding: chunked\r\n") && !text.contains("Connection: close"),
         "{text}"
     );
+    exchange.discard_response();
+    assert_eq!(exchange.response_coding(), None);
+}
 
+#[test]
+fn responses_that_cannot_be_compressed_are_not_encoded() {
+    let rules = Compression::default();
+    let edit = |negotiated| ResponseEdit {
+        encoding: Some(Encoding {
+            rules: &rules,
+            negotiated,
+        }),
+        ..ResponseEdit::default()
+    };
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000\r\n\r\n";
+    let gzip = edit(Some(Coding::Gzip));
     let plain = |request: &str, response: &str, edit: &ResponseEdit<'_>| {
         let mut exchange = self::exchange(request);
         let (text, _) = client_output_with(&mut exchange, response, false, edit).unwrap();
@@ -420,19 +434,33 @@ fn content_to_compress_is_passed_to_the_caller() {
     let new = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     assert!(
         plain(new, head, &edit(None)),
-        "other clients get it compressed"
+        "other clients receive a compressed body"
     );
     assert!(!plain("GET / HTTP/1.0\r\nHost: h\r\n\r\n", head, &gzip));
     assert!(!plain(new, &head.replace("text", "video"), &gzip));
     assert!(!plain(new, &head.replace("2000", "0"), &gzip));
+    let all_lengths = Compression {
+        minimum: 0,
+        ..Compression::default()
+    };
+    let encoding = Encoding {
+        rules: &all_lengths,
+        negotiated: Some(Coding::Gzip),
+    };
+    let edit_all = ResponseEdit {
+        encoding: Some(encoding),
+        ..ResponseEdit::default()
+    };
+    assert!(
+        plain(new, &head.replace("2000", "0"), &edit_all),
+        "an empty body is not encoded"
+    );
     let mut to_head = self::exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
     let (text, _) = client_output_with(&mut to_head, head, false, &gzip).unwrap();
     assert!(
         text.contains("Content-Encoding: gzip"),
         "as for GET: {text}"
     );
-    exchange.discard_response();
-    assert_eq!(exchange.response_coding(), None);
 }
 
 #[test]

@@ -7,9 +7,10 @@ use crate::parse_error::ParseError;
 /// Returns the length in bytes of the empty lines before a request line, which old clients send after a body (RFC 9112
 /// section 2.2).
 pub(super) fn empty_lines(input: &[u8]) -> usize {
-    const LINES_MAX: usize = 2;
+    /// Length of two empty lines.
+    const BYTES_MAX: usize = 4;
     let mut offset = 0;
-    while offset < 2 * LINES_MAX && input[offset..].starts_with(b"\r\n") {
+    while offset < BYTES_MAX && input[offset..].starts_with(b"\r\n") {
         offset += 2;
     }
     offset
@@ -81,7 +82,7 @@ fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result
     Ok(())
 }
 
-/// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
+/// Parses `http[s]://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
 fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), ParseError> {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()

@@ -116,6 +116,8 @@ fn malformed_lines_are_rejected() {
 
     for (text, error) in [
         ("GET / HTTP/1.1\nHost: a\r\n\r\n", E::LineEnd),
+        ("GET / HTTP/x.1\r\n\r\n", E::RequestLine),
+        ("GET / HTTP/1.x\r\n\r\n", E::RequestLine),
         ("GET / HTTP/1.1\r\nHost: a\n\r\n", E::LineEnd),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n", E::Field),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", E::Field),
@@ -180,10 +182,21 @@ fn limits_are_enforced() {
         parse("GET /12345678901 HTTP/1.1\r\n"),
         Err(ParseError::TargetTooLong)
     );
+    assert_eq!(parse("GET /123456789 HTTP/1.1\r\n"), Ok(None));
     assert_eq!(
         parse("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n"),
         Err(ParseError::TooManyFields)
     );
+    let head = |length: usize| {
+        format!(
+            "GET / HTTP/1.1\r\nA: {}\r\nHost: a\r\n\r\n",
+            "b".repeat(length)
+        )
+    };
+    let capacity = 60 - head(0).len();
+    assert!(matches!(parse(&head(capacity)), Ok(Some(_))));
+    assert_eq!(parse(&head(capacity + 1)), Err(ParseError::HeadTooLarge));
+    assert_eq!(parse(&"A".repeat(60)), Ok(None));
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}", "b".repeat(60));
     assert_eq!(parse(&long), Err(ParseError::HeadTooLarge));
     assert_eq!(parse(&"A".repeat(61)), Err(ParseError::HeadTooLarge));
@@ -323,6 +336,19 @@ fn fields_with_underscores_are_handled_as_configured() {
 }
 
 #[test]
+fn request_without_underscores_is_accepted_by_every_policy() {
+    for underscores in [Underscores::Keep, Underscores::Drop, Underscores::Reject] {
+        let limits = HeadLimits {
+            underscores,
+            ..HeadLimits::default()
+        };
+        let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let request = request(text, &limits, &mut Vec::new());
+        assert!(matches!(request, Ok(Some(_))), "{underscores:?}");
+    }
+}
+
+#[test]
 fn repeated_fields_that_servers_interpret_differently_are_rejected() {
     for field in ["Upgrade: websocket\r\n", "Expect: 100-continue\r\n"] {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}{field}\r\n");
@@ -348,6 +374,44 @@ fn expectation_is_forwarded_if_a_body_follows() {
     assert!(expects("HTTP/1.1", "Transfer-Encoding: chunked\r\n"));
     assert!(!expects("HTTP/1.1", ""));
     assert!(!expects("HTTP/1.0", "Content-Length: 1\r\n"));
+}
+
+#[test]
+fn up_to_two_empty_lines_precede_a_request() {
+    for (text, expected_len) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27),
+        ("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 29),
+        ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 31),
+    ] {
+        let request = parse(text).unwrap().unwrap();
+        assert_eq!(request.len, expected_len);
+        assert_eq!(request.method_in(text.as_bytes()), b"GET");
+        assert_eq!(request.path_in(text.as_bytes()), b"/");
+    }
+    let three = "\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(rejection(three), ParseError::RequestLine);
+}
+
+#[test]
+fn connect_target_is_a_host_with_a_port() {
+    let limits = HeadLimits {
+        connect: true,
+        ..HeadLimits::default()
+    };
+    let parse = |target: &str| {
+        let text = format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut fields = Vec::new();
+        let request = request(text.as_bytes(), &limits, &mut fields)?.unwrap();
+        assert_eq!(request.path_in(text.as_bytes()), b"");
+        let host = request.host_in(text.as_bytes(), &fields).unwrap();
+        Ok(String::from_utf8(host.to_vec()).unwrap())
+    };
+    for target in ["a:443", "192.0.2.1:8443", "[2001:db8::1]:443"] {
+        assert_eq!(parse(target), Ok(target.to_owned()));
+    }
+    for target in ["a", "a:", "a:x", "[::1]", "u@a:443", "/", "http://a:80/"] {
+        assert_eq!(parse(target), Err(ParseError::Target), "{target}");
+    }
 }
 
 #[test]

@@ -198,6 +198,31 @@ fn normal_path_is_not_copied() {
 }
 
 #[test]
+fn rewritten_path_is_changed_and_has_a_first_route() {
+    let received = RequestPath::as_received(b"/a?b");
+    assert_eq!(
+        (
+            received.is_changed(),
+            received.is_rewritten(),
+            received.first_route()
+        ),
+        (false, false, 0)
+    );
+    let rewritten = RequestPath::from_rewrite(b"/a?b", 7);
+    assert_eq!(
+        (
+            rewritten.is_changed(),
+            rewritten.is_rewritten(),
+            rewritten.first_route()
+        ),
+        (true, true, 7)
+    );
+    let mut buffer = Vec::new();
+    let normalized = normalize(b"/a/../b?c", &NormalizePath::default(), &mut buffer).unwrap();
+    assert!(normalized.is_changed() && !normalized.is_rewritten());
+}
+
+#[test]
 fn patterns_are_checked_and_normalized() {
     let checked = |written: &str| check_pattern(written, &NormalizePath::default());
     let normalized = |text: &str| Pattern::Normalized(text.to_owned());
@@ -223,6 +248,7 @@ fn patterns_are_checked_and_normalized() {
     assert_eq!(checked("*/../*"), Pattern::Unmatchable(None));
     assert_eq!(checked("/a/*/../b"), Pattern::Unmatchable(None));
     assert_eq!(checked("*/.."), Pattern::Unmatchable(None));
+    assert_eq!(checked("a//b"), Pattern::Unmatchable(None));
     assert_eq!(checked("/100%"), Pattern::Unmatchable(None));
     assert_eq!(checked("/a%00*"), Pattern::Unmatchable(None));
     let raw = rules(false, EncodedSlash::Keep);
@@ -271,7 +297,7 @@ fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     while rules.merge_slashes && path.contains("//") {
         path = path.replace("//", "/");
     }
-    // RFC 3986 section 5.2.4; the comments name its steps.
+    // RFC 3986 section 5.2.4.
     let (mut input, mut output) = (path, String::new());
     while !input.is_empty() {
         if input.starts_with("/./") || input == "/." {
@@ -351,7 +377,8 @@ proptest! {
         }
     }
 
-    /// A normalized pattern is normal, and a pattern without stars that is kept or normalized is its own normal form.
+    /// A normalized pattern is normal. As a path, a normal pattern without stars is its own normal form; an unmatchable
+    /// pattern without stars is reported with its normal form.
     #[test]
     fn patterns_agree_with_paths(path in "/[a./%2Ef*]{0,10}", rules in any_rules()) {
         match check_pattern(&path, &rules) {

@@ -100,6 +100,21 @@ fn server_receives_exactly_one_host() {
 }
 
 #[test]
+fn configured_host_replaces_the_received_one() {
+    let edit = RequestEdit {
+        set_host: Some(b"new.example"),
+        ..EDIT
+    };
+    for received in ["", "Host: h\r\n"] {
+        let text = format!("GET / HTTP/1.0\r\nA: 1\r\n{received}B: 2\r\n\r\n");
+        assert_eq!(
+            request(&text, &edit),
+            "GET / HTTP/1.1\r\nHost: new.example\r\nA: 1\r\nB: 2\r\nVia: 1.1 weir\r\n\r\n"
+        );
+    }
+}
+
+#[test]
 fn connection_field_of_a_request_depends_on_upgrade_and_close() {
     let close = RequestEdit {
         close: true,
@@ -172,6 +187,10 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
     assert_eq!(
         forwarded_lines(received_fields, trusted, None),
         format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {new_element}")
+    );
+    assert_eq!(
+        forwarded_lines("X-Real-IP: 1.2.3.4\r\n", trusted, None),
+        format!("X-Real-IP: 1.2.3.4\r\nForwarded: {new_element}")
     );
     let both = Client {
         forwarded: Forwarded::Both,
@@ -432,20 +451,28 @@ fn compressed_response_describes_its_new_content() {
         varies: true,
         ..HopEdit::default()
     };
-    let text = "HTTP/1.1 200 OK\r\nContent-Length:  2000\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nA: 1\r\n\r\n";
-    let written = response(text, hop, &ResponseEdit::default());
-    let mut lines: Vec<_> = written.trim_end().lines().skip(1).collect();
-    lines.sort_unstable();
-    assert_eq!(
-        lines,
-        [
-            "A: 1",
-            "Content-Encoding: gzip",
-            "ETag: W/\"a\"",
-            "Transfer-Encoding: chunked",
-            "Vary: Accept-Encoding"
-        ]
-    );
+    for framing in [
+        "Content-Length: 2000",
+        "Content-Length:  2000",
+        "Transfer-Encoding: Chunked",
+    ] {
+        let text = format!(
+            "HTTP/1.1 200 OK\r\n{framing}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nA: 1\r\n\r\n"
+        );
+        let written = response(&text, hop, &ResponseEdit::default());
+        let mut lines: Vec<_> = written.trim_end().lines().skip(1).collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            [
+                "A: 1",
+                "Content-Encoding: gzip",
+                "ETag: W/\"a\"",
+                "Transfer-Encoding: chunked",
+                "Vary: Accept-Encoding"
+            ]
+        );
+    }
 }
 
 #[test]
@@ -582,6 +609,6 @@ fn conditional_lines_are_added_for_their_statuses() {
     let replaced = "b: 2\r\nA: new\r\n\r\n";
     assert_eq!(head_after(line(&[(404, 404)], true), None), replaced);
     assert_eq!(head_after(line(&[(200, 200)], true), None), unchanged);
-    // The status that the client receives counts.
+    // The statuses are compared with the status that the client receives.
     assert_eq!(head_after(line(&[(200, 200)], true), Some(200)), replaced);
 }

@@ -31,8 +31,9 @@ impl RestartedPath {
 }
 
 impl RouteTable {
-    /// Applies the routes with `restart` to a request, until a different route matches. Calls `on_rewrite` with the
-    /// index of each route that rewrites the path, and the new path. `buffer` receives the last new path.
+    /// Applies the routes with `restart` to a request, until another kind of route matches, no route matches, or the
+    /// path was rewritten [`RESTARTS_MAX`] times. Calls `on_rewrite` with the index of each route that rewrites the
+    /// path, and the new path. `buffer` receives the last new path.
     ///
     /// New paths are normalized by the same rules as received paths.
     ///

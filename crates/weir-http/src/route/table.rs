@@ -277,7 +277,7 @@ impl Index {
     }
 }
 
-/// Returns the hashes of a route's hosts, or `None` if the route can match any host.
+/// Returns the hashes of a route's hosts; only `None` if the route does not match exact hosts only.
 fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     let exact = |pattern: &HostPattern| match pattern {
         HostPattern::Exact(host) => Some(hash_of_host(host.as_bytes())),

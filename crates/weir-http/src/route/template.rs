@@ -297,7 +297,8 @@ impl<'a> TemplateContext<'a> {
             .map_or(&b""[..], |group| group.as_bytes())
     }
 
-    /// Returns the part of the path after the fixed prefix of the route's first pattern that matches.
+    /// Returns the part of the path after the fixed prefix of the route's first pattern that matches, or the whole path
+    /// if none matches.
     fn rest(&self) -> &'a [u8] {
         let path = self.route_input.target.path();
         let mut patterns = self.route.map_or(&[][..], |route| &route.when.paths).iter();
@@ -372,8 +373,9 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the rewritten path and query for the server, or `None` if the path is not changed. Parts of the path are
-/// taken from its normal form, because parts of the path as received could escape the route's prefix.
+/// Returns the rewritten path and query for the server, or `None` if the path does not match the rewrite's regular
+/// expression. Parts of the path are taken from its normal form, because parts of the path as received could escape the
+/// route's prefix.
 pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) -> Option<Vec<u8>> {
     let target = template_context.route_input.target;
     if let Some(regex) = &edit.regex

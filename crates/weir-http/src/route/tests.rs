@@ -499,12 +499,41 @@ fn hosts_from_files_match_exactly_or_by_pattern() {
         ("A.EXAMPLE:8080", true),
         ("x.b.example", true),
         ("b.example", false),
+        (".b.example", false),
         ("x.c.test", true),
         ("c.test", false),
         ("other", false),
     ] {
         let found = chosen_route(&[only.clone()], &get(host, "/"));
         assert_eq!(found.is_some(), expected, "{host}");
+    }
+}
+
+#[test]
+fn suffix_matches_only_longer_hosts() {
+    let suffix = HostPattern::Suffix(".b.example".to_owned());
+    for (host, expected) in [
+        ("x.B.example", true),
+        (".b.example", false),
+        ("b.example", false),
+    ] {
+        assert_eq!(host_matches(&suffix, host.as_bytes()), expected, "{host}");
+    }
+}
+
+#[test]
+fn strip_port_removes_the_port_and_a_trailing_dot() {
+    for (host, expected) in [
+        ("a.example", "a.example"),
+        ("a.example:8080", "a.example"),
+        ("a.example.", "a.example"),
+        ("a.example.:80", "a.example"),
+        ("a.example:", "a.example"),
+        ("[2001:db8::1]", "[2001:db8::1]"),
+        ("[2001:db8::1]:443", "[2001:db8::1]"),
+        ("", ""),
+    ] {
+        assert_eq!(strip_port(host.as_bytes()), expected.as_bytes(), "{host}");
     }
 }
 

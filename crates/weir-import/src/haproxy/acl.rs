@@ -21,7 +21,7 @@ pub(super) enum Meaning {
 }
 
 /// Why conditions cannot be combined.
-const NOT_COMBINABLE: &str = "one route cannot express all of its conditions together";
+const NOT_COMBINABLE: &str = "one route cannot express this combination of conditions";
 
 /// Maximum number of routes for one rule.
 const ROUTES_MAX: usize = 256;
@@ -81,7 +81,7 @@ impl Acls {
         all
     }
 
-    /// Returns every `acl` line.
+    /// Returns the position of every `acl` line.
     pub(super) fn all(&self) -> impl Iterator<Item = Position> {
         self.by_name
             .values()
@@ -234,7 +234,7 @@ pub(super) fn any_of(conditions: Vec<Condition>) -> Meaning {
     if conditions.is_empty() {
         Meaning::Never
     } else if conditions.len() > ROUTES_MAX {
-        Meaning::Unsupported(format!("it requires more than {ROUTES_MAX} routes"))
+        too_many_routes()
     } else {
         Meaning::AnyOf(conditions)
     }
@@ -258,7 +258,8 @@ fn all_of(meanings: &[Meaning]) -> Meaning {
                     .flat_map(|a| more.iter().map(move |b| (a, b)));
                 let pairs = pairs.filter(|(a, b)| !a.excludes(b));
                 let all: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-                match all.filter(|all| all.len() <= ROUTES_MAX) {
+                match all {
+                    Some(all) if all.len() > ROUTES_MAX => return too_many_routes(),
                     Some(all) => combined = all,
                     None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
                 }
@@ -282,12 +283,17 @@ fn none_of(conditions: &[Condition]) -> Meaning {
             .iter()
             .flat_map(|a| negated.iter().map(move |b| (a, b)));
         let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-        match both.filter(|both| both.len() <= ROUTES_MAX) {
+        match both {
+            Some(both) if both.len() > ROUTES_MAX => return too_many_routes(),
             Some(both) => combined = both,
             None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
         }
     }
     any_of(combined)
+}
+
+fn too_many_routes() -> Meaning {
+    Meaning::Unsupported(format!("it requires more than {ROUTES_MAX} routes"))
 }
 
 fn negate(meaning: Meaning) -> Meaning {

@@ -172,9 +172,9 @@ fn note_additional_backups(servers: &[PoolServer], names: Vec<Position>, notes: 
     }
 }
 
-/// If there are exactly two backup servers, removes the second one and returns it as `sorry`. Without
-/// `option allbackups`, haproxy uses only the first backup server that is up, while Weir distributes requests over all
-/// backup servers.
+/// If there are exactly two backup servers, removes the second one and returns it as `sorry`. If there are more, adds
+/// notes. Without `option allbackups`, haproxy uses only the first backup server that is up, while Weir distributes
+/// requests over all backup servers.
 fn sorry_entry(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -366,7 +366,7 @@ fn convert_dns_servers(
     }
     context.mark_used(line);
     match scope.cookie_entry(&options, notes) {
-        // The `#` would begin a comment in the list of the name's servers.
+        // In the list of the name's servers, `#` would begin a comment.
         Some(_) if options.has_cookie_with('#') => {
             notes.add(
                 position,
@@ -627,4 +627,30 @@ fn push_sticky(
         ));
     }
     entries.push(Entry::new("sticky", table, line.position));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_become_keys_of_the_hash_scheduler() {
+        let key = |text: &str| Some(Some(text.to_owned()));
+        for (expression, expected) in [
+            ("src", Some(None)),
+            ("path", key("path")),
+            ("url", key("uri")),
+            ("pathq", key("uri")),
+            ("hdr(X-A)", key("header:X-A")),
+            ("req.hdr(X-A)", key("header:X-A")),
+            ("urlp(p)", key("query:p")),
+            ("cook(c)", key("cookie:c")),
+            ("hdr(X-A,1)", None),
+            ("hdr", None),
+            ("rand", None),
+            ("src(1)", None),
+        ] {
+            assert_eq!(hash_key(expression), expected, "{expression}");
+        }
+    }
 }

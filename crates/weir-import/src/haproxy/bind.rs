@@ -10,7 +10,7 @@ use crate::tls_suite::{self, ListText};
 
 use super::line::Line;
 
-/// Result of a frontend's binds, with and without TLS.
+/// The addresses and the TLS settings of a frontend's `bind` lines.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
     listen: Vec<Bind>,
@@ -158,7 +158,7 @@ impl Binds {
     }
 
     /// Adds an address if there is none, so that the rules can be imported, and a certificate directory if TLS has no
-    /// certificates. `free_port` returns a free port; `required` is the section if it must have an address.
+    /// certificates. `free_port` returns a free port; `required` is the line of the section if it must have an address.
     pub(super) fn complete(
         &mut self,
         required: Option<Position>,
@@ -351,7 +351,7 @@ impl Binds {
                     let _ = value();
                     notes.remark(
                         line.position,
-                        format!("{word} is not imported: Weir sets this itself"),
+                        format!("{word} is not imported: Weir needs no such setting"),
                     );
                 }
                 "transparent"
@@ -534,7 +534,7 @@ fn parse_ports(text: &str) -> Result<(Vec<String>, bool), String> {
     };
     let (first, last) = (port(first)?, port(last)?);
     if first > last {
-        return Err(format!("a service cannot listen on the port range {text}"));
+        return Err(format!("invalid port range {text}"));
     }
     let ports = (first..=last).take(PORTS_MAX);
     Ok((

@@ -55,7 +55,10 @@ impl Blocks {
                 let outer_count = self.open.len().saturating_sub(1);
                 let is_outer_read = self.open[..outer_count].iter().all(|block| block.is_read);
                 let Some(block) = self.open.last_mut() else {
-                    notes.add(position, "not imported: haproxy requires .if before it");
+                    notes.add(
+                        position,
+                        "not imported: haproxy requires .if before this line",
+                    );
                     return true;
                 };
                 let is_wanted = is_outer_read && !block.has_read_branch;
@@ -66,14 +69,17 @@ impl Blocks {
             }
             ".endif" => {
                 if self.open.pop().is_none() {
-                    notes.add(position, "not imported: haproxy requires .if before it");
+                    notes.add(
+                        position,
+                        "not imported: haproxy requires .if before this line",
+                    );
                     return true;
                 }
             }
             ".alert" if self.excluded_by().is_none() => {
                 notes.add(
                     position,
-                    "not imported: haproxy does not start with this line",
+                    "not imported: haproxy does not start because of this line",
                 );
             }
             ".alert" | ".warning" | ".notice" | ".diag" => {}

@@ -11,7 +11,7 @@ use crate::probe::Probe;
 /// haproxy's default interval.
 const DEFAULT_INTERVAL_MS: u64 = 2000;
 
-/// Health check of a backend's servers with `check`.
+/// The health check of a backend's servers that have the option `check`.
 #[derive(Debug)]
 pub(super) struct Checks {
     kind: &'static str,
@@ -157,8 +157,9 @@ impl Checks {
         }
     }
 
-    /// Imports `option external-check` with `external-check command PROGRAM` as a script that runs the program with
-    /// haproxy's arguments and variables.
+    /// Imports `option external-check` with `external-check command PROGRAM` as a script that runs the program with the
+    /// arguments that haproxy passes in a backend (NOT_USED for the proxy's address and port) and some of haproxy's
+    /// variables.
     fn read_external(
         &mut self,
         context: &mut Context<'_>,
@@ -194,7 +195,8 @@ impl Checks {
         self.entries.push(Entry::new("user", user.0, user.1));
         notes.remark(
             line.position,
-            "the program gets the same arguments, but only the variables HAPROXY_SERVER_ADDR and HAPROXY_SERVER_PORT",
+"the program's first two arguments are NOT_USED, as in a backend; of haproxy's variables, it gets only \
+            HAPROXY_SERVER_ADDR, HAPROXY_SERVER_PORT and PATH",
         );
     }
 
@@ -213,7 +215,7 @@ impl Checks {
             [verb, uri] => (method, path) = (verb.clone(), uri.clone()),
             [verb, uri, first_word, other_words @ ..] => {
                 (method, path) = (verb.clone(), uri.clone());
-                // Header fields follow the version, separated by escaped line ends.
+                // Header fields follow the version, separated by CRLF, which may be escaped.
                 let text = [std::slice::from_ref(first_word), other_words]
                     .concat()
                     .join(" ");
@@ -260,7 +262,10 @@ impl Checks {
                 Some("disable-on-404" | "send-state") => {
                     line.reject(notes, "a Weir check only reports up or down")
                 }
-                _ => line.reject(notes, "a Weir check sends only one request"),
+                Some("connect") if index > 0 => {
+                    line.reject(notes, "a Weir check sends only one request");
+                }
+                _ => line.reject(notes, "a Weir check has no equivalent"),
             }
         }
         self.entries.push(Entry::new("method", method, position));
@@ -468,7 +473,7 @@ fn is_plain_connect(line: &Line) -> bool {
     }
 }
 
-/// Returns the words of `expect` without options that only affect logs and counters.
+/// Returns the words of `expect` without options that have no equivalent in Weir.
 fn pattern_words(words: &[String]) -> Vec<&str> {
     const NAMES: [&str; 7] = [
         "comment",
@@ -589,7 +594,11 @@ fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
             match pattern.and_then(|pattern| matching_statuses(&pattern, true)) {
                 Some(ranges) => Some(Entry::new("status", ranges, line.position)),
                 None => {
-                    line.reject(notes, "the list is invalid, or every status is in it");
+                    let reason = match *kind {
+                        "status" => "the list is invalid, or every status is in it",
+                        _ => "the expression is invalid, or every status matches it",
+                    };
+                    line.reject(notes, reason);
                     None
                 }
             }
@@ -600,6 +609,45 @@ fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
                 "a check's `expect` matches only the status or the body of a response",
             );
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expected_responses_become_keys() {
+        for (rule, expected) in [
+            ("status 200,204", Some(("status", "200,204"))),
+            ("string up", Some(("body", "up"))),
+            ("rstring up", Some(("body", "up"))),
+            ("rstring ^up", Some(("regex", "^up"))),
+            ("! string a.b", Some(("without", "a\\.b"))),
+            ("! rstring ^a", Some(("without", "^a"))),
+            ("rstatus ^2", Some(("status", "200-299"))),
+            ("! status 100-499,501-599", Some(("status", "500"))),
+            ("! rstatus ^[1-4]", Some(("status", "500-599"))),
+            ("! status 100-599", None),
+            ("! status 99", None),
+            ("! status 200-600", None),
+            ("! status x", None),
+            ("rstatus ^6", None),
+        ] {
+            let text = format!("http-check expect {rule}");
+            let mut notes = Notes::default();
+            notes.add_file("haproxy.cfg", &text);
+            let line = Line {
+                position: Position::FIRST,
+                words: text.split(' ').map(str::to_owned).collect(),
+                uses_capture: false,
+                follows_source_change: false,
+            };
+            let entry = parse_expect(&line, &mut notes);
+            let expected = expected.map(|(key, value)| Entry::new(key, value, line.position));
+            assert_eq!(entry, expected, "{rule}");
+            assert_eq!(notes.finish().is_empty(), expected.is_some(), "{rule}");
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &m
         if value.contains('*') || value.starts_with('~') {
             return line.reject(
                 notes,
-                "a route's `cookie` treats a value with these characters as a pattern",
+                "a route's `cookie` treats a value with `*` or a leading `~` as a pattern",
             );
         }
         let Ok(address) = resolve_address(context, address) else {
@@ -75,10 +75,10 @@ pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &m
         });
     }
     if servers.len() > SERVERS_MAX {
-        return line.reject(
-            notes,
-            "each server with a cookie requires a route, and there are too many servers",
+        let reason = format!(
+            "each server with a cookie requires a route; the maximum is {SERVERS_MAX} servers"
         );
+        return line.reject(notes, &reason);
     }
     context.mark_used(line);
     let reason = match servers.is_empty() {

@@ -80,7 +80,7 @@ pub(super) fn predefined(name: &str, frontend: FrontendContext<'_>) -> Option<Me
 struct Criterion<'a> {
     /// Fetch method with its argument, without converters.
     fetch: &'a str,
-    /// Fetch method.
+    /// Name of the fetch method, without a suffix such as `_beg`.
     name: &'a str,
     /// First argument of the fetch method.
     argument: &'a str,
@@ -261,7 +261,8 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// Converts `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8` to an expression, for IPv4 networks /8, /16 and /24.
+    /// Converts `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8` to an expression, for IPv4 addresses and networks /8, /16 and
+    /// /24.
     fn match_field_addresses(&self) -> Meaning {
         let occurrence = self
             .fetch
@@ -387,8 +388,7 @@ impl<'a> Criterion<'a> {
     /// deny rule by changing the case of a request.
     fn loses_case_insensitivity(&self) -> bool {
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
-        let has_letters =
-            self.matcher == "str" && self.values.iter().any(|value| value.bytes().any(is_letter));
+        let has_letters = self.values.iter().any(|value| value.bytes().any(is_letter));
         let is_cookie_or_query = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
         self.ignore_case && has_letters && is_cookie_or_query
     }
@@ -422,6 +422,8 @@ impl<'a> Criterion<'a> {
             "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => {
                 for_each_value(&|value| match_host(matcher, value))
             }
+            // haproxy's `url` includes the query, but a route's path does not.
+            "url" if !self.depends_only_on_path_start() => unsupported,
             "path" | "url" => for_each_value(&|value| match matcher {
                 "reg" => Some(vec![match_regex(value.to_owned(), self.ignore_case)]),
                 _ if self.ignore_case => match_path_ignoring_case(matcher, value),
@@ -434,6 +436,11 @@ impl<'a> Criterion<'a> {
             "hdr_ip" | "pathq" => unsupported,
             _ => None,
         }
+    }
+
+    /// Returns whether a comparison of path and query has the same result for the path alone, or matches more requests.
+    fn depends_only_on_path_start(&self) -> bool {
+        matches!(self.matcher, "str" | "beg") && !self.values.iter().any(|it| it.contains('?'))
     }
 
     /// Returns a condition on a cookie or query parameter.
@@ -476,7 +483,7 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
             let hosts = match value.contains('.') {
                 _ if value.is_empty() => return None,
                 true => vec![value.to_owned(), format!("*.{value}")],
-                // A single label is usually not the last one.
+                // A single label can be at any position in the host name.
                 false => vec![format!("~(^|\\.){}(\\.|$)", escape_regex(value))],
             };
             Some(hosts.into_iter().map(condition).collect())

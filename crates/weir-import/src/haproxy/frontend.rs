@@ -49,7 +49,7 @@ impl<'w> RuleScope<'w> {
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
-/// Writes the services and routes of a section that clients use.
+/// Writes the services and routes of a section that clients connect to.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -508,7 +508,7 @@ fn read_rules<'p>(
         }
         Err(reason) => {
             line.reject(notes, &reason);
-            // A lost access rule must not admit clients.
+            // An access rule that is not supported still becomes a route, so that it does not admit clients.
             if let Some((action, condition)) = rule::rejection_of(line) {
                 rules.push(FrontendRule {
                     line,
@@ -653,7 +653,8 @@ fn is_rejection(action: &Action) -> bool {
 }
 
 /// Returns the meaning of the condition of a rule that rejects requests, and adds a note that routes do not support the
-/// condition as written. A lost access rule must not admit clients, and a lost limit must not reject every client.
+/// condition as written. Clients must not be admitted because a part of an access rule is not supported, and not every
+/// client may be rejected because a limit is not supported.
 fn meaning_of_rejection(
     rule: &FrontendRule<'_>,
     acls: &Acls,

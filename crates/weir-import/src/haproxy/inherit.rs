@@ -1,13 +1,13 @@
-//! Separates the rules of a named `defaults` from its settings.
+//! Separates the rules of a named `defaults` section from its settings.
 //!
-//! haproxy evaluates these rules before the rules of each section that uses the `defaults`.
+//! haproxy evaluates these rules before the rules of each section that uses the `defaults` section.
 
 use std::collections::HashSet;
 
 use super::line::Line;
 use super::rule::condition;
 
-/// The lines of a `defaults`, as a section uses them.
+/// The lines of a `defaults` section, as another section uses them.
 pub(super) struct Inherited {
     /// Rules and their ACLs, which are evaluated before the section's own.
     pub(super) rules: Vec<Line>,

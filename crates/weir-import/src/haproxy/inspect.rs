@@ -64,7 +64,7 @@ fn only_waits_for_data(words: &[String]) -> bool {
     has_data_term
 }
 
-/// Returns whether Weir behaves the same without the rule; adds a note if it does.
+/// Returns whether the rule requires no route. If so, adds a note, which reports a loss if Weir behaves differently.
 pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();

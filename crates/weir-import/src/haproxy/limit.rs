@@ -38,8 +38,8 @@ pub(super) fn note_services(proxy: &Proxy, keys: &[Entry], notes: &mut Notes) {
     }
 }
 
-/// Returns the limit that two rules define, as in haproxy's manual: one tracks all clients, and the other rejects
-/// clients with too many requests and has no other condition.
+/// Returns the limits on each client's requests and connections. As in haproxy's manual, two rules limit the rate of
+/// requests: one tracks all clients, and the other rejects clients with too many requests and has no other condition.
 pub(super) fn find_limit(
     proxy: &Proxy,
     sections: &[Proxy],
@@ -143,7 +143,7 @@ fn request_rate(
         if status != Some("429") {
             notes.add(
                 rejection.position,
-                "requests above the limit get status 429, and are not counted",
+                "requests above the limit get status 429, and do not count toward the rate",
             );
             notes.unmark_guard(rejection.position);
         }

@@ -251,7 +251,7 @@ mod tests {
     use crate::EmptyEnvironment;
 
     #[test]
-    fn words_are_split_like_haproxy() {
+    fn words_are_split_as_in_haproxy() {
         let split = |line: &str| split_words(&Scope::new(&EmptyEnvironment), line);
         assert_eq!(
             split("  bind *:80 # web"),

@@ -178,7 +178,7 @@ fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
                 .suites
                 .set(option, line.words[1..].join(" "), line.position)
         {
-            notes.remark(line.position, "it applies to each service's `tls`");
+            notes.remark(line.position, "imported as keys of each service's `tls`");
             continue;
         }
         if line.keyword() == "log" {
@@ -295,7 +295,7 @@ fn reject_global(line: &Line, notes: &mut Notes) {
             "Weir runs one worker per CPU"
         }
         "user" | "group" | "uid" | "gid" | "chroot" | "daemon" | "pidfile" | "node"
-        | "description" => "the systemd unit sets how the process runs",
+        | "description" => "the systemd unit controls how the process runs",
         "stats" => "`weir status`, the Unix socket and /metrics show the state",
         keyword if keyword.starts_with("ssl-") || keyword == "ca-base" || keyword == "crt-base" => {
             "Weir uses its own TLS defaults; see a service's `tls`"
@@ -537,14 +537,12 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("option", "redispatch") => {
             "Weir always retries on another server, up to `limits.retries` times"
         }
+        ("option", "http-keep-alive") => "Weir always keeps connections alive",
         (
             "option",
-            "http-keep-alive" | "http-tunnel" | "prefer-last-server" | "tcp-smart-connect"
-            | "tcp-smart-accept" | "clitcpka" | "srvtcpka" | "tcpka",
-        ) => "Weir always keeps connections alive",
-        (
-            "option",
-            "splice-auto" | "splice-request" | "splice-response" | "contstats" | "http-no-delay",
+            "splice-auto" | "splice-request" | "splice-response" | "contstats" | "http-no-delay"
+            | "http-tunnel" | "prefer-last-server" | "tcp-smart-connect" | "tcp-smart-accept"
+            | "clitcpka" | "srvtcpka" | "tcpka",
         ) => "Weir has no setting for this",
         ("option", "http-buffer-request") => {
             "`request_buffering` is for services with protocol http"
@@ -557,7 +555,9 @@ fn unsupported_reason(line: &Line) -> &'static str {
         ("monitor", _) => {
             "the route of `monitor-uri` always responds with 200; `weir status` and /metrics show the servers"
         }
-        ("monitor-net", _) => "the networks are invalid, or the section has no bind",
+        ("monitor-net", _) => {
+            "it is imported only with a valid network, in mode http and in a section with a bind"
+        }
         ("errorfile" | "errorloc" | "errorloc302" | "errorloc303", _) => {
             "a service's `error_pages` accepts only absolute file paths and fixed URLs, one per status"
         }
@@ -601,17 +601,4 @@ fn unsupported_reason(line: &Line) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_with_units_are_parsed() {
-        assert_eq!(parse_time("5s"), Some(5000));
-        assert_eq!(parse_time("30"), Some(30));
-        assert_eq!(parse_time("1500us"), Some(2));
-        assert_eq!(parse_time("2m"), Some(120_000));
-        assert_eq!(parse_time("x"), None);
-        assert_eq!(parse_time("99999999999999999999d"), None);
-        assert_eq!(parse_time("999999999999d"), None);
-    }
-}
+mod tests;

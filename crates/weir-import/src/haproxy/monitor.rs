@@ -34,7 +34,7 @@ pub(super) fn add_routes(
         let mut reasons = Vec::new();
         if !limits.is_empty() {
             reasons.push(
-                "requests to it count toward the service's `limits`, and get status 429 above them",
+                "these requests count toward the service's `limits`; excess requests get status 429",
             );
         }
         if condition.path.is_some() {

@@ -33,7 +33,7 @@ pub(super) fn write(
         if pool.entries.iter().any(|entry| entry.key == "servers_dns") {
             line.reject(
                 notes,
-                "the backend has servers whose names are resolved at run time, and they cannot be `backup`",
+                "the backend has servers whose names are resolved at run time; such servers cannot be `backup`",
             );
             continue;
         }
@@ -87,8 +87,8 @@ fn is_backup(server: &PoolServer) -> bool {
     server.entries.iter().any(|entry| entry.key == "backup")
 }
 
-/// Returns the server that all connections use while it is up. The key `weight` is omitted: it may be 0, to exclude the
-/// other connections.
+/// Returns the server as the only regular server of its pool, without `weight`: in the backend's pool, a weight of 0
+/// may exclude the other connections.
 fn as_preferred(server: &PoolServer) -> PoolServer {
     let mut server = server.clone();
     let keeps = |entry: &Entry| !matches!(entry.key, "backup" | "weight");

@@ -57,7 +57,7 @@ pub(super) fn parse_rule<'l>(
             Some(status) => Ok((fixed_response(status, String::new()), condition)),
             None => Err("invalid response status".to_owned()),
         },
-        // Without its users, the rule admits no client.
+        // The users are not imported, so the route rejects all clients.
         "auth" => Ok((fixed_response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
         "redirect" => parse_redirect(options, condition),
@@ -450,7 +450,7 @@ fn parse_return<'l>(
     Ok((action, condition))
 }
 
-/// Returns the text of a file. Like Weir, haproxy reads the file only when it starts.
+/// Returns the text of a file. haproxy reads the file only when it starts, so a copy in weir.toml is equivalent.
 fn read_body(file: &str, environment: &dyn Environment) -> Result<String, String> {
     let text = environment.read(file);
     let text = text.map_err(|reason| format!("the file {file} cannot be read here: {reason}"))?;
@@ -466,3 +466,6 @@ fn read_body(file: &str, environment: &dyn Environment) -> Result<String, String
         false => Ok(text),
     }
 }
+
+#[cfg(test)]
+mod tests;

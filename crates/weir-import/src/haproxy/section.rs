@@ -6,18 +6,18 @@ use super::inherit::{self, Inherited};
 use super::line::Line;
 use crate::note::{Notes, Position};
 
-/// A `frontend`, `backend` or `listen`.
+/// A `frontend`, `backend` or `listen` section.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     pub(super) position: Position,
     pub(super) name: String,
-    /// Whether it is a `frontend` or `listen`.
+    /// Whether the section is a `frontend` or `listen`.
     pub(super) is_frontend: bool,
-    /// Whether it is a `backend` or `listen`.
+    /// Whether the section is a `backend` or `listen`.
     pub(super) is_backend: bool,
     /// The section's lines.
     pub(super) lines: Vec<Line>,
-    /// Lines of the active defaults.
+    /// Lines of the `defaults` section that applies.
     pub(super) defaults: Vec<Line>,
 }
 
@@ -48,7 +48,7 @@ const SECTIONS: &[&str] = &[
 /// The sections of a file.
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// The last `defaults`, with its line.
+    /// The last `defaults` section, with its line.
     pub(super) defaults: Option<(Position, Vec<Line>)>,
     pub(super) proxies: Vec<Proxy>,
     pub(super) global: Vec<Line>,
@@ -113,8 +113,8 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                 let defaults = match head.word(2) {
                     Some("from") => {
                         find_defaults(&named_defaults, head.word(3)).unwrap_or_else(|| {
-                            head.reject(
-                                notes,
+                            notes.add(
+                                head.position,
                                 "no such defaults section; the last defaults section is used",
                             );
                             last_defaults.clone()
@@ -129,7 +129,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     }
                     Some(word) => {
                         let reason = format!(
-                            "\"{word}\" and the following arguments are not imported: haproxy rejects them"
+                            "\"{word}\" and any following arguments are not imported: haproxy rejects them"
                         );
                         notes.add(head.position, reason);
                         last_defaults.clone()
@@ -144,7 +144,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     }
                     continue;
                 }
-                // haproxy rejects rules in a `defaults` without a name.
+                // haproxy rejects rules in a `defaults` section without a name.
                 let is_named = last_is_named || head.word(2) == Some("from");
                 let Inherited {
                     rules,
@@ -268,7 +268,10 @@ fn read_crt_store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes
                 continue;
             }
             _ => {
-                line.reject(notes, "Weir loads certificates only from files");
+                line.reject(
+                    notes,
+                    "Weir loads certificates only from files (`load crt FILE`)",
+                );
                 continue;
             }
         };
@@ -347,7 +350,7 @@ fn read_mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) 
     }
 }
 
-/// Returns the lines of the last `defaults` with this name.
+/// Returns the lines of the last `defaults` section with this name.
 fn find_defaults(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {
     let section = named
         .iter()
@@ -407,3 +410,6 @@ impl Proxy {
         mode.and_then(|line| line.word(1)) == Some("http")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,7 +123,7 @@ impl<'p> ServerScope<'p> {
         has_mode
     }
 
-    /// Returns the value of the cookie of a server with an address, and the server's line.
+    /// Returns the cookie value of the server that `line` defines.
     pub(super) fn cookie_of(&self, line: &Line, notes: &mut Notes) -> Option<String> {
         let mut options = self.default_options.clone();
         options.read(line.words.get(3..)?, line, notes);
@@ -267,7 +267,7 @@ impl Options {
                 }
                 notes.remark(
                     position,
-                    format!("{word} is not imported: Weir sets this itself"),
+                    format!("{word} is not imported: Weir needs no such setting"),
                 );
                 continue;
             }
@@ -457,7 +457,7 @@ impl Options {
         cookie.is_some_and(|(value, _)| value.contains(character))
     }
 
-    /// Returns the keys of an entry of `servers_dns`. `is_service` is true if its records have weights.
+    /// Returns the keys of an entry of `servers_dns`. `is_service` is true if the entry's records (SRV) have weights.
     pub(super) fn dns_keys(&self, line: &Line, is_service: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
         let weight = match self.is_disabled {

@@ -87,7 +87,7 @@ pub(super) fn write_service(
     context.writer.document.push(table);
 }
 
-/// Writes `[defaults.service]` for a file that contains only `defaults`, because the other sections are in other files.
+/// Writes `[defaults.service]` for a file with only `defaults` sections, because the other sections are in other files.
 pub(super) fn write_defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let mut table = Table::new(&["defaults", "service"], proxy.position);
     if let Some(line) = proxy.last(&["mode"]) {
@@ -128,7 +128,7 @@ fn x_forwarded_entry(line: &Line, notes: &mut Notes) -> Entry {
             ("header", Some(name)) if name.eq_ignore_ascii_case("X-Forwarded-For") => {}
             _ => notes.add(
                 line.position,
-                format!("\"{word}\" and the following arguments are not imported: `x_forwarded` has no such option"),
+                format!("\"{word}\" and any following arguments are not imported: `x_forwarded` has no such option"),
             ),
         }
     }

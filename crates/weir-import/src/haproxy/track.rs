@@ -95,7 +95,8 @@ fn tracked_probes(
     Err("the servers track each other, and haproxy rejects the line".to_owned())
 }
 
-/// Adds the address and the port of the tracked server to a check of the server `own`. `position` is the line.
+/// Adds the address and the port of the tracked server, `other`, to a check of the server `own`. `position` is the
+/// line with `track`.
 fn set_target(
     context: &Context<'_>,
     probe: &mut Probe,
@@ -136,5 +137,22 @@ fn split_port(text: &str) -> (&str, &str) {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
         _ => (text, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_follows_the_last_colon_of_an_address() {
+        for (text, expected) in [
+            ("10.0.0.5:80", ("10.0.0.5", "80")),
+            ("a.example", ("a.example", "")),
+            ("[fd00::1]:80", ("[fd00::1]", "80")),
+            ("fd00::1", ("fd00::1", "")),
+        ] {
+            assert_eq!(split_port(text), expected);
+        }
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn password_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
     if end < password.len() {
         notes.remark(
             position,
-            "the password was truncated to 8 bytes, as keepalived does",
+            "the password was truncated to 8 bytes, as in keepalived",
         );
     }
     Some(Entry::new("password", &password[..end], position))
@@ -54,7 +54,7 @@ pub(super) fn hmac_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
                     .word(1)
                     .and_then(|word| field::parse_unsigned(word, 0, 255));
                 let (Some(id), Some(key)) = (id, line.word(2)) else {
-                    field::reject(notes, line, "an ID and a key");
+                    field::reject(notes, line, "an ID with a key");
                     continue;
                 };
                 let id = Entry::new("id", id, line.position);

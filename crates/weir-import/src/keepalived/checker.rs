@@ -71,25 +71,25 @@ pub(super) fn checks(
         return Vec::new();
     }
     let checker = Checker::read(node, outer, notes);
-    let retries = match node.keyword() {
+    let default_retries = match node.keyword() {
         "DNS_CHECK" => 3,
         "MISC_CHECK" => 0,
         _ => 1,
     };
     let probe = match node.keyword() {
-        "HTTP_GET" => return http::checks("http", &checker, retries, notes),
-        "SSL_GET" => return http::checks("https", &checker, retries, notes),
-        "SMTP_CHECK" => return smtp_checks(&checker, retries, notes),
-        "DNS_CHECK" => dns_check(&checker, retries, notes),
-        "UDP_CHECK" => udp::check(&checker, retries, notes),
-        "MISC_CHECK" => misc::check(globals, &checker, retries, notes),
+        "HTTP_GET" => return http::checks("http", &checker, default_retries, notes),
+        "SSL_GET" => return http::checks("https", &checker, default_retries, notes),
+        "SMTP_CHECK" => return smtp_checks(&checker, default_retries, notes),
+        "DNS_CHECK" => dns_check(&checker, default_retries, notes),
+        "UDP_CHECK" => udp::check(&checker, default_retries, notes),
+        "MISC_CHECK" => misc::check(globals, &checker, default_retries, notes),
         "PING_CHECK" => {
             checker.note_unknown_lines(notes);
-            Some(checker.probe("ping", retries, notes))
+            Some(checker.probe("ping", default_retries, notes))
         }
         _ => {
             checker.note_unknown_lines(notes);
-            Some(checker.probe("tcp", retries, notes))
+            Some(checker.probe("tcp", default_retries, notes))
         }
     };
     probe.into_iter().collect()
@@ -99,7 +99,7 @@ impl<'a> Checker<'a> {
     fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
         if let Some(word) = node.word(1) {
             let reason = format!(
-                "\"{word}\" and the following arguments are not imported: a checker takes no arguments"
+                "\"{word}\" and any following arguments are not imported: a checker takes no arguments"
             );
             notes.remark(node.position, reason);
         }
@@ -131,7 +131,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns a check with the common settings.
-    fn probe(&self, kind: &str, retries: u64, notes: &mut Notes) -> Probe {
+    fn probe(&self, kind: &str, default_retries: u64, notes: &mut Notes) -> Probe {
         let node_position = self.node.position;
         let settings = &self.settings;
         let mut probe = Probe::new(kind, node_position);
@@ -144,7 +144,7 @@ impl<'a> Checker<'a> {
             .unwrap_or((DEFAULT_TIMEOUT_MS, node_position));
         probe.set_time("timeout", timeout, position, notes);
         probe.set_count("rise", 1, node_position, notes);
-        let (retry, position) = settings.retry.unwrap_or((retries, node_position));
+        let (retry, position) = settings.retry.unwrap_or((default_retries, node_position));
         probe.set_count("fall", retry.saturating_add(1), position, notes);
         self.set_retry_interval(&mut probe, retry, notes);
         let (inhibit, position) = settings.inhibit.unwrap_or((false, node_position));
@@ -243,7 +243,7 @@ impl Endpoint {
     }
 }
 
-fn smtp_checks(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
+fn smtp_checks(checker: &Checker<'_>, default_retries: u64, notes: &mut Notes) -> Vec<Probe> {
     let mut helo = Entry::implied("helo", "smtpchecker.keepalived.org");
     let mut hosts = Vec::new();
     for node in &checker.specific_lines {
@@ -278,14 +278,14 @@ fn smtp_checks(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Pr
             specific_lines: Vec::new(),
             node: checker.node,
         };
-        let mut probe = host_checker.probe("smtp", retries, notes);
+        let mut probe = host_checker.probe("smtp", default_retries, notes);
         probe.push(helo.clone());
         probes.push(probe);
     }
     probes
 }
 
-fn dns_check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
+fn dns_check(checker: &Checker<'_>, default_retries: u64, notes: &mut Notes) -> Option<Probe> {
     const RECORD_TYPES: &[&str] = &[
         "A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA", "RRSIG", "DNSKEY",
     ];
@@ -307,7 +307,7 @@ fn dns_check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<P
             _ => note_unknown_keyword(node, "DNS_CHECK", notes),
         }
     }
-    let mut probe = checker.probe("dns", retries, notes);
+    let mut probe = checker.probe("dns", default_retries, notes);
     probe.push(Entry::new("query", name.0, name.1).essential());
     probe.push(Entry::new("record", record.0, record.1).essential());
     Some(probe)

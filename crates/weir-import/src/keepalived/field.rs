@@ -1,6 +1,6 @@
 //! Parses arguments of directives as keepalived does.
 //!
-//! For an invalid argument, the functions add a note and return `None`.
+//! For an invalid argument, the functions return `None`, and those with a parameter `notes` add a note.
 
 use super::tree::Node;
 use crate::note::{Notes, Position};
@@ -24,13 +24,13 @@ fn note_invalid_argument(notes: &mut Notes, node: &Node, expected: &str) {
 pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
         let reason = format!(
-            "\"{word}\" and the following arguments are not imported: keepalived ignores them"
+            "\"{word}\" and any following arguments are not imported: keepalived ignores them"
         );
         notes.remark(node.position, reason);
     }
 }
 
-/// Adds notes like [`note_extra_words`] for a directive without a block, and a note for each line of a block.
+/// Adds the note of [`note_extra_words`], and a note for each line of a block, which the directive does not take.
 pub(super) fn note_extra_arguments(notes: &mut Notes, node: &Node, max: usize) {
     note_extra_words(notes, node, max);
     for inner in node.inner() {

@@ -395,7 +395,7 @@ fn read_vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> b
 fn read_timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let mut words = node.words.iter().skip(1);
     if node.words.len() < 3 {
-        return field::reject(notes, node, "a protocol and its seconds");
+        return field::reject(notes, node, "a protocol with a timeout in seconds");
     }
     while let Some(name) = words.next() {
         let key = match name.as_str() {

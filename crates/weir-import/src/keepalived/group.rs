@@ -151,7 +151,7 @@ fn address_bits(address: IpAddr) -> u128 {
 fn expand(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
     if count > MAX_ADDRESSES {
         return Err(format!(
-            "too many addresses: {count}, the maximum is {MAX_ADDRESSES}"
+            "too many addresses: {count}; the maximum is {MAX_ADDRESSES}"
         ));
     }
     let address = |offset: u128| match first {

@@ -62,9 +62,9 @@ pub(super) fn read_lines(
     reader.lines
 }
 
-/// Returns the length of a template's placeholder at the start of a text: `${NAME}` or `{{ NAME }}`. keepalived would
-/// parse its braces as a block.
-fn placeholder(text: &str) -> Option<usize> {
+/// Returns the length of a template's placeholder at the start of a text: `${NAME}` or `{{ NAME }}`; `None` = there is
+/// none. keepalived would parse its braces as a block.
+fn placeholder_length(text: &str) -> Option<usize> {
     let (open, close) = [("${", "}"), ("{{", "}}")]
         .into_iter()
         .find(|(open, _)| text.starts_with(open))?;
@@ -229,8 +229,10 @@ impl Reader<'_, '_> {
                         self.definitions.set(name, value);
                     }
                     if self.lines.len() > MAX_LINES || depth >= MAX_DEPTH {
-                        self.notes
-                            .add(position, "not imported: there are too many lines");
+                        self.notes.add(
+                            position,
+                            "not imported: too many lines, or sequences are nested too deeply",
+                        );
                         return;
                     }
                     let _ = self.read_line(text, position, depth + 1);
@@ -290,7 +292,7 @@ impl Reader<'_, '_> {
         };
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
-            if let Some(length) = placeholder(rest).filter(|_| !in_quotes) {
+            if let Some(length) = placeholder_length(rest).filter(|_| !in_quotes) {
                 // A placeholder is one word, without its blanks.
                 part.extend(rest[..length].chars().filter(|c| !c.is_whitespace()));
                 rest = &rest[length..];

@@ -36,7 +36,7 @@ pub(super) fn parse_method(notes: &mut Notes, node: &Node) -> Located<Method> {
         if let Some(word) = node.word(2) {
             notes.add(
                 node.position,
-                format!("\"{word}\" and the following arguments are not imported: only TUN uses a tunnel"),
+                format!("\"{word}\" and any following arguments are not imported: only TUN uses a tunnel"),
             );
         }
         return Some((Method::plain(forward), node.position));

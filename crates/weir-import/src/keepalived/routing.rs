@@ -94,7 +94,7 @@ pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
         });
         if let Some(mut entries) = entries {
             if !entries.iter().any(|entry| entry.key == "interface") {
-                let reason = "without `dev` Weir uses the instance's interface; keepalived does not track such a route";
+                let reason = "without `dev`, Weir uses the instance's interface; keepalived tracks no such route";
                 notes.remark(position, reason);
             }
             entries.insert(0, Entry::new("to", destination, position).essential());

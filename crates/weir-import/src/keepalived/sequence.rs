@@ -6,14 +6,14 @@ pub(super) type Repetitions = Vec<Vec<(String, String)>>;
 /// Maximum number of repetitions.
 const MAX_REPETITIONS: usize = 65_536;
 
-/// Parses a sequence into its repetitions and the repeated line.
+/// Parses a sequence or list into its repetitions and the repeated line.
 ///
 /// # Errors
-/// Returns why the sequence is invalid.
+/// Returns why the sequence or list is invalid.
 pub(super) fn parse_sequence(line: &str) -> Result<(Repetitions, &str), String> {
     let invalid = || "keepalived rejects this sequence".to_owned();
     if let Some(rest) = line.strip_prefix("~LST") {
-        return parse_list(rest).ok_or_else(invalid);
+        return parse_list(rest);
     }
     let rest = line.strip_prefix("~SEQ").ok_or_else(invalid)?;
     let (is_hex, rest) = match rest.strip_prefix('x') {
@@ -70,7 +70,7 @@ pub(super) fn parse_sequence(line: &str) -> Result<(Repetitions, &str), String> 
     Ok((repetitions, text.trim_start()))
 }
 
-/// Parses a number as strtol does with base 0.
+/// Parses a decimal, octal (`0…`) or hexadecimal (`0x…`) number.
 fn parse_number(text: &str) -> Option<i64> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -92,18 +92,26 @@ fn parse_number(text: &str) -> Option<i64> {
 }
 
 /// Parses `(var, a, b)` or `({v1, v2}, {a, b}, {c, d})`.
-fn parse_list(rest: &str) -> Option<(Repetitions, &str)> {
-    let rest = rest.trim_start().strip_prefix('(')?;
-    let (names, mut rest) = parse_group(rest)?;
+fn parse_list(rest: &str) -> Result<(Repetitions, &str), String> {
+    let invalid = || "keepalived rejects this list".to_owned();
+    let rest = rest.trim_start().strip_prefix('(').ok_or_else(invalid)?;
+    let (names, mut rest) = parse_group(rest).ok_or_else(invalid)?;
     let mut repetitions = Repetitions::new();
     loop {
         rest = rest.trim_start();
         if let Some(text) = rest.strip_prefix(')') {
-            return (!repetitions.is_empty()).then(|| (repetitions, text.trim_start()));
+            if repetitions.is_empty() {
+                return Err(invalid());
+            }
+            return Ok((repetitions, text.trim_start()));
         }
-        let (values, tail) = parse_group(rest.strip_prefix(',')?)?;
-        if values.len() > names.len() || repetitions.len() == MAX_REPETITIONS {
-            return None;
+        let group = rest.strip_prefix(',').and_then(parse_group);
+        let (values, tail) = group.ok_or_else(invalid)?;
+        if values.len() > names.len() {
+            return Err(invalid());
+        }
+        if repetitions.len() == MAX_REPETITIONS {
+            return Err(format!("the list has more than {MAX_REPETITIONS} lines"));
         }
         let value = |index: usize| values.get(index).cloned().unwrap_or_default();
         let indexed_names = names.iter().enumerate();
@@ -146,6 +154,15 @@ mod tests {
         assert_eq!(values("~SEQ(n, 4, 2) x"), ["4", "3", "2"]);
         assert_eq!(values("~SEQ(n, 0, 5, 10) x"), ["0", "5", "10"]);
         assert_eq!(values("~SEQx(n, 9, 0xb) x"), ["9", "a", "b"]);
+        assert_eq!(values("~SEQ(n, -2) x"), ["-1", "-2"]);
+        // With one value, the direction of the step has no effect.
+        for sequence in [
+            "~SEQ(n, 2, 2) x",
+            "~SEQ(n, 2, 1, 2) x",
+            "~SEQ(n, 2, -1, 2) x",
+        ] {
+            assert_eq!(values(sequence), ["2"], "{sequence}");
+        }
         for invalid in [
             "~SEQ(n)",
             "~SEQ(n, 1, -1, 5)",

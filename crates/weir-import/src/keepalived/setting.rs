@@ -4,7 +4,7 @@ use super::field::{self, Located};
 use super::tree::Node;
 use crate::note::Notes;
 
-/// Times and counts of checks.
+/// Settings of checks; `None` = not set at this level.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     pub(super) delay_loop: Located<u64>,

@@ -34,7 +34,7 @@ pub(super) fn parse_weight(node: &Node, index: usize, notes: &mut Notes) -> Loca
     if let Some(word) = node.word(index + 1) {
         notes.add(
             node.position,
-            format!("\"{word}\" and the following arguments are not imported: `track` does not support them"),
+            format!("\"{word}\" and any following arguments are not imported: `track` does not support them"),
         );
     }
     Some((value, node.position))
@@ -112,7 +112,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
     }
     if !tracked.entries.iter().any(|entry| entry.essential) {
-        return node.reject(notes, &format!("{kind} is missing"));
+        return node.reject(notes, &format!("the {kind} is missing"));
     }
     if kind == "script" && !tracked.entries.iter().any(|entry| entry.key == "user") {
         tracked.entries.push(default_user(globals));

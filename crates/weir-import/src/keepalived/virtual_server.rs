@@ -94,7 +94,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     writer.mails.extend(mail_settings(globals, alerts, pool));
 }
 
-/// Adds a note about `omega`, with which keepalived calls the programs for failed servers when it stops.
+/// Adds a note about `omega`, with which keepalived runs the `notify_down` and `quorum_down` programs when it stops.
 fn note_omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     let Some(position) = directives.omega else {
         return;
@@ -104,14 +104,14 @@ fn note_omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     if lines.any(|line| is_program(line) || line.inner().iter().any(is_program)) {
         notes.add(
             position,
-            "not imported: Weir does not call a program when the daemon stops",
+            "not imported: Weir does not run programs when the daemon stops",
         );
     } else {
-        notes.remark(position, "not imported: there are no programs to call");
+        notes.remark(position, "not imported: there are no programs to run");
     }
 }
 
-/// Adds the programs to call for state changes of the pool and its servers.
+/// Adds the programs to run for state changes of the pool and its servers.
 fn add_programs(writer: &mut Writer, pool: &str, programs: &[Program], notes: &mut Notes) {
     let mut tables = writer.document.tables.iter_mut();
     if let Some(table) = tables.find(|it| it.path == ["pool", pool]) {
@@ -150,10 +150,13 @@ fn method_and_scheduler(
     notes: &mut Notes,
 ) -> (Positioned<Method>, Positioned<String>) {
     if directives.method.is_none() && real_servers.iter().any(|real| real.method.is_none()) {
-        notes.remark(node.position, "no lvs_method: NAT, keepalived's default");
+        notes.remark(
+            node.position,
+            "no lvs_method: NAT is used, as in keepalived",
+        );
     }
     if directives.scheduler.is_none() {
-        notes.remark(node.position, "no lvs_sched: wlc, keepalived's default");
+        notes.remark(node.position, "no lvs_sched: wlc is used, as in keepalived");
     }
     let method = directives.method.map_or(
         Positioned::implied(Method::plain(Forward::Nat)),
@@ -182,7 +185,7 @@ fn set_ports(
         } else if !is_nat && real.port != port {
             if real.port != 0 {
                 let reason = format!(
-                    "port {} was changed to {port}, the port of the service, as keepalived does",
+                    "port {} was changed to {port}, the port of the service, as in keepalived",
                     real.port
                 );
                 notes.remark(real.position, reason);
@@ -211,7 +214,9 @@ fn persistence(
             if length.is_none() {
                 notes.add(
                     *position,
-                    format!("not imported: {word} is not a mask of the service's family"),
+                    format!(
+                        "not imported: {word} is not a valid mask for the service's address family"
+                    ),
                 );
             }
             length.map(|length| (length, *position))
@@ -243,7 +248,7 @@ fn limit_quorum(directives: &mut Directives, real_servers: &[RealServer], notes:
     {
         notes.remark(
             *position,
-            format!("the quorum was changed to {sum}, the sum of all weights, as keepalived does"),
+            format!("the quorum was changed to {sum}, the sum of all weights, as in keepalived"),
         );
         *quorum = sum;
     }
@@ -255,7 +260,7 @@ fn limit_quorum(directives: &mut Directives, real_servers: &[RealServer], notes:
         if *hysteresis > 0 {
             notes.remark(
                 *position,
-                format!("the hysteresis was changed to {max}, as keepalived does"),
+                format!("the hysteresis was changed to {max}, as in keepalived"),
             );
         }
         *hysteresis = max;
@@ -264,12 +269,12 @@ fn limit_quorum(directives: &mut Directives, real_servers: &[RealServer], notes:
 
 fn sorry_server(
     sorry: Option<SorryServer>,
-    service: &Method,
+    service_method: &Method,
     ipv6: bool,
     notes: &mut Notes,
 ) -> Option<RealServer> {
     let sorry = sorry?;
-    let method = sorry.method.map_or(*service, |(method, _)| method);
+    let method = sorry.method.map_or(*service_method, |(method, _)| method);
     if method.forward != Forward::Tunnel && sorry.address.is_ipv6() != ipv6 {
         notes.add(
             sorry.position,

@@ -119,7 +119,7 @@ pub(super) fn read_sync_group(globals: &mut Globals, node: &Node, notes: &mut No
                 settings.has_weights = true;
                 notes.remark(
                     inner.position,
-                    "in Weir, the members of a group always track together",
+                    "in Weir, a tracked object's weight always applies to all members of a group",
                 );
             }
             "group" => {
@@ -149,7 +149,7 @@ pub(super) fn read_sync_group(globals: &mut Globals, node: &Node, notes: &mut No
             }
             "track_bfd" => inner.reject(notes, "Weir does not support BFD"),
             "notify_priority_changes" => {
-                inner.reject(notes, "Weir calls programs only for state changes");
+                inner.reject(notes, "Weir runs programs only for state changes");
             }
             _ => inner.ignore(
                 notes,
@@ -262,7 +262,7 @@ struct Parts {
     other_addresses: Vec<OtherAddress>,
 }
 
-/// Returns whether a key sets a program that is called for state changes.
+/// Returns whether a key sets a program that is run for state changes.
 fn is_program(key: &str) -> bool {
     key.starts_with("notify") && key != "notify_fifo"
 }
@@ -317,13 +317,13 @@ fn is_ipv6(node: &Node) -> bool {
     first.is_some_and(|line| line.keyword().contains(':'))
 }
 
-/// Settings of a sync group. Its programs are called for one member, because all members change state together.
+/// Settings of a sync group. Its programs are run for one member, because all members change state together.
 #[derive(Debug, Default)]
 pub(super) struct SyncGroup {
-    /// The first member, for which the programs are called.
+    /// The first member, for which the programs are run.
     pub(super) program_member: String,
     pub(super) programs: Vec<Entry>,
-    /// Blocks that each member tracks.
+    /// The `track_…` blocks, which apply to each member.
     pub(super) tracked: Vec<Node>,
     /// Whether keepalived uses the weights of the members' own tracked objects.
     pub(super) has_weights: bool,

@@ -62,7 +62,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("autoreload", "`weir reload` rereads the file"),
     (
         "callback",
-        "it is called if the file has changed; Weir reads the file only on `weir reload`",
+        "it is run if the file has changed; Weir reads the file only on `weir reload`",
     ),
     (
         "logfile",
@@ -70,7 +70,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ),
     (
         "execute",
-        "it starts another ldirectord: import its configuration, too, and merge the results",
+        "it starts another ldirectord: import that configuration too, and merge the results",
     ),
     ("fork", "Weir always runs probes in parallel"),
     ("supervised", "`weir run` stays in the foreground"),
@@ -150,10 +150,10 @@ impl Globals {
         let command = self.fallback_command.as_ref();
         let command = command.map(|(_, position)| *position);
         let maintenance_dir = self.maintenance_dir.as_ref();
-        let command = command
+        let texts = command
             .into_iter()
             .chain(maintenance_dir.map(|(_, position)| *position));
-        for position in numbers.chain(quiescent).chain(fallbacks).chain(command) {
+        for position in numbers.chain(quiescent).chain(fallbacks).chain(texts) {
             if !self.used_lines.borrow().contains(&position) && !notes.has_note(position) {
                 notes.remark(position, "not imported: no virtual service uses it");
             }

@@ -126,8 +126,8 @@ fn read_unindented_line(section: &mut Section, line: &str, position: Position, n
     section.read_line(uncommented.trim(), position, notes);
     notes.remark(
         position,
-        "ldirectord rejects the file here: lines of a virtual service begin with four blanks or a tab and follow it \
-         without empty lines",
+        "ldirectord rejects the file here: each line of a virtual service must begin with four blanks or a tab, and no \
+        empty line may precede it",
     );
 }
 

@@ -173,8 +173,8 @@ fn expand_range(first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>, String> {
         .collect())
 }
 
-/// Parses the method and the flags. Like ldirectord, it searches for each flag after the previous one and skips the
-/// text in between.
+/// Parses the method and the flags. Like ldirectord, searches for each flag after the previous one, and skips the text
+/// in between.
 fn read_flags(real: &mut RealLine, flags: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let flags = flags.trim_start_matches(|c| !is_word(c));

@@ -84,7 +84,7 @@ fn convert_return(line: &Node, variables: ServerVariables<'_>) -> Result<Action,
 /// Converts `rewrite ^ https://$host$request_uri? permanent;`, the old form of a redirect.
 fn convert_rewrite(line: &Node, variables: ServerVariables<'_>) -> Result<Action, String> {
     let (Some(pattern), Some(target)) = (line.word(1), line.word(2)) else {
-        return Err("nginx requires an expression and a replacement".to_owned());
+        return Err("nginx requires a regular expression and a replacement".to_owned());
     };
     let status = match line.word(3) {
         Some("permanent") => 301,
@@ -183,8 +183,8 @@ pub(super) fn redirect_target(
         .ok_or("the target contains an unsupported variable or a name in braces".to_owned())
 }
 
-/// Splits a URL whose path contains groups of the location's expression. nginx sends such a path unchanged, with the
-/// query only if the URL ends with `$is_args$args`. Returns `None` if the URL contains no group.
+/// Splits a URL whose path contains capture groups of the location's regular expression. nginx sends such a path
+/// unchanged, with the query only if the URL ends with `$is_args$args`. Returns `None` if the URL contains no group.
 fn computed_path<'t>(
     text: &'t str,
     variables: ServerVariables<'_>,
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(
             target("/a/$uri"),
             Ok("/a/{path}".to_owned()),
-            "clients complete a path"
+            "clients resolve a relative reference"
         );
         assert_eq!(
             target("https://$server_name/"),

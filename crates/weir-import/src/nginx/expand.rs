@@ -103,7 +103,7 @@ fn variables(text: &str) -> Vec<&str> {
         let inner = rest.strip_prefix('{').unwrap_or(rest);
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         let end = inner.find(is_end).unwrap_or(inner.len());
-        // `$` at the end of an expression is not a variable.
+        // `$` at the end of a regular expression is not a variable.
         if end > 0 {
             names.push(&inner[..end]);
         }

@@ -100,7 +100,8 @@ fn add_redirects(context: &mut Context<'_>, edits: &mut Edits, levels: &[&[Node]
 }
 
 /// Converts `proxy_redirect FROM TO`, which changes `Location` and `Refresh`. `FROM` is a prefix, or an expression
-/// after `~` or `~*`. Returns `None` if the texts contain variables other than groups.
+/// after `~` or `~*`. Returns `None` if the texts contain braces or variables other than groups, or if Weir does not
+/// support the expression.
 fn redirect_replacements(from: &str, to: &str, position: Position) -> Option<Vec<Replacement>> {
     if to.contains(['{', '}']) {
         return None;

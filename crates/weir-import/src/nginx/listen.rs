@@ -63,7 +63,7 @@ pub(super) fn read_listens(
         }
     }
     if !has_lines && use_default {
-        notes.remark(node.position, "no listen: port 80, nginx's default");
+        notes.remark(node.position, "no listen: port 80 is used, as in nginx");
         addresses.push(Listen {
             position: node.position,
             address: "0.0.0.0:80".to_owned(),
@@ -132,7 +132,7 @@ fn parse_listen(
                 if is_tuning {
                     notes.remark(
                         line.position,
-                        format!("{name} is not imported: Weir sets this itself"),
+                        format!("{name} is not imported: Weir needs no such setting"),
                     );
                     continue;
                 }

@@ -34,7 +34,8 @@ pub(super) struct BlockRoute {
     pub(super) action: Action,
     /// Header and path changes.
     pub(super) edits: Edits,
-    /// Sort order: exact paths, `^~` prefixes, expressions, other prefixes; longer paths first.
+    /// Sort order: exact paths, `^~` prefixes, regular expressions in their order, other prefixes. Longer paths and
+    /// prefixes precede shorter ones.
     pub(super) rank: (u8, usize),
 }
 
@@ -52,8 +53,8 @@ pub(super) struct BlockRoutes {
     /// Prefixes of the server block's `^~` locations.
     exclusive_prefixes: Vec<String>,
     /// Whether the server block has locations with regular expressions.
-    has_expressions: bool,
-    /// The server block's lines that are not locations; the locations inherit them.
+    has_regex_locations: bool,
+    /// The server block's directives other than `location`; the locations inherit them.
     lines: Rc<[Node]>,
 }
 
@@ -64,7 +65,7 @@ pub(super) struct PathUse {
     pub(super) compares_paths: bool,
     /// Whether a `proxy_pass` has no path: servers then get the path as received.
     pub(super) sends_received_path: bool,
-    /// The line of a `proxy_pass` with the location's path: servers get the normalized path.
+    /// The line of a `proxy_pass` whose URI is the location's path: servers then get the normalized path.
     pub(super) sends_normalized_path: Option<Position>,
 }
 
@@ -112,7 +113,7 @@ pub(super) fn block_routes(
         path_use,
         name: first_name(server),
         exclusive_prefixes: exclusive_prefixes(server),
-        has_expressions: server.inner().iter().any(is_expression),
+        has_regex_locations: server.inner().iter().any(is_regex_location),
         lines: inheritable_lines(server),
         ..BlockRoutes::default()
     };
@@ -152,10 +153,10 @@ pub(super) fn block_routes(
         mark_unneeded(context, &locations);
         return routes;
     }
-    // Lines of a mirror's location may be needed only for the mirror.
+    // Convert the targets of `mirror` last: their directives may be used only by the mirror.
     let (targets, others): (Vec<&Node>, Vec<&Node>) = locations
         .into_iter()
-        .partition(|node| split::is_mirror_target(context, node) && !is_expression(node));
+        .partition(|node| split::is_mirror_target(context, node) && !is_regex_location(node));
     for node in others.into_iter().chain(targets) {
         add_location(context, node, server, scheme, outer, &mut routes, notes);
     }
@@ -174,7 +175,7 @@ pub(super) fn block_routes(
     routes
 }
 
-/// Adds the server block's response fields to its redirects.
+/// Adds the server block's changes to response fields to its redirects.
 fn edit_redirects(
     context: &mut Context<'_>,
     scheme: &str,
@@ -190,7 +191,7 @@ fn edit_redirects(
     }
 }
 
-/// Adds a route for paths without a location: files below `root`.
+/// Adds a route for paths that no location matches: files below `root`.
 fn add_server_files(
     context: &mut Context<'_>,
     server: &Node,
@@ -236,7 +237,8 @@ pub(super) fn rejection(status: u64) -> Action {
     }
 }
 
-/// Returns the first name of a server block; empty if there is none, or it is a pattern.
+/// Returns the first name of a server block; empty if there is none, or it does not begin with a letter or digit, such
+/// as `_` or a pattern.
 pub(super) fn first_name(server: &Node) -> String {
     let mut lines = server.inner().iter();
     let names = lines.find(|line| line.keyword() == "server_name");
@@ -274,10 +276,10 @@ fn add_if_blocks(
         let condition = match parse_if(block, scheme) {
             Some(condition) => condition,
             None if denies_access(block) => {
-                // A lost access rule must not admit clients.
+                // The block denies access, so without its condition no client may get access.
                 block.reject(
                     notes,
-                    "a route can only compare parts of the request; Weir rejects every request instead",
+                    "a route cannot test this condition; Weir rejects every request instead",
                 );
                 context.rejecting_ifs.push(block.position);
                 IfCondition::Always
@@ -297,7 +299,7 @@ fn add_if_blocks(
         let path = path.trim_end_matches('*');
         let Some((action, position)) = action(context, block, scheme, path, levels, routes, notes)
         else {
-            block.reject(notes, "it has no target that Weir supports");
+            block.reject(notes, "the block contains no action that Weir supports");
             continue;
         };
         context.used.insert(block.position);
@@ -308,8 +310,8 @@ fn add_if_blocks(
         let edits = edits_of(context, &action, &levels, variables, notes);
         note_unused_lines(context, block, notes);
         // The following directives handle requests whose path the rewrite does not change.
-        let is_last = !matches!(action, Action::Restart { .. });
-        let is_final = condition == IfCondition::Always && is_last;
+        let is_terminal = !matches!(action, Action::Restart { .. });
+        let always_responds = condition == IfCondition::Always && is_terminal;
         let extra_condition = match condition {
             IfCondition::Matches(condition) => condition,
             _ => Condition::default(),
@@ -321,7 +323,7 @@ fn add_if_blocks(
             edits,
             ..template.clone()
         });
-        if is_final {
+        if always_responds {
             return true;
         }
     }
@@ -368,7 +370,7 @@ fn add_location_routes(
     let (kind, path) = match (node.word(1), node.word(2)) {
         (Some(kind @ ("=" | "~" | "~*" | "^~")), Some(path)) => (kind, path),
         (Some(path), None) => ("", path),
-        _ => return node.reject(notes, "the path is missing"),
+        _ => return node.reject(notes, "the path is missing or the modifier is invalid"),
     };
     let with_groups;
     let node = match kind {
@@ -509,11 +511,11 @@ fn location_paths(
         "=" => (vec![Some(percent_encode(text))], 0),
         "^~" => (vec![prefix_pattern(text)], 1),
         "" if is_below_prefix(routes, text) => {
-            if routes.has_expressions {
+            if routes.has_regex_locations {
                 notes.add(
                     node.position,
-                    "nginx tries regular expressions before this location; its route precedes them, like that of the \
-                     enclosing `^~` prefix",
+                    "nginx tries regular expressions before this location; in Weir, the location's route precedes \
+                     theirs, like the route of the enclosing `^~` prefix",
                 );
             }
             (vec![prefix_pattern(text)], 1)
@@ -555,7 +557,7 @@ fn file_action(
     };
     let alias = node.inner().iter().find(|line| line.keyword() == "alias");
     let Some(root) = alias.or_else(|| find("root")) else {
-        // The directory that nginx uses without `root` contains only its own pages.
+        // Without `root`, nginx uses a directory that contains only its default pages.
         let named = fallback?;
         context.used.insert(named.position);
         return Some((Action::Pool(named.pool.clone()), named.position));
@@ -586,7 +588,7 @@ fn file_action(
     Some((Action::Files(keys, node.position), root.position))
 }
 
-/// Returns whether the location rejects all clients, or those that routes cannot identify.
+/// Returns whether the location is `internal`, or requires `auth_request` or `auth_jwt`.
 pub(super) fn rejects_clients(node: &Node) -> bool {
     let mut inner = node.inner().iter();
     inner.any(|line| {
@@ -595,8 +597,8 @@ pub(super) fn rejects_clients(node: &Node) -> bool {
     })
 }
 
-/// Returns conditions of routes that reject requests before those of the location, for `internal`, `limit_except`, and
-/// access rules that Weir does not support.
+/// Returns the conditions and actions of routes that reject requests and precede the location's own routes. They are
+/// for `internal`, `limit_except`, and access rules that Weir does not support.
 fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> {
     let respond = |status| Action::Respond {
         status,
@@ -756,6 +758,6 @@ fn is_below_prefix(routes: &BlockRoutes, text: &str) -> bool {
 }
 
 /// Returns whether a line is a location with a regular expression.
-fn is_expression(node: &Node) -> bool {
+fn is_regex_location(node: &Node) -> bool {
     node.keyword() == "location" && matches!(node.word(1), Some("~" | "~*"))
 }

@@ -185,7 +185,7 @@ fn unneeded_reason(node: &Node) -> Option<&'static str> {
 fn unsupported_main_reason(keyword: &str) -> &'static str {
     match keyword {
         "user" | "pid" | "daemon" | "master_process" | "working_directory" | "lock_file" => {
-            "the systemd unit sets how the process runs"
+            "the systemd unit controls how the process runs"
         }
         "worker_processes"
         | "worker_cpu_affinity"
@@ -415,7 +415,6 @@ const UNSUPPORTED: &[Unsupported] = &[
             "ssl_trusted_certificate",
             "ssl_buffer_size",
             "ssl_early_data",
-            "proxy_request_buffering",
             "proxy_temp_file_write_size",
             "proxy_cache_bypass",
             "lingering_close",

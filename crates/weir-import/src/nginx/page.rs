@@ -1,4 +1,4 @@
-//! Converts pages: `error_page` with a file, which becomes `error_pages`, and the fallback of `try_files`.
+//! Converts pages: `error_page` with a file or a fixed URL, and the fallback of `try_files`.
 
 use regex::Regex;
 
@@ -69,7 +69,8 @@ pub(super) fn error_pages(
     pages
 }
 
-/// Returns whether every path has a location with a target, so nginx itself never responds with 404.
+/// Returns whether every path has a location with a target and no directive returns 404, so nginx itself never responds
+/// with 404.
 fn every_path_is_proxied(server: &Node) -> bool {
     let has_target = |node: &Node| {
         let mut lines = node.inner().iter();

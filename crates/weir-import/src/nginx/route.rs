@@ -118,7 +118,7 @@ pub(super) fn authentication(
         return None;
     }
     let Some((path, position)) = file.and_then(|line| Some((line.word(1)?, line.position))) else {
-        let reason = "not imported: without `auth_basic_user_file` nginx admits every client";
+        let reason = "not imported: without `auth_basic_user_file`, nginx admits every client";
         notes.remark(realm.position, reason);
         return None;
     };

@@ -521,8 +521,8 @@ fn push_normalize_path(
     }
 }
 
-/// Returns the line of `gzip` for these levels, innermost first, and the keys of `compression`; without keys,
-/// compression is off. By default, nginx compresses only HTML.
+/// Returns the line of `gzip` that applies, and the keys of `compression`; without keys, compression is off. `levels`
+/// are innermost first. By default, nginx compresses only HTML.
 pub(super) fn compression(
     context: &mut Context<'_>,
     levels: &[&[Node]],

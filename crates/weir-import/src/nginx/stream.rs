@@ -68,7 +68,7 @@ fn read_targets(
     notes: &mut Notes,
 ) -> Result<Targets, String> {
     const COMPUTED: &str =
-        "the target is computed; routes of a `tcp` service match the TLS server name";
+        "the target is computed; routes of a `tcp` service match only the TLS server name";
     let mut pool_of = |host: &str, position: &Node| {
         let url = Url {
             tls: false,

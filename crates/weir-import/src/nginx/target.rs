@@ -76,7 +76,8 @@ pub(super) fn server_address(
     }
 }
 
-/// Returns a numeric address with a port; `port` is the default.
+/// Returns the numeric address and the port of a host, or the reason why its port is invalid or its name cannot be
+/// resolved. `port` is the default port.
 pub(super) fn resolve_address(
     environment: &dyn Environment,
     text: &str,

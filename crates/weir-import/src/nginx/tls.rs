@@ -155,7 +155,7 @@ pub(super) fn keys(
     keys
 }
 
-/// Returns whether Weir finds the key by the name of the certificate file.
+/// Returns whether Weir finds the key without a separate entry: in the certificate file, or by that file's name.
 fn has_default_key(file: &str, key: &str) -> bool {
     let has_same_name =
         |file: &str, key: &str| match (file.strip_suffix(".crt"), key.strip_suffix(".key")) {

@@ -19,7 +19,7 @@ pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Nod
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// Returns the server block's lines that are not locations; the locations inherit them.
+/// Returns the server block's directives other than `location`; the locations inherit them.
 pub(super) fn inheritable_lines(server: &Node) -> Rc<[Node]> {
     let lines = server.inner().iter();
     lines

@@ -126,7 +126,7 @@ pub(super) fn write(
                 inner.reject(notes, "`limits.server_requests` is set per service")
             }
             "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
-                notes.remark(inner.position, "not imported: Weir sets this itself");
+                notes.remark(inner.position, "not imported: Weir needs no such setting");
             }
             _ => inner.reject(notes, "a pool has no such key"),
         }
@@ -175,7 +175,7 @@ pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
     Some((line.word(1)?.parse().ok()?, line.position))
 }
 
-/// Imports `sticky cookie NAME expires=1h domain=… path=…`.
+/// Imports `sticky cookie NAME domain=… path=…`, and adds notes about options without an equivalent, such as `expires`.
 fn push_sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     let mut attributes = Vec::new();
     for word in &node.words[3..] {

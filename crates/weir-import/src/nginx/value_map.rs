@@ -110,7 +110,7 @@ impl Maps {
     ) -> Option<Vec<Vec<String>>> {
         let map = self.by_name.get(name)?;
         let default_holds = holds(&map.default);
-        // With the default, only the entries that differ from it matter.
+        // Only the entries whose result differs from that of the default matter.
         let differs = |value: &str| holds(value) != default_holds;
         let has_others = map.entries.iter().any(|(_, value)| !differs(value));
         if has_others && !map.has_only_strings() {
@@ -155,7 +155,7 @@ impl Maps {
     }
 }
 
-/// Returns the names in `{map.NAME}` of all texts.
+/// Returns the names of the maps that the document's texts refer to as `{map.NAME}`.
 fn mentioned_maps(document: &Document) -> HashSet<String> {
     fn collect(value: &Value, names: &mut HashSet<String>) {
         match value {
@@ -202,7 +202,7 @@ fn parse_map(node: &Node) -> Option<(String, ValueMap)> {
             }
             [key, value] => map.entries.push((key.clone(), value.clone())),
             [word] if word == "volatile" => {}
-            // An example is `hostnames`, which changes the meaning of keys.
+            // An unsupported line, for example `hostnames`, which changes the meaning of keys.
             _ => map.is_supported = false,
         }
     }

@@ -1,6 +1,6 @@
 //! Replaces nginx's variables in texts with Weir's variables.
 
-/// Prefix of the name of a variable that becomes a `[map.NAME]`.
+/// Prefix of the name of a variable that becomes a `[map.NAME]` table.
 pub(super) const MAP_PREFIX: &str = "weir_map_";
 
 /// Prefix of the name of a variable that is a group of the route's expression.

@@ -95,3 +95,32 @@ pub(super) fn parse_leading_number(text: &str) -> i64 {
 pub(super) fn truncate(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_number_is_parsed_like_atoi() {
+        for (text, expected) in [
+            ("64", 64),
+            (" +64x", 64),
+            ("-3", -3),
+            ("1-2", 1),
+            ("1+2", 1),
+            ("--1", 0),
+            ("-", 0),
+            ("x1", 0),
+            ("", 0),
+        ] {
+            assert_eq!(parse_leading_number(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn texts_are_truncated_at_a_character_boundary() {
+        for (text, bytes, expected) in [("abc", 2, "ab"), ("abc", 3, "abc"), ("aé", 2, "a")] {
+            assert_eq!(truncate(text, bytes), expected);
+        }
+    }
+}

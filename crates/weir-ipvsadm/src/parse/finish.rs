@@ -124,34 +124,34 @@ impl Draft {
     }
 
     fn columns(&self) -> Columns {
-        let given = |option| self.given.has(option);
+        let has = |option| self.given.has(option);
         Columns {
-            numeric: given(Opt::Numeric),
-            exact: given(Opt::Exact),
-            nosort: given(Opt::NoSort),
-            stats: given(Opt::Stats),
-            rate: given(Opt::Rate),
-            thresholds: given(Opt::Thresholds),
-            persistent_conn: given(Opt::PersistentConn),
-            tunnel: given(Opt::TunnelInfo),
+            numeric: has(Opt::Numeric),
+            exact: has(Opt::Exact),
+            nosort: has(Opt::NoSort),
+            stats: has(Opt::Stats),
+            rate: has(Opt::Rate),
+            thresholds: has(Opt::Thresholds),
+            persistent_conn: has(Opt::PersistentConn),
+            tunnel: has(Opt::TunnelInfo),
         }
     }
 
     fn list_command(&self) -> Result<Command, Exit> {
-        let given = |options: &[Opt]| self.given.any(options);
+        let has_any = |options: &[Opt]| self.given.any(options);
         let with_counters = [Opt::Stats, Opt::Rate, Opt::Thresholds];
-        if given(&[Opt::Connection, Opt::Timeout, Opt::Daemon]) && given(&with_counters)
-            || given(&[Opt::Timeout, Opt::Daemon]) && given(&[Opt::PersistentConn])
+        if has_any(&[Opt::Connection, Opt::Timeout, Opt::Daemon]) && has_any(&with_counters)
+            || has_any(&[Opt::Timeout, Opt::Daemon]) && has_any(&[Opt::PersistentConn])
         {
             return Err(Exit::fail("options conflicts in the list command"));
         }
-        let list = if given(&[Opt::Connection]) {
+        let list = if has_any(&[Opt::Connection]) {
             List::Connections
-        } else if given(&[Opt::Service]) {
+        } else if has_any(&[Opt::Service]) {
             List::Service(self.key())
-        } else if given(&[Opt::Timeout]) {
+        } else if has_any(&[Opt::Timeout]) {
             List::Timeouts
-        } else if given(&[Opt::Daemon]) {
+        } else if has_any(&[Opt::Daemon]) {
             List::Daemons
         } else {
             List::All

@@ -33,7 +33,7 @@ struct Connection {
     pending: Vec<u8>,
     units: u32,
     connected: bool,
-    since: Instant,
+    opened_at: Instant,
     /// Used for HTTP/2 only.
     frames: Option<FrameReader>,
     settings_seen: bool,
@@ -114,7 +114,7 @@ impl<'a> Attacker<'a> {
             pending: (self.attack.opening)(number),
             units: 0,
             connected: false,
-            since: Instant::now(),
+            opened_at: Instant::now(),
             frames: (self.attack.target == Target::Http2).then(FrameReader::default),
             settings_seen: false,
         });
@@ -170,7 +170,7 @@ impl<'a> Attacker<'a> {
             return;
         };
         for index in 0..self.slots.len() {
-            let is_due = |it: &Connection| it.connected && it.since.elapsed() >= limit;
+            let is_due = |it: &Connection| it.connected && it.opened_at.elapsed() >= limit;
             if self.slots[index].as_ref().is_some_and(is_due) {
                 self.close(index);
             }

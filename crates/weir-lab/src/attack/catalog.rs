@@ -50,7 +50,7 @@ pub(crate) struct Attack {
     pub(crate) units_per_connection: u32,
     /// Whether a connection remains open after its last unit.
     pub(crate) stays_open: bool,
-    /// Time between the opening data and the close of a connection.
+    /// Time after which the attacker closes a connection, measured from its opening.
     pub(crate) closes_after: Option<Duration>,
     pub(crate) close: Close,
 }
@@ -202,7 +202,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         unit: |number, out| {
             let mut block = frame::get_block("/slow");
             if number == 0 {
-                frame::append_indexed_field(&mut block, 4_000);
+                frame::append_field_with_indexing(&mut block, 4_000);
             }
             frame::append_references(&mut block, 4_000);
             let flags = END_STREAM | END_HEADERS;
@@ -300,7 +300,7 @@ fn stream_id(number: u32) -> u32 {
     2 * number + 1
 }
 
-/// Appends a complete request that the origin does not respond to.
+/// Appends a complete request, to which the origin does not respond during the trial.
 fn append_request(number: u32, out: &mut Vec<u8>) {
     let flags = END_STREAM | END_HEADERS;
     frame::append_frame(
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_http2_are_whole_frames() {
+    fn http2_units_are_whole_frames() {
         for attack in ATTACKS.iter().filter(|it| it.target == Target::Http2) {
             let mut out = Vec::new();
             (0..4).for_each(|number| (attack.unit)(number, &mut out));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attack_sends_something_at_a_bounded_rate() {
+    fn every_attack_has_connections_and_a_rate_only_with_units() {
         for attack in ATTACKS {
             assert!(attack.connections > 0 && attack.opens_per_second > 0);
             assert!(attack.connections <= 4_000, "{}", attack.name);

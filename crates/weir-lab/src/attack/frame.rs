@@ -74,7 +74,7 @@ fn block(method: u8, path: &str) -> Vec<u8> {
 }
 
 /// Appends a field with a value of `length` bytes that is added to the dynamic table as entry 62.
-pub(crate) fn append_indexed_field(out: &mut Vec<u8>, length: usize) {
+pub(crate) fn append_field_with_indexing(out: &mut Vec<u8>, length: usize) {
     out.push(0x40);
     append_text(out, "x");
     append_string(out, &vec![b'a'; length]);
@@ -85,7 +85,7 @@ pub(crate) fn append_references(out: &mut Vec<u8>, count: usize) {
     out.resize(out.len() + count, 0x80 | 62);
 }
 
-/// Appends a field that is not added to the dynamic table.
+/// Appends a field with a value of `length` bytes that is not added to the dynamic table.
 pub(crate) fn append_plain_field(out: &mut Vec<u8>, name: &str, length: usize) {
     out.push(0x00);
     append_text(out, name);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn long_strings_have_continued_lengths() {
+    fn long_strings_have_multibyte_lengths() {
         let mut out = Vec::new();
         append_string(&mut out, &[b'a'; 4000]);
         // 4000 - 127 = 3873 = 30 * 128 + 33.

@@ -84,7 +84,8 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 /// Runs the attacks and returns the results.
 ///
 /// # Errors
-/// Returns [`LabError::Usage`] for an unknown attack or proxy. Fails like a lab run, and if a proxy exits.
+/// Returns [`LabError::Usage`] for an unknown attack or proxy, or with fewer than two CPUs. Fails like a lab run, and
+/// if a proxy exits.
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let attacks = select_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;
@@ -185,10 +186,8 @@ fn candidates(arguments: &AttackArguments) -> Result<Vec<Candidate>> {
 
 /// Returns the first two CPUs that this process may use: one for the proxy and one for the lab itself.
 fn cpus() -> Result<(usize, usize)> {
-    let set = sched_getaffinity(None).map_err(|errno| LabError::Start {
-        program: "CPU affinity".into(),
-        source: errno.into(),
-    })?;
+    let set =
+        sched_getaffinity(None).map_err(|errno| LabError::file("CPU affinity")(errno.into()))?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     match (cpus.next(), cpus.next()) {
         (Some(first), Some(second)) => Ok((first, second)),

@@ -29,7 +29,7 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum length of a request head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Counts the requests that proxies send.
+/// Counts the requests that proxies send, and stops the origin.
 #[derive(Default)]
 pub(crate) struct RequestCounters {
     /// Requests for `/slow` and `/large`.
@@ -230,7 +230,8 @@ impl Connection {
         }
     }
 
-    /// Writes the response. Returns `false` if the response is complete or the connection is broken.
+    /// Writes the response. Returns `false` if the connection must be closed: its last response is complete, or the
+    /// connection is broken.
     fn write(&mut self) -> bool {
         loop {
             if self.pending.is_empty() && self.unsent_bytes > 0 {

@@ -26,7 +26,8 @@ const TICK: Duration = Duration::from_millis(1);
 /// A request of the prober.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    pub(crate) issued: Instant,
+    /// Time at which the request was due.
+    pub(crate) due: Instant,
     /// The latency; [`RESPONSE_TIMEOUT`] if the request failed.
     pub(crate) latency: Duration,
     pub(crate) succeeded: bool,
@@ -40,10 +41,10 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Returns all completed requests, ordered by start time.
+    /// Returns all completed requests, in the order in which they were due.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         let mut samples = self.lock().clone();
-        samples.sort_by_key(|sample| sample.issued);
+        samples.sort_by_key(|sample| sample.due);
         samples
     }
 
@@ -59,8 +60,8 @@ struct Connection {
     socket: TcpStream,
     pending: Vec<u8>,
     keep_alive: bool,
-    /// Time at which the request in flight was issued.
-    issued: Option<Instant>,
+    /// Time at which the request in flight was due.
+    due: Option<Instant>,
     stream: u32,
     succeeded: bool,
     frames: FrameReader,
@@ -104,7 +105,7 @@ impl<'a> Prober<'a> {
         let mut number = 0_u64;
         loop {
             let is_stopping = self.probes.stop.load(Ordering::Relaxed);
-            if is_stopping && self.connections.values().all(|it| it.issued.is_none()) {
+            if is_stopping && self.connections.values().all(|it| it.due.is_none()) {
                 return Ok(());
             }
             if !is_stopping && Instant::now() >= next {
@@ -129,7 +130,7 @@ impl<'a> Prober<'a> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return self.record(due, false);
         };
-        connection.issued = Some(due);
+        connection.due = Some(due);
         connection.write_request(self.http2);
         if !socket::flush(&mut connection.socket, &mut connection.pending) {
             self.fail(token);
@@ -149,7 +150,7 @@ impl<'a> Prober<'a> {
                 Vec::new()
             },
             keep_alive,
-            issued: None,
+            due: None,
             stream: 0,
             succeeded: false,
             frames: FrameReader::default(),
@@ -177,8 +178,8 @@ impl<'a> Prober<'a> {
             Outcome::Waiting | Outcome::Closed => self.fail(event.token),
             Outcome::Done(succeeded) => {
                 let is_reusable = connection.keep_alive && succeeded && !event.closed;
-                if let Some(issued) = connection.issued.take() {
-                    self.record(issued, succeeded);
+                if let Some(due) = connection.due.take() {
+                    self.record(due, succeeded);
                 }
                 if is_reusable {
                     self.idle.push(event.token);
@@ -192,16 +193,16 @@ impl<'a> Prober<'a> {
     /// Handles a closed connection. The close of an idle connection is not a failure.
     fn fail(&mut self, token: u64) {
         self.idle.retain(|idle| *idle != token);
-        if let Some(issued) = self.connections.remove(&token).and_then(|it| it.issued) {
-            self.record(issued, false);
+        if let Some(due) = self.connections.remove(&token).and_then(|it| it.due) {
+            self.record(due, false);
         }
     }
 
     fn expire(&mut self) {
         let is_late = |connection: &Connection| {
             connection
-                .issued
-                .is_some_and(|issued| issued.elapsed() >= RESPONSE_TIMEOUT)
+                .due
+                .is_some_and(|due| due.elapsed() >= RESPONSE_TIMEOUT)
         };
         let late: Vec<u64> = self
             .connections
@@ -214,14 +215,14 @@ impl<'a> Prober<'a> {
         }
     }
 
-    fn record(&self, issued: Instant, succeeded: bool) {
+    fn record(&self, due: Instant, succeeded: bool) {
         let latency = if succeeded {
-            issued.elapsed().min(RESPONSE_TIMEOUT)
+            due.elapsed().min(RESPONSE_TIMEOUT)
         } else {
             RESPONSE_TIMEOUT
         };
         self.probes.lock().push(Sample {
-            issued,
+            due,
             latency,
             succeeded,
         });
@@ -281,7 +282,7 @@ impl Connection {
     fn read_frames(&mut self) -> Outcome {
         let mut outcome = Outcome::Waiting;
         while let Some(received) = self.frames.next() {
-            let is_own_stream = received.stream == self.stream && self.issued.is_some();
+            let is_own_stream = received.stream == self.stream && self.due.is_some();
             match received.kind {
                 SETTINGS if received.flags & ACK == 0 && !self.settings_seen => {
                     self.settings_seen = true;

@@ -150,8 +150,8 @@ impl Candidate {
             }
         }
         let mut daemon = launcher.start(self.kind.name(), Path::new("env"), &arguments)?;
-        let what = format!("{} to start", self.kind.name());
-        daemon.wait_ready(&what, START_LIMIT, || {
+        let event = format!("{} to start", self.kind.name());
+        daemon.wait_ready(&event, START_LIMIT, || {
             let ports = [HTTP2_PORT, HTTP1_PORT, TLS_PORT];
             Ok(ports
                 .iter()
@@ -318,7 +318,8 @@ fn nginx_configuration(
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    // nginx 1.25 and newer have `http2 on`. In older versions, `http2` is an option of `listen`.
+    // nginx 1.25.1 and later have `http2 on`; the patch level is unknown here. In older versions, `http2` is an option
+    // of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
     let (listen_option, directive) = if is_new {
         ("", "http2 on; ")

@@ -118,10 +118,12 @@ pub(crate) fn violations(values: &BTreeMap<&'static str, Vec<f64>>) -> Vec<Colum
         return Vec::new();
     };
     let peers = |column: Column| -> Vec<f64> {
-        let others = values
+        let peer_values = values
             .iter()
             .filter(|(name, _)| **name != Kind::Weir.name());
-        others.map(|(_, values)| values[column as usize]).collect()
+        peer_values
+            .map(|(_, values)| values[column as usize])
+            .collect()
     };
     Column::ALL
         .into_iter()

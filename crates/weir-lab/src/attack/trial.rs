@@ -116,7 +116,7 @@ pub(crate) fn run(
 fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|errno| start_error("CPU affinity")(errno.into()))
+    sched_setaffinity(None, &set).map_err(|errno| LabError::file("CPU affinity")(errno.into()))
 }
 
 /// Keeps a CPU awake by starting a process that runs only while nothing else needs the CPU (SCHED_IDLE). The time that
@@ -159,7 +159,7 @@ struct Baseline {
     tool_cpu_time: Duration,
 }
 
-/// Peak usage, and when the proxy's descriptor count returned to the baseline.
+/// Peak usage, the end of the attack, and when the proxy's descriptor count returned to the baseline.
 struct Observations {
     peak: Usage,
     attack_end: Instant,
@@ -210,7 +210,7 @@ impl Trial<'_> {
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .map_err(start_error("the attacker"))?;
-        let (observed, remaining) = self.settle(&baseline, observed, &mut daemon)?;
+        let (observed, remaining) = self.wait_until_recovered(&baseline, observed, &mut daemon)?;
         let after = baseline.processes.usage();
         self.probes.stop.store(true, Ordering::Relaxed);
         // The prober waits for outstanding responses.
@@ -269,7 +269,7 @@ impl Trial<'_> {
 
     /// Waits until the proxy has returned to its baseline or the time limit has expired. Also returns the number of
     /// requests that are still in flight at the origin.
-    fn settle(
+    fn wait_until_recovered(
         &self,
         baseline: &Baseline,
         mut observed: Observations,
@@ -286,9 +286,9 @@ impl Trial<'_> {
             }
             let remaining = self.requests.in_flight.load(Ordering::Relaxed);
             let is_normal = self.normal_since(baseline, &observed).is_some();
-            let is_settled =
+            let has_recovered =
                 remaining == 0 && observed.descriptors_recovered_at.is_some() && is_normal;
-            if is_settled || observed.attack_end.elapsed() >= RECOVERY_TIMEOUT {
+            if has_recovered || observed.attack_end.elapsed() >= RECOVERY_TIMEOUT {
                 daemon.check_running()?;
                 return Ok((observed, remaining));
             }
@@ -302,7 +302,7 @@ impl Trial<'_> {
     /// Returns the time since which the proxy has served the other clients as before the attack.
     fn normal_since(&self, baseline: &Baseline, observed: &Observations) -> Option<Instant> {
         let mut samples = self.probes.samples();
-        samples.retain(|sample| sample.issued >= observed.attack_end);
+        samples.retain(|sample| sample.due >= observed.attack_end);
         normal_since(&samples, baseline.normal)
     }
 
@@ -322,9 +322,7 @@ impl Trial<'_> {
             let recovered_at = probes.max(descriptors);
             recovered_at.saturating_duration_since(observed.attack_end)
         });
-        samples.retain(|sample| {
-            sample.issued >= baseline.start && sample.issued < observed.attack_end
-        });
+        samples.retain(|sample| sample.due >= baseline.start && sample.due < observed.attack_end);
         let attack_seconds = observed
             .attack_end
             .duration_since(baseline.start)
@@ -375,17 +373,14 @@ fn percentile(samples: &[Sample], share: f64) -> Duration {
 fn normal_since(samples: &[Sample], normal: Duration) -> Option<Instant> {
     let span = REQUEST_INTERVAL * u32::try_from(NORMAL_REQUESTS - 1).unwrap_or(u32::MAX);
     let is_normal = |run: &&[Sample]| {
-        let contiguous = run[NORMAL_REQUESTS - 1]
-            .issued
-            .duration_since(run[0].issued)
-            == span;
+        let contiguous = run[NORMAL_REQUESTS - 1].due.duration_since(run[0].due) == span;
         let is_good = |sample: &Sample| sample.succeeded && sample.latency <= normal;
         contiguous && run.iter().all(is_good)
     };
     samples
         .windows(NORMAL_REQUESTS)
         .find(is_normal)
-        .map(|run| run[0].issued)
+        .map(|run| run[0].due)
 }
 
 #[cfg(test)]
@@ -395,7 +390,7 @@ mod tests {
     fn samples(count: u32, latency: impl Fn(u32) -> Duration) -> Vec<Sample> {
         let start = Instant::now();
         let sample = |number| Sample {
-            issued: start + REQUEST_INTERVAL * number,
+            due: start + REQUEST_INTERVAL * number,
             latency: latency(number),
             succeeded: true,
         };
@@ -416,7 +411,7 @@ mod tests {
         let mut samples = samples(40, latency);
         let since = |samples: &[Sample]| {
             let recovered_at = normal_since(samples, NORMAL_LATENCY)?;
-            Some(recovered_at.duration_since(samples[0].issued))
+            Some(recovered_at.duration_since(samples[0].due))
         };
         assert_eq!(since(&samples), Some(REQUEST_INTERVAL * 3));
         // The list does not contain a request that has no response yet.

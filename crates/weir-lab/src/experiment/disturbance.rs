@@ -50,7 +50,7 @@ const MEMBER_CHANGE_INTERVAL: Duration = Duration::from_millis(60);
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long SYNs are dropped during a reload.
 const SYN_DROP_TIME: Duration = Duration::from_millis(200);
-/// Time limit of a disturbance.
+/// Time limit for a disturbance.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// Interval at which a pause checks whether the client has finished.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -74,7 +74,7 @@ impl Subject {
         }
     }
 
-    pub(super) fn programs(self) -> Option<Program> {
+    pub(super) fn program(self) -> Option<Program> {
         match self {
             Subject::Haproxy | Subject::HaproxyMaster => Some(HAPROXY),
             Subject::Nginx => Some(NGINX),
@@ -133,7 +133,7 @@ pub(super) struct LiveBalancer<'a> {
 pub(super) struct Disturbances {
     /// Duration of each disturbance, in milliseconds.
     pub(super) milliseconds: Vec<f64>,
-    /// Number of disturbances that the program rejected because the previous reload was not complete.
+    /// Number of a peer's failed disturbances, for example if the previous reload was not complete.
     pub(super) refused: u64,
 }
 
@@ -206,7 +206,7 @@ impl<'a> LiveBalancer<'a> {
     fn servers(&self, round: u32) -> &[Ipv4Addr] {
         let servers = &self.setup.servers;
         let count = if round.is_multiple_of(2) {
-            1
+            servers.len().saturating_sub(1)
         } else {
             servers.len()
         };
@@ -282,7 +282,7 @@ impl<'a> LiveBalancer<'a> {
     }
 
     /// Waits until the last disturbance has ended, so that it does not affect an undisturbed run that follows.
-    fn settle(&self) -> Result<()> {
+    fn wait_until_undisturbed(&self) -> Result<()> {
         match &self.director {
             Some(director) => director.wait_until_responding(START_LIMIT),
             None => Ok(()),
@@ -293,7 +293,7 @@ impl<'a> LiveBalancer<'a> {
 /// Disturbs the balancer until `work` ends.
 ///
 /// # Errors
-/// Returns the error of `work`, or the error of a disturbance that Weir rejects. Rejections by a peer are only counted.
+/// Returns the error of `work` or of a disturbance. If a peer rejects a disturbance, it is only counted.
 pub(super) fn run_disturbed<T: Send>(
     balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,
@@ -310,7 +310,7 @@ pub(super) fn run_disturbed<T: Send>(
         (result, disturbed)
     });
     let (result, disturbed) = (result?, disturbed?);
-    balancer.settle()?;
+    balancer.wait_until_undisturbed()?;
     Ok((result, disturbed))
 }
 

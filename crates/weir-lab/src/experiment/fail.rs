@@ -1,7 +1,7 @@
 //! Implements `--fail`: stops a server under load and restarts it, without an operator.
 //!
 //! Requests may fail from the stop until the check reports the server as down, but not afterwards. Unless the machine
-//! is overloaded, this takes at most `interval × fall + timeout`.
+//! is overloaded, this takes at most `interval × fall + timeout`, plus jitter.
 //!
 //! The load consists of short consecutive runs of `ab`, so that the time of a failure is known. Between runs, the test
 //! reads the state of the server from Weir.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::phase::{Phase, Phases};
 use self::runner::Runner;
-use super::trial::Setting;
+use super::trial::RunContext;
 use super::{Experiment, RunOptions, scheduler};
 use crate::error::{LabError, Result};
 use crate::peer::weir::Forward;
@@ -27,7 +27,7 @@ const FALL: u32 = 2;
 const RISE: u32 = 2;
 /// Maximum jitter of each interval: one twentieth.
 const JITTER: u32 = 20;
-/// Duration of the phase before the stop, and of the phase after the server is down.
+/// Duration of the phase before the stop, and of the load after Weir reports a state change.
 const STEADY_TIME: Duration = Duration::from_secs(2);
 /// Number of requests and concurrency of a run of `ab`. The numbers are small, so that the client does not reuse a port
 /// that it used when the server stopped: with `direct`, Weir would forward the packets to the stopped server again.
@@ -51,24 +51,24 @@ pub(super) fn programs() -> Vec<Program> {
 /// Runs the test once and reports each phase as a row.
 ///
 /// # Errors
-/// Fails if the experiment does not support `--fail`, or a program cannot be started; [`LabError::Interrupted`].
+/// Fails if the experiment does not support `--fail`, or a program or measurement fails; [`LabError::Interrupted`].
 pub(super) fn run(
     experiment: &Experiment,
     options: &RunOptions,
-    setting: &Setting<'_>,
+    context: &RunContext<'_>,
 ) -> Result<Report> {
     let setup = setup(experiment.name, options)?;
     let topology = Topology::build(
-        setting.session,
+        context.session,
         Plan {
             servers: setup.servers,
             link: options.rate,
             replies_through_director: setup.forward == Forward::Nat,
         },
     )?;
-    let base = setting.session.directory(&topology.number.to_string())?;
-    let mut runner = Runner::start(&setup, setting, &topology, &base)?;
-    let phases = runner.run(setting)?;
+    let base = context.session.directory(&topology.number.to_string())?;
+    let mut runner = Runner::start(&setup, context, &topology, &base)?;
+    let phases = runner.run(context)?;
     Ok(report(experiment, &setup, &phases))
 }
 
@@ -186,7 +186,10 @@ fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
     ];
     let violations = violations.into_iter().filter(|(count, _)| *count > 0);
     let mut errors: Vec<String> = violations
-        .map(|(count, what)| format!("{count} requests {what}"))
+        .map(|(count, violation)| match count {
+            1 => format!("1 request {violation}"),
+            _ => format!("{count} requests {violation}"),
+        })
         .collect();
     if phases.connections_after_restart == 0 {
         errors.push("the server received no connection after its restart".to_owned());

@@ -1,4 +1,4 @@
-//! Measures load balancing on the clients' host, while the servers change continuously (experiment 2).
+//! Measures load balancing on the clients' host, with and without continuous server changes (experiment 2).
 //!
 //! The clients run on the director, which balances their outgoing connections. The servers change as with service
 //! discovery. Compares `socket` with an HAProxy on loopback that is reloaded for each change, and with direct

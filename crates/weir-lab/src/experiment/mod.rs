@@ -24,7 +24,7 @@ use crate::requirement;
 use crate::session::Session;
 use disturbance::Disturbance;
 use round::Round;
-use trial::{Balancer, Measurement, Setting, Site, Trial};
+use trial::{Balancer, Measurement, RunContext, Site, Trial};
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// Options of a run. The default of an option is the value in the original report.
+/// Options of a run. By default, an option has the value from the field report.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Rate of each host's link.
@@ -118,8 +118,8 @@ pub fn list() -> &'static [Experiment] {
 /// A failed method does not stop the others. [`Report::failures`] lists it.
 ///
 /// # Errors
-/// Fails before creating anything if a name or an option is wrong, without root, and if programs are missing. Returns
-/// [`LabError::Interrupted`] after Ctrl-C.
+/// Fails before creating anything if a name or an option is invalid, if the caller is not root, or if programs are
+/// missing. Returns [`LabError::Interrupted`] after Ctrl-C.
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
     let trials = select_trials((experiment.trials)(options)?, &options.methods)?;
@@ -145,14 +145,14 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     nginx::write_pages(&pages)?;
     php::write_pages(&pages)?;
     let progress = Progress::new();
-    let setting = Setting {
+    let context = RunContext {
         session: &session,
         progress: &progress,
         weir: weir.as_deref(),
         pages: &pages,
     };
     if options.fail {
-        let mut report = progress.show_during(|| fail::run(experiment, options, &setting))?;
+        let mut report = progress.show_during(|| fail::run(experiment, options, &context))?;
         report.notes.extend(note::for_run(
             options,
             &run_properties(&[]),
@@ -165,7 +165,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let repeat = options.repeat.max(1);
     let rounds = progress.show_during(|| {
         (0..repeat)
-            .map(|_| round::run(&setting, &trials))
+            .map(|_| round::run(&context, &trials))
             .collect::<Result<Vec<_>>>()
     })?;
 
@@ -206,7 +206,7 @@ fn select_trials(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
     Ok(trials.into_iter().filter(is_selected).collect())
 }
 
-/// Returns the scheduler of a run: the given one if its name is valid, or `default`.
+/// Returns the scheduler of a run: the specified one, or `default`. Fails if the name is not valid.
 fn scheduler(options: &RunOptions, default: &str) -> Result<String> {
     let name = options.scheduler.as_deref().unwrap_or(default);
     // The name must be one word, because it is written to a configuration file. Weir checks whether the scheduler
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_have_the_documented_names() {
+    fn saturated_uplink_has_all_methods_in_order() {
         let trials = saturated_uplink::trials(&options()).expect("defaults");
         assert_eq!(
             names(&trials),

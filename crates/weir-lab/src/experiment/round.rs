@@ -1,6 +1,6 @@
-//! Runs all trials once, in parallel if possible, and selects the round to report.
+//! Runs all trials once, in parallel if possible, and selects the run to report.
 
-use super::trial::{Measurement, Setting, Trial};
+use super::trial::{Measurement, RunContext, Trial};
 use crate::error::{LabError, Result};
 use crate::interrupt;
 
@@ -33,13 +33,13 @@ pub(super) type Round = Vec<Result<Vec<Measurement>>>;
 ///
 /// # Errors
 /// Returns only [`LabError::Interrupted`]; the results include the errors of trials.
-pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
+pub(super) fn run(context: &RunContext<'_>, trials: &[Trial]) -> Result<Round> {
     let mut results = Vec::new();
     for batch in batches(trials) {
         let outcomes: Round = std::thread::scope(|scope| {
             let batch_trials = batch.iter().filter_map(|index| trials.get(*index));
             let threads: Vec<_> = batch_trials
-                .map(|trial| scope.spawn(|| run_trial(setting, trial)))
+                .map(|trial| scope.spawn(|| run_trial(context, trial)))
                 .collect();
             threads
                 .into_iter()
@@ -58,8 +58,8 @@ pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
     Ok(results)
 }
 
-fn run_trial(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
-    let result = trial.run(setting);
+fn run_trial(context: &RunContext<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
+    let result = trial.run(context);
     let name = &trial.method.name;
     match &result {
         Ok(measured) => {
@@ -67,13 +67,13 @@ fn run_trial(setting: &Setting<'_>, trial: &Trial) -> Result<Vec<Measurement>> {
                 .iter()
                 .map(|measurement| measurement.outcome.seconds)
                 .sum();
-            setting
+            context
                 .progress
                 .done(name, &format!("done, {seconds:.1} s"));
         }
         // The command reports an interruption once for all methods.
         Err(LabError::Interrupted) => {}
-        Err(error) => setting.progress.done(name, &format!("FAILED: {error}")),
+        Err(error) => context.progress.done(name, &format!("FAILED: {error}")),
     }
     result
 }

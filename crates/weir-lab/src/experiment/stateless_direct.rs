@@ -1,4 +1,4 @@
-//! Compares direct routing, by rewriting the destination address, with nginx as a FastCGI balancer (experiment 3).
+//! Compares methods in which servers respond directly to the client with nginx as a FastCGI balancer (experiment 3).
 //!
 //! The pages are short, slow, or of a given size. The report's author could not use least connections with direct
 //! routing.

@@ -110,7 +110,7 @@ pub(super) struct TimedRun {
 /// requests.
 const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
-/// A run of `ab`.
+/// A run of `ab` or `wrk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Workload {
     /// The name, which follows the method's name if a trial has several workloads.
@@ -200,8 +200,8 @@ pub(super) struct Measurement {
     pub(super) shares: Option<Shares>,
 }
 
-/// Settings that all trials of a run share.
-pub(super) struct Setting<'a> {
+/// Data that all trials of a run share.
+pub(super) struct RunContext<'a> {
     pub(super) session: &'a Session,
     pub(super) progress: &'a Progress,
     /// The `weir` program; `None` if no method of the run requires it.
@@ -210,9 +210,9 @@ pub(super) struct Setting<'a> {
     pub(super) pages: &'a Path,
 }
 
-/// Time limit of trials with unlimited links.
+/// Time limit of a run of `ab` with unlimited links.
 const UNSHAPED_LIMIT: Duration = Duration::from_secs(600);
-/// The time limit of a trial with limited links is this multiple of the transfer time, plus the margin.
+/// The time limit of a run of `ab` with limited links is this multiple of the transfer time, plus the margin.
 const SHAPED_SLACK: u64 = 3;
 const SHAPED_MARGIN_SECONDS: u64 = 120;
 
@@ -230,7 +230,7 @@ impl Trial {
             Balancer::Ldirectord => programs.push(LDIRECTORD),
             Balancer::Disturbed(subject, disturbance) => {
                 programs.push(WRK);
-                programs.extend(subject.programs());
+                programs.extend(subject.program());
                 programs.extend((disturbance == Disturbance::ReloadWithoutSyns).then_some(NFT));
             }
             Balancer::OneServer
@@ -253,7 +253,7 @@ impl Trial {
         }
     }
 
-    /// Returns the time limit of a run.
+    /// Returns the time limit of a run of `ab`.
     fn limit(&self, workload: &Workload) -> Duration {
         let Some(link) = self.plan.link else {
             return UNSHAPED_LIMIT;
@@ -263,17 +263,17 @@ impl Trial {
     }
 
     /// Creates the hosts, starts the programs, measures, and removes everything.
-    pub(super) fn run(&self, setting: &Setting<'_>) -> Result<Vec<Measurement>> {
+    pub(super) fn run(&self, context: &RunContext<'_>) -> Result<Vec<Measurement>> {
         let name = &self.method.name;
-        setting.progress.set(name, "creating hosts");
-        let topology = Topology::build(setting.session, self.plan)?;
-        let base = setting.session.directory(&topology.number.to_string())?;
+        context.progress.set(name, "creating hosts");
+        let topology = Topology::build(context.session, self.plan)?;
+        let base = context.session.directory(&topology.number.to_string())?;
         let directory_of = |host: &Host| -> Result<PathBuf> {
             let path = base.join(&host.name);
             std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
             Ok(path)
         };
-        setting.progress.set(name, "starting servers");
+        context.progress.set(name, "starting servers");
         let mut servers = Vec::new();
         let mut paced = Vec::new();
         for host in &topology.servers {
@@ -287,14 +287,14 @@ impl Trial {
                 cgroup: None,
                 directory: &directory,
             };
-            servers.extend(self.start_server(&launcher, setting.pages)?);
+            servers.extend(self.start_server(&launcher, context.pages)?);
         }
         let director = directory_of(&topology.director)?;
         // Created before the balancer, so that it is removed after the balancer.
-        let cgroup = self.local.then(|| Cgroup::create(setting.session));
+        let cgroup = self.local.then(|| Cgroup::create(context.session));
         let cgroup = cgroup.transpose()?;
         let balancer =
-            self.start_balancer(setting, &topology, &base, &director, cgroup.as_ref())?;
+            self.start_balancer(context, &topology, &base, &director, cgroup.as_ref())?;
         let target = self.target(&topology);
         let clients = self.clients(&topology);
         let directory = directory_of(clients)?;
@@ -315,7 +315,7 @@ impl Trial {
             .zip(&self.workloads)
             .map(|(number, workload)| {
                 let hosts = (&client, director.as_path());
-                let run = || self.measure(setting, &topology, &balancer, hosts, workload);
+                let run = || self.measure(context, &topology, &balancer, hosts, workload);
                 if paced.is_empty() {
                     return run();
                 }
@@ -340,7 +340,7 @@ impl Trial {
 
     fn measure(
         &self,
-        setting: &Setting<'_>,
+        context: &RunContext<'_>,
         topology: &Topology,
         balancer: &RunningBalancer<'_>,
         (client, director): (&Launcher<'_>, &Path),
@@ -351,7 +351,7 @@ impl Trial {
             .name
             .as_ref()
             .map_or("measuring".to_owned(), |name| format!("measuring {name}"));
-        setting.progress.set(&self.method.name, &activity);
+        context.progress.set(&self.method.name, &activity);
         let load = ab::Load {
             url: format!("http://{target}{}", workload.path),
             requests: workload.requests,
@@ -373,7 +373,7 @@ impl Trial {
             _ => Ok((run_client()?, None)),
         })?;
         if outcome.failed > 0 {
-            self.report_failures(setting, &outcome, director);
+            self.report_failures(context, &outcome, director);
         }
         Ok(Measurement {
             workload: workload.name.clone(),
@@ -385,7 +385,7 @@ impl Trial {
     }
 
     /// Reports failures with the end of the balancer's log.
-    fn report_failures(&self, setting: &Setting<'_>, outcome: &ab::Outcome, director: &Path) {
+    fn report_failures(&self, context: &RunContext<'_>, outcome: &ab::Outcome, director: &Path) {
         let log = match self.method.balancer {
             Balancer::Haproxy => "haproxy.log",
             Balancer::NginxFastCgi(_) | Balancer::NginxProxy(_) => "nginx.log",
@@ -395,7 +395,7 @@ impl Trial {
         };
         let log_tail = process::tail(&director.join(log));
         let name = &self.method.name;
-        setting.progress.line(&format!(
+        context.progress.line(&format!(
             "{name}: {} failed: {} {log_tail}",
             outcome.failed, outcome.breakdown
         ));

@@ -168,7 +168,7 @@ impl PairRuns {
         }
     }
 
-    /// Runs the fault of a round once. An error appears in the row.
+    /// Injects a fault once, and stores the measurement or the error.
     ///
     /// # Errors
     /// Returns only [`LabError::Interrupted`].

@@ -21,14 +21,14 @@ const PROTOCOL: u32 = 112;
 const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
 /// Position of the source address in an IPv4 header (RFC 791, section 3.1).
 const SOURCE: std::ops::Range<usize> = 12..16;
-/// Time limit for an advertisement.
+/// Time limit for the next VRRP packet.
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Waits for an advertisement of a director, and then for the part of the advertisement interval that belongs to this
 /// round. `host` receives on the directors' switch and has the address `address`.
 ///
 /// # Errors
-/// Fails if no advertisement arrives within three seconds.
+/// Fails if no VRRP packet arrives for three seconds, or the socket cannot be opened.
 pub(super) fn wait(
     (host, address): (&Namespace, Ipv4Addr),
     director: Ipv4Addr,
@@ -51,7 +51,7 @@ fn open(address: Ipv4Addr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Receives packets until one is from this address. Fails if no packet arrives within [`LIMIT`].
+/// Receives packets until one is from this address. Fails if no packet arrives for [`LIMIT`].
 fn receive_from(socket: &OwnedFd, sender: Ipv4Addr) -> rustix::io::Result<()> {
     let mut packet = [0; 256];
     loop {
@@ -63,7 +63,7 @@ fn receive_from(socket: &OwnedFd, sender: Ipv4Addr) -> rustix::io::Result<()> {
 }
 
 /// Returns the part of the interval after which the fault of a round happens. The parts of successive rounds are
-/// distributed evenly, because they are multiples of the golden ratio.
+/// distributed evenly, because they are the fractional parts of multiples of the golden ratio.
 fn delay(interval: Duration, round: u32) -> Duration {
     interval * (round.wrapping_mul(618) % 1_000) / 1_000
 }

@@ -18,7 +18,7 @@ const PORT: u16 = 80;
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of responses to receive before the fault.
 const RESPONSES_BEFORE_FAULT: u32 = 200;
-/// Time limit for a response on a connection after the fault.
+/// Timeout of a response on a connection after the fault.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The result of one run.
@@ -156,7 +156,7 @@ impl Client {
                 set_real_time_priority();
                 client.watch(&ready)
             });
-            // If the thread has failed, this returns an error.
+            // If the client's thread has failed, `recv` returns an error.
             let _ = is_ready.recv();
             let result = fault();
             let outage = watching.join().unwrap_or(Duration::MAX);
@@ -171,8 +171,8 @@ impl Client {
         Ok(Measurement { outage, broken })
     }
 
-    /// Returns the longest time without a response, including the time after the last one. Sends to `ready` after
-    /// [`RESPONSES_BEFORE_FAULT`] responses.
+    /// Sends to `ready` after [`RESPONSES_BEFORE_FAULT`] responses. Returns the longest time without a response since
+    /// then, including the time after the last one.
     fn watch(&self, ready: &Sender<()>) -> Duration {
         let mut end = Instant::now() + MONITORING_TIME;
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);

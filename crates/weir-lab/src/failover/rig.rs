@@ -17,10 +17,10 @@ use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
 pub(super) const VIP: &str = "10.77.0.100";
-/// Last bytes of addresses of hosts; see [`address`].
+/// Last bytes of host addresses; see [`address`].
 const CLIENT: u8 = 2;
 const FIRST: u8 = 3;
-/// Time limit for a start. On a busy machine, loading the BPF programs takes most of the time.
+/// Maximum time for a start. On a busy machine, loading the BPF programs takes most of the time.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Number of advertisement intervals for which only the first director must be active: more than twice the period after
 /// which a standby without advertisements takes over.
@@ -140,13 +140,13 @@ impl Rig {
                 String::new,
             )?;
         }
-        rig.settle()?;
+        rig.wait_until_settled()?;
         Ok(rig)
     }
 
     /// Waits until both directors run VRRP, and then until only the first one has been active, and the client has used
     /// it, for the required time.
-    fn settle(&self) -> Result<()> {
+    fn wait_until_settled(&self) -> Result<()> {
         for director in &self.directors {
             let running = || Ok(director.runs_vrrp().then_some(()));
             wait_for("VRRP to start", START_TIMEOUT, running, String::new)?;
@@ -206,7 +206,7 @@ impl Rig {
             | Fault::Reload
             | Fault::Upgrade => {}
         }
-        self.settle()
+        self.wait_until_settled()
     }
 
     /// Injects a fault into the active director and measures the outage.
@@ -373,9 +373,11 @@ impl Director {
     fn inject(&self, fault: Fault, wire: &Namespace) -> Result<()> {
         match fault {
             Fault::Stop => signal([self.parent()], Signal::TERM),
-            Fault::Cut => drop_frames(wire, ACTIVE, &["ingress", "egress"], ALL_FRAMES),
-            Fault::OneWay => drop_frames(wire, ACTIVE, &["ingress"], ALL_FRAMES),
-            Fault::Partition => drop_frames(wire, ACTIVE, &["ingress", "egress"], ADVERTISEMENTS),
+            Fault::Cut => drop_frames(wire, ACTIVE_PORT, &["ingress", "egress"], ALL_FRAMES),
+            Fault::OneWay => drop_frames(wire, ACTIVE_PORT, &["ingress"], ALL_FRAMES),
+            Fault::Partition => {
+                drop_frames(wire, ACTIVE_PORT, &["ingress", "egress"], ADVERTISEMENTS)
+            }
             Fault::Pause => signal(self.processes(), Signal::STOP),
             Fault::KillVrrp => signal([self.vrrp_process()], Signal::KILL),
             Fault::KillKeeper => signal([self.parent()], Signal::KILL),
@@ -396,7 +398,8 @@ impl Director {
 }
 
 /// The port of the active director.
-const ACTIVE: &str = "first";
+const ACTIVE_PORT: &str = "first";
+/// The rule that drops VRRP advertisements.
 const ADVERTISEMENTS: &str = "ip protocol 112 drop";
 
 fn pid(daemon: &Daemon) -> Option<Pid> {

@@ -1,8 +1,8 @@
-//! Generates the cluster configuration of the fourth report, with Weir instead of ldirectord.
+//! Generates the cluster configuration of the fourth field report, with Weir instead of ldirectord.
 
 use std::path::Path;
 
-/// The paths on the nodes to which the configuration refers.
+/// The files that the configuration refers to; their paths are the same on all nodes.
 pub(super) struct Paths<'a> {
     pub(super) weir: &'a Path,
     pub(super) config: &'a Path,
@@ -22,7 +22,7 @@ pub(super) fn sections(vip: &str, paths: &Paths<'_>) -> [(&'static str, String);
     ]
 }
 
-/// Constraints that place Weir and the VIP on one node, and the application and the VIP on lo on the other nodes.
+/// Constraints that place Weir and the VIP on one node, and the application, with the VIP on lo, on the other nodes.
 const CONSTRAINTS: &str = "<constraints>\
     <rsc_colocation id=\"weir-with-vip\" rsc=\"weir\" with-rsc=\"vip\" score=\"INFINITY\"/>\
     <rsc_colocation id=\"lo-not-vip\" rsc=\"lo-clone\" with-rsc=\"vip\" score=\"-INFINITY\"/>\

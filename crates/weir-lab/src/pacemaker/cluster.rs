@@ -14,7 +14,7 @@ use crate::namespace::Namespace;
 use crate::process::{self, Daemon, Launcher};
 use crate::session::Session;
 
-/// The application's port, as in the report.
+/// The application's port, as in the user's setup that this trial reproduces.
 pub(super) const PORT: u16 = 3000;
 pub(super) const VIP: &str = "10.78.0.100";
 /// Time limit for the cluster to form and for all resources to start.
@@ -28,7 +28,7 @@ const WEIR_AGENT: &str = include_str!("../../../../contrib/ocf/weir");
 /// A node and its processes.
 struct Node {
     name: String,
-    port: String,
+    switch_port: String,
     namespace: Namespace,
     directory: PathBuf,
     /// `unshare`, whose child is the first process of the node.
@@ -39,7 +39,7 @@ struct Node {
 pub(super) struct Cluster {
     nodes: Vec<Node>,
     pub(super) client: Arc<Namespace>,
-    wire: Namespace,
+    switch: Namespace,
 }
 
 fn run_ip(namespace: &Namespace, args: &str) -> Result<()> {
@@ -48,14 +48,14 @@ fn run_ip(namespace: &Namespace, args: &str) -> Result<()> {
     process::run("ip", &arguments).map(drop)
 }
 
-fn create_host(session: &Session, wire: &Namespace, port: &str, number: u8) -> Result<Namespace> {
+fn create_host(session: &Session, switch: &Namespace, port: &str, number: u8) -> Result<Namespace> {
     let unique = format!("{}-{}{port}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
     run_ip(
-        wire,
+        switch,
         &format!("link add {port} type veth peer name eth0 netns {unique}"),
     )?;
-    run_ip(wire, &format!("link set {port} master br0 up"))?;
+    run_ip(switch, &format!("link set {port} master br0 up"))?;
     run_ip(
         &namespace,
         &format!("addr add 10.78.0.{number}/24 dev eth0"),
@@ -88,13 +88,17 @@ fn corosync_configuration() -> String {
 impl Cluster {
     /// Starts the cluster and waits until two nodes respond through the VIP.
     pub(super) fn start(session: &Session, weir: &Path) -> Result<Self> {
-        let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
+        let switch = Namespace::create(&format!(
+            "{}-{}switch",
+            session.tag(),
+            session.next_number()
+        ))?;
         run_ip(
-            &wire,
+            &switch,
             "link add br0 type bridge forward_delay 0 mcast_snooping 0",
         )?;
-        run_ip(&wire, "link set br0 up")?;
-        let client = create_host(session, &wire, "client", 50)?;
+        run_ip(&switch, "link set br0 up")?;
+        let client = create_host(session, &switch, "client", 50)?;
         let shared = session.directory(&format!("cluster{}", session.next_number()))?;
         let (app, config, script) = (
             shared.join("app.js"),
@@ -107,10 +111,10 @@ impl Cluster {
         let mut cluster = Self {
             nodes: Vec::new(),
             client: Arc::new(client),
-            wire,
+            switch,
         };
         for number in 1..=NODES {
-            let node = Node::start(session, &cluster.wire, &shared, &script, number)?;
+            let node = Node::start(session, &cluster.switch, &shared, &script, number)?;
             cluster.nodes.push(node);
         }
         cluster.wait_for_quorum()?;
@@ -177,7 +181,7 @@ impl Cluster {
         statuses.next().unwrap_or_default()
     }
 
-    /// Returns the node that has the VIP on its link.
+    /// Returns the index of the node that has the VIP on eth0.
     pub(super) fn node_with_vip(&self) -> Option<usize> {
         self.nodes.iter().position(|node| {
             let arguments = [
@@ -198,21 +202,21 @@ impl Cluster {
     /// Brings a node's link down and kills all its processes.
     pub(super) fn kill(&mut self, node: usize) -> Result<()> {
         let node = &mut self.nodes[node];
-        run_ip(&self.wire, &format!("link set {} down", node.port))?;
+        run_ip(&self.switch, &format!("link set {} down", node.switch_port))?;
         node.kill();
         Ok(())
     }
 
     /// Puts a node in standby, so that another node takes over.
-    pub(super) fn put_on_standby(&self, node: usize) -> Result<()> {
+    pub(super) fn put_in_standby(&self, node: usize) -> Result<()> {
         let node = &self.nodes[node];
         let arguments = ["--node", &node.name, "--name", "standby", "--update", "on"];
         node.run("crm_attribute", &arguments).map(drop)
     }
 }
 
-/// Returns Weir's configuration: that of the report, but with a shorter check interval, so that Weir detects when the
-/// application moves.
+/// Returns Weir's configuration: that of the user's setup, but with a shorter check interval, so that Weir detects when
+/// the application moves.
 fn configuration() -> String {
     let servers: Vec<String> = (1..=NODES)
         .map(|number| format!("\"10.78.0.{number}:{PORT}\""))
@@ -227,14 +231,15 @@ fn configuration() -> String {
 impl Node {
     fn start(
         session: &Session,
-        wire: &Namespace,
+        switch: &Namespace,
         shared: &Path,
         script: &Path,
         number: u8,
     ) -> Result<Self> {
         let name = format!("node{number}");
-        let namespace = create_host(session, wire, &name, number)?;
-        // The report's sysctls prevent the announcement of the VIP on lo.
+        let namespace = create_host(session, switch, &name, number)?;
+        // As in the user's setup, nodes neither reply to ARP requests for the VIP on lo nor use it as the source of
+        // their own requests.
         namespace.set_sysctls(&[
             ("net/ipv4/conf/all/arp_ignore", "1"),
             ("net/ipv4/conf/all/arp_announce", "2"),
@@ -270,7 +275,7 @@ impl Node {
         ]);
         let unshare = launcher.start("node", Path::new("unshare"), &arguments)?;
         Ok(Self {
-            port: name.clone(),
+            switch_port: name.clone(),
             name,
             namespace,
             directory,

@@ -12,7 +12,7 @@ use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 
 const CLIENTS: usize = 8;
-/// Time limit for a request.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The results of a load run.
@@ -97,7 +97,7 @@ fn send(stop: &AtomicBool, requests: &Mutex<Vec<FinishedRequest>>) {
     }
 }
 
-/// Returns the longest time between two responses, and the number of requests and failures.
+/// Returns the longest time without a response, and the numbers of requests and failures.
 fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measurement {
     let responses = requests
         .iter()

@@ -12,7 +12,7 @@ start)
     has || ip addr add "$OCF_RESKEY_ip/32" dev lo
     ;;
 stop)
-    # IPaddr2 with lvs_support may have removed it.
+    # IPaddr2 with lvs_support may have removed the address.
     ! has || ip addr del "$OCF_RESKEY_ip/32" dev lo || ! has
     ;;
 monitor | status)

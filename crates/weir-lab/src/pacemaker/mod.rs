@@ -1,7 +1,7 @@
-//! Implements `weir lab run clustered-rest --pacemaker`, the fourth report's cluster with Corosync and Pacemaker.
+//! Implements `weir lab run clustered-rest --pacemaker`, the fourth field report's cluster with Corosync and Pacemaker.
 //!
-//! The VIP and Weir are on one node, the application is on the other nodes. The active node fails while clients send
-//! requests.
+//! The VIP and Weir are on one node, and the application is on the other nodes. The active node fails while clients
+//! send requests.
 //!
 //! There are three nodes because the application must not run on the director, and because one node fails.
 
@@ -25,7 +25,7 @@ use cluster::Cluster;
 /// The experiment with the option `--pacemaker`.
 pub(crate) const EXPERIMENT: &str = "clustered-rest";
 
-/// Time limit for another node to take over.
+/// Maximum time for another node to take over.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Duration of the load before and after the fault.
 const LOAD_BEFORE: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ struct Row {
 /// Runs the experiment and prints the table or JSON. Returns whether all runs succeeded.
 ///
 /// # Errors
-/// Fails without root, if programs are missing, and after Ctrl-C.
+/// Fails if the caller is not root, if programs are missing, or after Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let faults = select_faults(&options.faults)?;
     requirement::require_root()?;
@@ -128,7 +128,7 @@ fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measurement> {
     load::measure(&client, || {
         std::thread::sleep(LOAD_BEFORE);
         match fault {
-            Fault::Standby => cluster.put_on_standby(active)?,
+            Fault::Standby => cluster.put_in_standby(active)?,
             Fault::Kill => cluster.kill(active)?,
         }
         let moved = || Ok(cluster.node_with_vip().filter(|it| *it != active));
@@ -177,7 +177,7 @@ fn table(rows: &[Row]) -> String {
     format!(
         "{HEADER}\n{lines}Three nodes, token 1 s, no fencing. Outage: the longest time without a response to eight \
          clients.\nstandby: the resources are moved one after another. kill: the link is \
-         set down, and all processes are killed.\n"
+         brought down, and all processes are killed.\n"
     )
 }
 

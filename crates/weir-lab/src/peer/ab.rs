@@ -48,14 +48,14 @@ const ABORT_MESSAGE: &str = "Test aborted after 10 failures";
 const MIN_FAILURES_AT_ABORT: u64 = 12;
 
 /// Maximum number of runs of `ab`, each of which sends the remaining requests.
-const MAX_RESTARTS: u32 = 100;
+const MAX_RUNS: u32 = 100;
 
 /// Runs `ab` until it exits, for at most `limit` per run. If `ab` aborts, another run sends the remaining requests.
 /// Rates and latencies then come from the last run, and the failure count is a lower bound.
 pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let started_at = Instant::now();
     let mut load = load.clone();
-    for aborts in 0..MAX_RESTARTS {
+    for aborts in 0..MAX_RUNS {
         let message = match run_once(launcher, &load, limit) {
             Err(LabError::Failed { message, .. }) if message.contains(ABORT_MESSAGE) => message,
             Ok(outcome) if aborts > 0 => {
@@ -108,7 +108,7 @@ pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Durat
         }
     }
     Err(LabError::Deadline {
-        what: format!("a response from {url}"),
+        event: format!("a response from {url}"),
         seconds: limit.as_secs(),
         detail: format!(": {last}"),
     })

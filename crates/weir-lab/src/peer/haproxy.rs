@@ -1,4 +1,4 @@
-//! Starts HAProxy as in the first report.
+//! Starts HAProxy as in the first field report.
 //!
 //! HAProxy has the defaults of its packaged configuration, port 5000, and `check` for each server.
 

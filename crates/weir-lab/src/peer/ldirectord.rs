@@ -1,4 +1,4 @@
-//! Starts an unmodified ldirectord as in the fourth report, with Weir available as `ipvsadm`.
+//! Starts an unmodified ldirectord as in the fourth field report, with Weir available as `ipvsadm`.
 //!
 //! ldirectord runs in a mount namespace where Weir is mounted as `ipvsadm` and `/var` is empty, and in a separate PID
 //! namespace. No process outlives the guard, and the host does not change.

@@ -16,5 +16,5 @@ pub(crate) mod wrk;
 
 use std::time::Duration;
 
-/// Time limit for a program to serve requests. Loading the BPF programs takes up to 20 seconds on a busy machine.
+/// Maximum time for a program to serve requests. Loading the BPF programs takes up to 20 seconds on a busy machine.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);

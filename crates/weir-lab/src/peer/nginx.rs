@@ -1,4 +1,4 @@
-//! Starts nginx as the servers' web server, as an HTTP balancer, or as the third report's FastCGI balancer.
+//! Starts nginx as the servers' web server, as an HTTP balancer, or as the third field report's FastCGI balancer.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

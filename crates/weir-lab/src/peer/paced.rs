@@ -206,10 +206,10 @@ mod tests {
         shared.extra_us.store(10_000, Ordering::Relaxed);
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
         let address = listener.local_addr().expect("read the local address");
-        let other = shared.clone();
+        let thread_state = shared.clone();
         let thread = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("accept a client");
-            other.respond(stream)
+            thread_state.respond(stream)
         });
         let started_at = Instant::now();
         let mut stream = TcpStream::connect(address).expect("connect");

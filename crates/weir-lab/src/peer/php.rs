@@ -1,4 +1,4 @@
-//! Starts php-fpm with the three pages of the third report: `small`, `rand` and `size`.
+//! Starts php-fpm with the three pages of the third field report: `small`, `rand` and `size`.
 
 use std::path::{Path, PathBuf};
 

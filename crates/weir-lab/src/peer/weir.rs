@@ -245,7 +245,7 @@ impl<'a> Director<'a> {
     pub(crate) fn reload(&self, servers: &[Ipv4Addr]) -> Result<()> {
         let file = self.instance.directory.join("weir.toml");
         let scheduler = self.scheduler.as_deref().unwrap_or("rr");
-        let text = text(
+        let text = service_configuration(
             &server_list(servers),
             self.forward,
             scheduler,
@@ -292,7 +292,7 @@ impl<'a> Director<'a> {
         self.instance.run("weir-upgrade", &["upgrade"]).map(drop)
     }
 
-    /// Kills the daemon, the child of `weir run`, with SIGKILL.
+    /// Kills the child processes of `weir run`, including the daemon, with SIGKILL.
     pub(crate) fn kill_daemon(&self) -> Result<()> {
         let keeper = self.daemon.as_ref().map_or(0, Daemon::pid);
         for pid in process::children(keeper) {
@@ -357,7 +357,7 @@ fn configuration(
         .iter()
         .map(|server| server.address)
         .collect();
-    text(&server_list(&servers), forward, scheduler, cgroup)
+    service_configuration(&server_list(&servers), forward, scheduler, cgroup)
 }
 
 fn server_list(servers: &[Ipv4Addr]) -> String {
@@ -365,7 +365,12 @@ fn server_list(servers: &[Ipv4Addr]) -> String {
     quoted.collect::<Vec<_>>().join(", ")
 }
 
-fn text(servers: &str, forward: Forward, scheduler: &str, cgroup: Option<&Path>) -> String {
+fn service_configuration(
+    servers: &str,
+    forward: Forward,
+    scheduler: &str,
+    cgroup: Option<&Path>,
+) -> String {
     // There is only one client address, so source hashing by address alone would use a single server.
     let scheduler = match scheduler {
         "sh" => "{ name = \"sh\", flags = [\"sh-port\"] }".to_owned(),
@@ -393,7 +398,7 @@ mod tests {
 
     #[test]
     fn configuration_has_the_expected_text() {
-        insta::assert_snapshot!(text(
+        insta::assert_snapshot!(service_configuration(
             "\"10.0.0.5\", \"10.0.0.6\"",
             Forward::Direct,
             "sh",

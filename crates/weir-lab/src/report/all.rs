@@ -6,13 +6,14 @@ use super::field::{self, FieldReport, Figure};
 use super::html::{body, escape, page};
 use super::{Report, sizes};
 
-/// One line of a comparison.
+/// The reported and the measured values of one figure.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Comparison {
     experiment: String,
-    what: &'static str,
+    #[serde(rename = "what")]
+    label: &'static str,
     unit: &'static str,
-    /// The author's value; `None` = the report has none.
+    /// The field report's value; `None` = it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     reported: Option<f64>,
     /// The values of the peer and of Weir, measured by the lab.
@@ -30,7 +31,7 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
     let measured = |name: Option<&str>, figure: &Figure| figure.metric.value(name?, &report.rows);
     let lines = field.figures.iter().map(|figure| Comparison {
         experiment: report.experiment.clone(),
-        what: figure.label,
+        label: figure.label,
         unit: figure.metric.unit(),
         reported: figure.reported,
         peer: measured(figure.peer, figure),
@@ -42,16 +43,17 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
 /// Returns the content of the file. `missing` lists the experiments without results.
 pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
     let mut content = String::from(
-        "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same workloads measured on this \
-         machine with the same peers and with Weir. Absolute numbers depend on the machine: compare the columns \
-         \u{201c}peer, here\u{201d} and \u{201c}Weir, here\u{201d}, and their ratios with those of the report.</p>\n",
+        "<h1>weir lab: all experiments</h1>\n<p>Figures from five field reports, and the same workloads measured on \
+         this machine with the same peers and with Weir. Absolute numbers depend on the machine: compare the columns \
+         \u{201c}peer (measured)\u{201d} and \u{201c}Weir (measured)\u{201d}, and their ratios with those of the \
+         report.</p>\n",
     );
     write_summary(&mut content, reports);
     for name in missing {
         // Writing to a String cannot fail.
         let _ = writeln!(
             content,
-            "<p class=\"busy\">{name}: no results; `weir lab run {name} --report DIR` creates them.</p>"
+            "<p class=\"busy\">{name}: no results; run `weir lab run {name} --report DIR` to produce them.</p>"
         );
     }
     for report in reports {
@@ -103,8 +105,8 @@ fn write_summary(content: &mut String, reports: &[Report]) {
 
 fn write_table(content: &mut String, report: &Report) {
     content.push_str(
-        "<div class=\"scroll\"><table>\n<tr><th>figure</th><th>unit</th><th>the report</th><th>peer, here</th>\
-         <th>Weir, here</th></tr>\n",
+        "<div class=\"scroll\"><table>\n<tr><th>figure</th><th>unit</th><th>reported</th>\
+         <th>peer (measured)</th><th>Weir (measured)</th></tr>\n",
     );
     let cell = |value: Option<f64>| match value {
         None => "\u{2013}".to_owned(),
@@ -115,7 +117,7 @@ fn write_table(content: &mut String, report: &Report) {
         let _ = writeln!(
             content,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(line.what),
+            escape(line.label),
             line.unit,
             cell(line.reported),
             cell(line.peer),

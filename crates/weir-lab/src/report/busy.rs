@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_of_half_the_cpus_is_reported() {
+    fn load_above_half_of_the_cpus_is_reported() {
         assert_eq!(note_for(0.9, 2, Some(1.0)), None);
         assert_eq!(note_for(1.1, 4, None), None);
         let note = note_for(1.1, 2, Some(0.6)).expect("busy");

@@ -13,8 +13,8 @@ use crate::sample::HostSeries;
 const HEIGHT: f64 = 240.0;
 /// Maximum number of points in a line: about one per four pixels.
 const MAX_POINTS: usize = 150;
-/// Maximum number of ticks on an axis.
-const MAX_TICKS: f64 = 6.0;
+/// Maximum number of intervals between the ticks of an axis.
+const MAX_INTERVALS: f64 = 6.0;
 
 /// The scale of one panel.
 struct Scale {
@@ -32,9 +32,9 @@ impl Scale {
     }
 }
 
-/// Returns a round step that divides `range` into at most [`MAX_TICKS`] parts.
+/// Returns a round step that divides `range` into at most [`MAX_INTERVALS`] intervals.
 fn step(range: f64) -> f64 {
-    let rough = (range / MAX_TICKS).max(1e-9);
+    let rough = (range / MAX_INTERVALS).max(1e-9);
     let power = 10_f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
         .map(|factor| factor * power)
@@ -94,8 +94,8 @@ pub(super) fn traffic(panel: &Panel) -> String {
         let points = points.map(|(end, value)| (scale.x(*end), scale.y(*value)));
         axis::line(&mut svg, class, title, points);
     };
-    let others = series.hosts.iter().filter(|host| host.host != DIRECTOR);
-    for host in others {
+    let other_hosts = series.hosts.iter().filter(|host| host.host != DIRECTOR);
+    for host in other_hosts {
         line(
             &class_of(host),
             &format!("{} sends", host.host),

@@ -1,6 +1,5 @@
-//! Lists the field reports that the experiments reproduce: the authors' figures, and the lab's corresponding rows.
-//!
-//! Also explains why they differ.
+//! Lists the field reports that the experiments reproduce: the authors' figures, the lab's corresponding rows, and the
+//! reasons for differences.
 
 use super::Row;
 
@@ -25,7 +24,7 @@ pub(crate) struct Figure {
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
-    /// The lab's rows that measure the same, of the peer and of Weir.
+    /// The lab's rows with the same measurement: the peer's and Weir's.
     pub(crate) peer: Option<&'static str>,
     pub(crate) weir: Option<&'static str>,
 }
@@ -39,7 +38,7 @@ pub(crate) enum Metric {
     Failed,
     /// This quantile of the latency, in milliseconds.
     Latency(f64),
-    /// The throughput divided by that of another row.
+    /// The request rate divided by that of another row.
     Times(&'static str),
 }
 
@@ -291,7 +290,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         differences: &[
             "The lab has one client, so all methods hash the port; the author's production system hashes the address.",
             "The report does not use least connections, because the director receives no replies. The methods \
-             direct-wlc and l3dsr-wlc and the experiment slow-server measure it.",
+             direct-wlc and l3dsr-wlc measure it; the experiment slow-server also measures least time.",
         ],
     },
     FieldReport {

@@ -39,12 +39,12 @@ pub(super) fn is_saturated(panel: &Panel) -> bool {
 
 fn compare_with_one_server(report: &Report) -> Option<String> {
     let ratio = |row: &&Row| row.ratio.unwrap_or_default();
-    let others = || {
+    let balanced_rows = || {
         let rows = report.rows.iter();
         rows.filter(|row| row.method() != BASE && row.ratio.is_some())
     };
-    let best = others().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
-    let worst = others().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    let best = balanced_rows().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    let worst = balanced_rows().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
     let times = |row: &Row| row.ratio.unwrap_or_default();
     let mut text = format!(
         "{} serves {:.2} times as many requests as one server alone",

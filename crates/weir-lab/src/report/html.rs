@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn every_method_has_its_panel_with_all_lines() {
+    fn every_method_has_a_panel_with_all_lines() {
         let page = render(&example::report());
         assert_eq!(page.matches("<figure>").count(), 2);
         assert_eq!(page.matches("director receives</title>").count(), 2);

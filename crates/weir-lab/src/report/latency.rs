@@ -1,7 +1,7 @@
 //! Writes the latency part of a report: table columns, JSON fields, and a chart of the distribution.
 //!
-//! The chart's horizontal axis is logarithmic in nines: the first 90 % of the requests are as wide as the next 9 %. On
-//! a linear axis, the cost of a reload would be invisible, because it affects only the slowest of ten thousand
+//! The chart's horizontal axis is logarithmic in nines: the first 90 % of the requests take as much width as the next
+//! 9 %. On a linear axis, the cost of a reload would be invisible, because it affects only the slowest of ten thousand
 //! requests.
 
 use serde::Serialize;

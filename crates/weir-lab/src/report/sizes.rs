@@ -29,7 +29,7 @@ pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
         .collect()
 }
 
-/// Returns the chart; `None` = no run has a size.
+/// Returns the chart; `None` = the runs have fewer than two sizes, or no requests.
 pub(super) fn chart(report: &Report) -> Option<String> {
     let methods = methods(report);
     let sized: Vec<(&Row, f64)> = report

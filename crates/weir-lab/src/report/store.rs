@@ -1,6 +1,6 @@
-//! Stores reports next to the HTML file, from which `weir lab report` reads them.
+//! Stores reports in JSON files, which `weir lab report` reads.
 //!
-//! A stored report contains all numbers, including those in the charts.
+//! The files are next to the HTML files. A stored report contains all numbers, including those in the charts.
 
 use std::path::Path;
 
@@ -80,7 +80,7 @@ pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
 /// Reads the report of an experiment; `None` = there is none.
 ///
 /// # Errors
-/// Fails if the file cannot be read or has a different version.
+/// Fails if the file cannot be read, is not a report of the experiment, or has a different version.
 pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>> {
     let path = directory.join(format!("{experiment}.json"));
     let text = match std::fs::read_to_string(&path) {

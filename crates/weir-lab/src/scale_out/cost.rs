@@ -1,4 +1,4 @@
-//! Measures the CPU time that each director's BPF programs use per packet of a client.
+//! Measures the CPU time that each director's BPF programs use per client packet.
 //!
 //! The kernel counts the time that it spends in a program, including the programs that this program tail-calls. The
 //! time spent in the driver, on the socket buffer, and on sending is not included. nftables' rules are not programs, so

@@ -52,7 +52,8 @@ pub(super) fn max_broken(
     Some((share * f64::from(connections)).ceil() as u64)
 }
 
-/// Returns the share of the table's slots that a change to the servers moves; `None` = the servers do not change.
+/// Returns the share of the table's slots that a change to the servers moves; `None` = the step is not such a change,
+/// or no event uses it.
 fn changed_slots(step: Step) -> Option<f64> {
     let steps: &'static [Step] = match step {
         Step::ServerAdded => &[Step::ServerAdded],

@@ -1,4 +1,4 @@
-//! Implements `weir lab run scale-out`, which measures changes to a group of directors behind an equal-cost router.
+//! Implements `weir lab run scale-out`, which measures changes to a group of directors behind an ECMP router.
 //!
 //! The results are how many connections break, and how long a flow receives no response. Directors are added, drained,
 //! killed and cut off, servers change, etcd loses its majority, and directors have different builds or versions of the
@@ -110,7 +110,7 @@ pub(crate) struct Row {
     worst_route_ms: Option<u64>,
     /// Maximum number of broken connections in a run that the goal permits.
     goal: Option<u64>,
-    /// Mean CPU time of the directors' programs per packet of a client, in nanoseconds; `None` = unknown.
+    /// Mean CPU time of the directors' programs per client packet, in nanoseconds; `None` = unknown.
     ns_per_packet: Option<u64>,
     /// The same for each director.
     costs: Vec<Cost>,
@@ -172,8 +172,8 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     faults::finish(&description, &rows, &options.report, json, &progress)
 }
 
-/// Returns the program of the second build, if one of the events needs it: the specified one, or a copy of the program
-/// under test, because `weir upgrade` to the same file replaces fewer processes.
+/// Returns the program of the second build: the specified one or, if one of the events needs it, a copy of the program
+/// under test, because `weir upgrade` to the same file replaces fewer processes. Otherwise returns the program itself.
 fn second_program(
     options: &RunOptions,
     events: &[Event],
@@ -321,7 +321,7 @@ const fn description(note: &str) -> Description<'_> {
         headings: [("EVENT", 30), ("METHOD", 12)],
         columns: " BROKEN   WORST    GOAL    OUTAGE     WORST     ROUTE     WORST  NS/PKT",
         full_bar: 1.0,
-        second_bars: "CPU time of the BPF programs per packet of a client: mean, and each director",
+        second_bars: "CPU time of the BPF programs per client packet: mean, and each director",
         note,
     }
 }
@@ -332,7 +332,7 @@ fn note(directors: u8, connections: u32) -> String {
          do not continue.\nOUTAGE is the longest time without a response on a UDP flow. ROUTE is the time until the \
          router has exactly the\nexpected paths, with BFD at 300 ms x 3. GOAL is the maximum number of broken \
          connections; for tables: changed\nslots x moved flows x 1.1. NS/PKT is the CPU time of the directors' BPF \
-         programs per packet of a client,\nfrom the kernel's run-time statistics; it excludes the driver, the socket \
+         programs per client packet,\nfrom the kernel's run-time statistics; it excludes the driver, the socket \
          buffer and sending. nftables: jhash\nmodulo the number of servers, no state."
     )
 }

@@ -176,8 +176,8 @@ impl Connection {
 /// A flow of datagrams.
 struct DatagramFlow {
     socket: UdpSocket,
-    last: Instant,
-    longest: Duration,
+    last_response: Instant,
+    longest_gap: Duration,
 }
 
 impl DatagramFlow {
@@ -187,8 +187,8 @@ impl DatagramFlow {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
-            last: Instant::now(),
-            longest: Duration::ZERO,
+            last_response: Instant::now(),
+            longest_gap: Duration::ZERO,
         })
     }
 
@@ -196,8 +196,8 @@ impl DatagramFlow {
         let _ = self.socket.send(b"a");
         while self.socket.recv(&mut [0; 1]).is_ok() {
             let now = Instant::now();
-            self.longest = self.longest.max(now - self.last);
-            self.last = now;
+            self.longest_gap = self.longest_gap.max(now - self.last_response);
+            self.last_response = now;
         }
     }
 }
@@ -260,21 +260,21 @@ impl Client {
         let longest = self
             .flows
             .iter()
-            .map(|it| it.longest.max(it.last.elapsed()));
+            .map(|it| it.longest_gap.max(it.last_response.elapsed()));
         let outage = longest.max().unwrap_or_default();
         Ok(Measurement {
             outage,
-            broken: self.broken(),
+            broken: self.count_broken(),
             route,
             costs: Vec::new(),
         })
     }
 
     fn load(&mut self, is_over: &AtomicBool) {
-        // Measure gaps between responses after this time.
+        // Gaps between responses are measured from now on.
         let begin = Instant::now();
         for flow in &mut self.flows {
-            flow.last = begin;
+            flow.last_response = begin;
         }
         let (mut next, mut round) = (begin, 0_usize);
         let rounds = BYTE_INTERVAL.as_millis() / DATAGRAM_INTERVAL.as_millis();
@@ -299,7 +299,7 @@ impl Client {
         }
     }
 
-    fn broken(&mut self) -> usize {
+    fn count_broken(&mut self) -> usize {
         let end = Instant::now() + RESPONSE_TIMEOUT;
         let mut waiting: Vec<&mut Connection> = self.connections.iter_mut().collect();
         for connection in &mut waiting {

@@ -38,9 +38,9 @@ pub(super) const SERVERS: u8 = 4;
 /// How long etcd has no majority.
 const MAJORITY_LOSS_TIME: Duration = Duration::from_secs(5);
 /// Options of a publication that all directors apply immediately.
-const IMMEDIATELY: &[&str] = &["--guard", "0s"];
+const IMMEDIATE_ROLLOUT: &[&str] = &["--guard", "0s"];
 /// Options of a publication that only one director applies during the run.
-const SLOWLY: &[&str] = &["--guard", "2m", "--no-wait"];
+const SLOW_ROLLOUT: &[&str] = &["--guard", "2m", "--no-wait"];
 
 /// BGP options with short timers, so that new directors establish their sessions immediately.
 pub(super) const SESSION: &str = "  bfd on;\n  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error \
@@ -162,7 +162,7 @@ impl<'a> Rig<'a> {
         }
         if let Balancer::Weir { .. } = method.balancer {
             rig.wait_for_members()?;
-            rig.directors[0].publish(&rig.published_config(SERVERS), IMMEDIATELY)?;
+            rig.directors[0].publish(&rig.published_config(SERVERS), IMMEDIATE_ROLLOUT)?;
         }
         rig.wait_for_paths(usize::from(count), START_TIMEOUT)?;
         rig.wait_for_servers()?;
@@ -198,7 +198,7 @@ impl<'a> Rig<'a> {
         Ok(measurement)
     }
 
-    /// Does the preparations for the event that need no load.
+    /// Prepares the event, before connections are opened.
     fn prepare(&mut self) -> Result<()> {
         if self.event.needs_spare_director() {
             self.add_director(SERVERS)?;
@@ -232,9 +232,9 @@ impl<'a> Rig<'a> {
             }
             Event::RolloutDirectorKilled => {
                 let first = self.begin_rollout()?;
-                let waiting = if first == last { 0 } else { last };
+                let outdated = if first == last { 0 } else { last };
                 begin = Instant::now();
-                self.directors[waiting].kill();
+                self.directors[outdated].kill();
             }
             Event::RolloutFirstDirectorKilled => {
                 let first = self.wait_for_first_director()?;
@@ -323,7 +323,7 @@ impl<'a> Rig<'a> {
                 directors.try_for_each(|it| it.load_rules(&servers))
             }
             Balancer::Weir { .. } => {
-                self.directors[0].publish(&self.published_config(count), IMMEDIATELY)
+                self.directors[0].publish(&self.published_config(count), IMMEDIATE_ROLLOUT)
             }
         }
     }
@@ -331,7 +331,7 @@ impl<'a> Rig<'a> {
     /// Publishes another server, and waits until one director uses it. The others keep the old version during the
     /// guard. Returns the index of the first director.
     fn begin_rollout(&self) -> Result<usize> {
-        self.directors[0].publish(&self.published_config(SERVERS + 1), SLOWLY)?;
+        self.directors[0].publish(&self.published_config(SERVERS + 1), SLOW_ROLLOUT)?;
         self.wait_for_first_director()
     }
 

@@ -250,7 +250,7 @@ impl<'ast> Visit<'ast> for Code {
 }
 
 fn parse(file: &Path) -> Vec<syn::Item> {
-    let text = std::fs::read_to_string(file).expect("readable source");
+    let text = std::fs::read_to_string(file).expect("read the source file");
     let parsed = syn::parse_file(&text);
     parsed
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()))

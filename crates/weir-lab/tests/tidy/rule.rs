@@ -225,7 +225,8 @@ fn banned_in_name(name: &str) -> Vec<String> {
     is_banned.then(|| name.to_owned()).into_iter().collect()
 }
 
-/// Returns the words of an identifier in lower case, split at `_` and before capital letters.
+/// Returns the words of an identifier in lower case, split at `_` and before each capital letter that does not follow
+/// another one.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut before = '_';

@@ -189,18 +189,18 @@ fn string_length(text: &str) -> usize {
 
 /// Returns the length of a character literal, or of the quotation mark of a lifetime.
 fn character_length(text: &str) -> usize {
-    let mut inside = text[1..].char_indices();
-    let Some((_, first)) = inside.next() else {
+    let mut characters = text[1..].char_indices();
+    let Some((_, first)) = characters.next() else {
         return 1;
     };
     if first == '\\' {
         // Continue after the escaped character.
-        inside.next();
-        return inside
+        characters.next();
+        return characters
             .find(|(_, c)| *c == '\'')
             .map_or(1, |(offset, _)| offset + 2);
     }
-    match inside.next() {
+    match characters.next() {
         Some((offset, '\'')) => offset + 2,
         _ => 1,
     }

@@ -5,7 +5,7 @@ use super::*;
 const MS: i64 = 1_000_000;
 
 #[test]
-fn quantiles_are_within_a_bucket() {
+fn quantiles_are_accurate_to_one_bucket() {
     let mut statistics = Statistics::new(Method::Timestamps);
     let samples: Vec<i64> = (1..=1_000).map(|n| n * MS / 10).collect();
     statistics.add(&samples, 1);
@@ -83,19 +83,21 @@ fn average_gives_the_first_samples_equal_weights_and_later_samples_a_fixed_weigh
     assert_near(statistics.average_us(1).unwrap(), 1_000.0 + 1_000.0 / 64.0);
 }
 
-/// The expected values were computed with another implementation.
+/// The expected values were computed with an independent implementation.
 #[test]
 fn average_follows_recent_samples_only_if_they_differ_by_more_than_noise() {
     let steady = |us: i64| vec![us * 1_000; 200];
     let noisy: Vec<i64> = [0, 2 * MS].repeat(250);
     for (earlier, last_us, expected) in [
-        // Half of the average.
+        // The threshold is half of the average.
         (steady(1_000), 5_900, 1_076.562_5),
         (steady(1_000), 6_000, 1_625.0),
-        // 500 us.
+        // The difference is exactly at the threshold: the averages are 1400 us and 2100 us.
+        (steady(1_300), 7_700, 1_400.0),
+        // The threshold is 500 us.
         (steady(100), 4_600, 170.312_5),
         (steady(100), 4_750, 681.25),
-        // 1.5 times the mean deviation, which is 1.1 ms.
+        // The threshold is 1.5 times the mean deviation, which is 1.1 ms.
         (noisy.clone(), 14_000, 1_210.867_905),
         (noisy, 18_000, 3_183.333_333),
     ] {
@@ -157,7 +159,7 @@ fn quantiles_include_samples_outside_the_range_of_the_histogram() {
 }
 
 #[test]
-fn methods_have_their_names() {
+fn methods_have_the_names_that_the_status_shows() {
     let names = [Method::Timestamps, Method::Gaps, Method::Connect].map(Method::as_str);
     assert_eq!(names, ["timestamps", "gaps", "measured"]);
 }

@@ -134,6 +134,8 @@ impl Connection {
             };
             assert_eq!(self.table.count(reason), expected, "{label}");
         }
+        let counts = LATENCY_REASONS.map(|(reason, _, _)| self.table.count(reason));
+        assert_eq!(self.table.counts(), counts);
     }
 }
 
@@ -223,7 +225,7 @@ fn retransmitted_syn_and_late_syn_ack_end_sampling() {
 }
 
 #[test]
-fn drift_of_100_ppm_adds_at_most_one_unit_and_old_handshakes_are_not_used() {
+fn drift_of_100_ppm_adds_less_than_1_ms_and_old_handshakes_are_not_used() {
     for ppm in [-100_i64, 100] {
         let drifted = |us: u64| (us as i64 + us as i64 * ppm / 1_000_000) as u64;
         let mut connection = Connection::new(1).open();
@@ -239,7 +241,7 @@ fn drift_of_100_ppm_adds_at_most_one_unit_and_old_handshakes_are_not_used() {
 }
 
 #[test]
-fn backward_clock_step_is_discarded() {
+fn sample_after_backward_clock_step_is_discarded() {
     let mut connection = Connection::new(1_000).open();
     connection.payload(20_000, 200, 0);
     connection.ack += 700;
@@ -381,7 +383,7 @@ fn retransmissions_are_discarded() {
     connection.acknowledge(35_100, 0, 0);
     connection.acknowledge(60_000, 2_896, 50_000);
     connection.check(&[], &[Reason::Retransmitted]);
-    // A segment in the middle is lost before the director.
+    // A segment in the middle is lost before it reaches the director.
     let mut connection = Connection::new(1).open();
     connection.seq += 1_448;
     connection.payload(20_000, 200, 0);
@@ -468,7 +470,7 @@ fn slot_is_not_reused_before_it_is_idle() {
 }
 
 #[test]
-fn missing_option_ends_sampling() {
+fn missing_timestamp_option_ends_sampling() {
     let mut connection = Connection::new(1).open();
     connection.unit_us = 0;
     connection.payload(20_000, 100, 0);
@@ -565,7 +567,7 @@ fn http2_control_frames_are_not_requests() {
 }
 
 #[test]
-fn probe_for_a_slow_response_does_not_discard_it() {
+fn client_probe_discards_only_responses_that_may_have_been_sent_twice() {
     // The response, or the retransmission by the server after the response was lost, at least 200 ms later.
     for (response_us, expected, reasons) in [
         (50_000, &[29_700][..], &[][..]),

@@ -21,7 +21,7 @@ fn share_decreases_with_latency() {
     let actual = shares_of(&[Fresh(4_000.0), Fresh(8_800.0), Fresh(17_600.0)]);
     // 2 and 4 times the limit of 4.4 ms: 65 535 / 2^1.5 and 65 535 / 4^1.5.
     assert_eq!(actual, [65_535, 23_170, 8_192]);
-    // Noise in the estimate, and differences that the network causes.
+    // Noise in the estimate and differences that the network causes do not change the shares.
     let actual = shares_of(&[Fresh(1_000.0), Fresh(1_190.0), Fresh(1_240.0)]);
     assert_eq!(actual, [65_535; 3]);
     assert_eq!(shares_of(&[Fresh(-300.0), Fresh(40.0)]), [65_535; 2]);

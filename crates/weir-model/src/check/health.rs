@@ -26,7 +26,7 @@ pub struct Health {
     pub slow_start: Duration,
     /// Total weight below which the sorry server replaces all others; 0 = none.
     pub quorum: u32,
-    /// Hysteresis: how far the total weight must rise above `quorum`, or fall below it, to change the state.
+    /// Hysteresis: the quorum is lost below `quorum` minus this value, and regained at `quorum` plus this value.
     pub quorum_hysteresis: u32,
     /// If more than this percentage of servers is down, all servers are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,
@@ -58,7 +58,7 @@ impl Default for Health {
     }
 }
 
-/// Formats the keys that differ from their defaults.
+/// Formats `require`, and the other keys that differ from their defaults.
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "require {}", self.require.as_str())?;

@@ -30,7 +30,7 @@ impl Timing {
     /// Smallest and largest `rise` and `fall`.
     pub const COUNT: (u32, u32) = (1, 100);
 
-    /// Returns the maximum time until a server that stops responding is marked down.
+    /// Returns the maximum time, without jitter, until a server that stops responding is marked down.
     pub fn detection_time(&self) -> Duration {
         let falling = self.interval_falling.unwrap_or(self.interval);
         self.interval + falling * self.fall.saturating_sub(1) + self.timeout * self.fall

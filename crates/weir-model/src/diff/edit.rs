@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::duration;
 use crate::Secret;
 
-/// A changed key with both values, as written in the configuration.
+/// A changed key with both values, as written in the configuration, or with a description of the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     /// Key relative to its table, such as `check.port`.
     pub key: String,
     /// Old value; empty = the values are not shown.
     pub old: String,
-    /// New value; always differs from `old`.
+    /// New value, which differs from `old`; if `old` is empty, a description of the change, such as `changed`.
     pub new: String,
 }
 
@@ -40,7 +40,7 @@ impl Edits {
         self.found
     }
 
-    /// Compares a value.
+    /// Compares the old and the new value of a key. `show` formats them if they differ.
     pub(super) fn compare<T: PartialEq>(
         mut self,
         key: &str,

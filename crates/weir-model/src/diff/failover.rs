@@ -50,11 +50,11 @@ pub(super) fn virtual_router(old: &VirtualRouter, new: &VirtualRouter) -> Vec<Ed
             new.down_adverts,
             u32::to_string,
         );
-    packets(edits, old, new).finish()
+    packet_and_program_keys(edits, old, new).finish()
 }
 
 /// Compares the keys for packets, tracked objects and programs.
-fn packets(edits: Edits, old: &VirtualRouter, new: &VirtualRouter) -> Edits {
+fn packet_and_program_keys(edits: Edits, old: &VirtualRouter, new: &VirtualRouter) -> Edits {
     edits
         .compare("source", old.source, new.source, |address| {
             or_none(address.as_ref())

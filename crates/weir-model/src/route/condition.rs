@@ -41,7 +41,7 @@ const SECRET_BYTES_MIN: usize = 8;
 
 impl NamedCondition {
     /// Formats the condition as [`fmt::Display`] does. If `redact`, a short hash replaces a value that may be a secret.
-    /// The hash still distinguishes two routes.
+    /// The hash usually still distinguishes two routes.
     fn format(&self, redact: bool) -> String {
         match &self.value {
             Some(ValuePattern::Exact(value)) if redact && value.len() >= SECRET_BYTES_MIN => {
@@ -173,7 +173,7 @@ pub struct Conditions {
     pub sources: Option<NetworkSet>,
     /// TLS versions of the client's connection.
     pub tls_versions: Vec<TlsVersion>,
-    /// Server names of the TLS handshake.
+    /// Server names in the TLS handshake.
     pub tls_snis: Vec<HostPattern>,
     /// Subjects of verified client certificates.
     pub client_cert_subjects: Vec<ValuePattern>,
@@ -231,34 +231,36 @@ impl Conditions {
     /// Returns whether the alternatives of a key cover the alternatives of `other`. Both must have the key.
     fn covers_key(&self, key: ConditionKey, other: &Self) -> bool {
         match key {
-            ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
-            ConditionKey::Scheme => all_in(&other.schemes, &self.schemes, PartialEq::eq),
+            ConditionKey::Method => all_covered(&other.methods, &self.methods, PartialEq::eq),
+            ConditionKey::Scheme => all_covered(&other.schemes, &self.schemes, PartialEq::eq),
             ConditionKey::Host => {
                 (other.host_set.is_none() || other.host_set == self.host_set)
-                    && all_in(&other.hosts, &self.hosts, |covered, pattern| {
+                    && all_covered(&other.hosts, &self.hosts, |covered, pattern| {
                         pattern.covers(covered)
                     })
             }
-            ConditionKey::Path => all_in(&other.paths, &self.paths, |covered, pattern| {
+            ConditionKey::Path => all_covered(&other.paths, &self.paths, |covered, pattern| {
                 let prefix = pattern
                     .strip_suffix('*')
                     .filter(|prefix| !prefix.contains('*'));
                 pattern == covered || prefix.is_some_and(|prefix| covered.starts_with(prefix))
             }),
             ConditionKey::PathRegex => {
-                all_in(&other.path_regexes, &self.path_regexes, PartialEq::eq)
+                all_covered(&other.path_regexes, &self.path_regexes, PartialEq::eq)
             }
             ConditionKey::Header => names_cover(&self.headers, &other.headers),
             ConditionKey::Query => names_cover(&self.queries, &other.queries),
             ConditionKey::Cookie => names_cover(&self.cookies, &other.cookies),
             ConditionKey::Source => self.sources == other.sources,
             ConditionKey::TlsVersion => {
-                all_in(&other.tls_versions, &self.tls_versions, PartialEq::eq)
+                all_covered(&other.tls_versions, &self.tls_versions, PartialEq::eq)
             }
-            ConditionKey::TlsSni => all_in(&other.tls_snis, &self.tls_snis, |covered, pattern| {
-                pattern.covers(covered)
-            }),
-            ConditionKey::ClientCertSubject => all_in(
+            ConditionKey::TlsSni => {
+                all_covered(&other.tls_snis, &self.tls_snis, |covered, pattern| {
+                    pattern.covers(covered)
+                })
+            }
+            ConditionKey::ClientCertSubject => all_covered(
                 &other.client_cert_subjects,
                 &self.client_cert_subjects,
                 PartialEq::eq,
@@ -314,7 +316,7 @@ impl Conditions {
         }
     }
 
-    /// Writes ` not KEY=ALTERNATIVES` for every key.
+    /// Writes ` not KEY=ALTERNATIVES` for every key with alternatives.
     pub(super) fn write_negated(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ConditionKey::ALL
             .iter()
@@ -334,7 +336,8 @@ fn short_hash(text: &str) -> u32 {
     (hash >> 16) ^ (hash & 0xffff)
 }
 
-fn all_in<T>(covered: &[T], patterns: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+/// Returns whether each of `covered` is covered by one of `patterns`.
+fn all_covered<T>(covered: &[T], patterns: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     covered
         .iter()
         .all(|covered| patterns.iter().any(|pattern| covers(covered, pattern)))
@@ -390,6 +393,52 @@ impl fmt::Display for Conditions {
         match &self.sources {
             None => Ok(()),
             Some(sources) => write!(f, " from {sources}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hashes of 32 bits are from the test vectors of the FNV authors.
+    #[test]
+    fn short_hash_folds_fnv_1a_to_16_bits() {
+        for (text, hash) in [
+            ("", 0x811c_9dc5_u32),
+            ("a", 0xe40c_292c),
+            ("foobar", 0xbf9c_f968),
+        ] {
+            assert_eq!(short_hash(text), (hash >> 16) ^ (hash & 0xffff), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_a_file_are_covered_only_by_the_same_file() {
+        let with_file = |file: Option<&str>| {
+            let set = |file: &str| {
+                HostSet::new(vec![(
+                    file.to_owned(),
+                    vec![HostPattern::Exact("a".into())],
+                )])
+            };
+            Conditions {
+                hosts: vec![HostPattern::Exact("b".into())],
+                host_set: file.map(|file| Arc::new(set(file))),
+                ..Conditions::default()
+            }
+        };
+        for (wide, narrow, expected) in [
+            (Some("/f"), Some("/f"), true),
+            (Some("/f"), None, true),
+            (None, Some("/f"), false),
+            (Some("/g"), Some("/f"), false),
+        ] {
+            assert_eq!(
+                with_file(wide).covers(&with_file(narrow)),
+                expected,
+                "{wide:?} {narrow:?}"
+            );
         }
     }
 }

@@ -80,8 +80,8 @@ impl Netlink {
         }
     }
 
-    /// Looks up many destinations like [`Netlink::route_get`] without source and mark, and returns the results in the
-    /// same order. Looks up only one of several destinations with the same routes and rules.
+    /// Looks up many destinations, as [`Netlink::route_get`] does without a source or a mark, and returns the results
+    /// in the same order. Looks up only one of several destinations with the same routes and rules.
     ///
     /// # Errors
     /// See [`Netlink::route_get`].
@@ -95,7 +95,8 @@ impl Netlink {
             return self.look_up_all(destinations, true).await;
         };
         let (representatives, indexes) = classes.representatives(destinations);
-        // If no route has several next hops, a second request would return the same result as the first.
+        // No route has several next hops, so second requests would return the same results; they are omitted if there
+        // would be many.
         let found = self
             .look_up_all(
                 &representatives,

@@ -6,7 +6,7 @@ use weir_netlink::{Event, Netlink};
 use crate::{Pair, handle_in, in_namespace, ip, wait_for};
 
 #[test]
-fn watch_reports_every_table() {
+fn watch_reports_addresses_routes_and_links() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -76,7 +76,7 @@ fn port_that_leaves_a_bridge_is_not_reported_as_removed() {
 }
 
 #[test]
-fn overrun_is_reported_and_recovered() {
+fn overrun_is_reported_and_watch_recovers() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -103,8 +103,8 @@ fn reply_to_dropped_request_is_skipped() {
         let all_links = Netlink::open().unwrap().links().await.unwrap();
         let mut dropped = 0;
         for _ in 0..20 {
-            // The first poll of a new socket waits until it is writable. The second poll sends the request, and the
-            // future is dropped while it waits for the reply.
+            // With a new socket, the first poll of the future waits until the socket is writable. The second poll
+            // sends the request, and the future is dropped while it waits for the reply.
             let net = Netlink::open().unwrap();
             tokio::select! {
                 biased;

@@ -36,7 +36,7 @@ fn handed_over_address_stays_and_can_be_taken_over() {
                 let found = find(net, address).await;
                 let (prefix, handed_over) = (found[0].prefix, found[0].handed_over);
                 assert!(found.len() == 1 && handed_over, "{found:?}");
-                // The other address and its route do not depend on it.
+                // The other address and its route do not depend on the address that was handed over.
                 assert!(find(net, other).await.iter().all(|it| !it.handed_over));
                 net.take_over_address(device, ip(address), prefix)
                     .await

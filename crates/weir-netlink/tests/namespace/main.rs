@@ -18,7 +18,7 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::NetNs;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A namespace with the veth device `a`, and a second namespace with its peer `b`. Both devices are up.
 struct Pair {
@@ -83,7 +83,7 @@ fn in_namespace(test: impl AsyncFnOnce() + Send) {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(async { tokio::time::timeout(4 * DEADLINE, test()).await.unwrap() });
+            runtime.block_on(async { tokio::time::timeout(4 * TIMEOUT, test()).await.unwrap() });
         })
         .unwrap();
 }
@@ -97,7 +97,7 @@ async fn wait_for(watch: &mut Watch, is_expected: impl Fn(&Event) -> bool) -> Ev
             }
         }
     };
-    tokio::time::timeout(DEADLINE, search)
+    tokio::time::timeout(TIMEOUT, search)
         .await
         .expect("timed out waiting for the event")
 }

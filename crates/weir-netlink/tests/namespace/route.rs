@@ -58,7 +58,7 @@ fn adding_and_removing_an_address_is_idempotent() {
 }
 
 #[test]
-fn destination_only_address_is_not_selected_as_source() {
+fn destination_only_address_has_host_scope_or_is_deprecated() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let lo = net.link("lo").await.unwrap().unwrap().index;
@@ -99,7 +99,7 @@ fn destination_only_address_is_not_selected_as_source() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn lookup_returns_route_kind() {
+fn single_and_batched_lookups_return_the_same_routes() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let net = &pair.net;
@@ -134,8 +134,8 @@ fn lookup_returns_route_kind() {
         }
         let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
         assert_eq!(none.kind, RouteKind::None);
-        // Batched lookups return the same results as single lookups, with more than one batch and with errors at the
-        // right index.
+        // Batched lookups return the same results as single lookups, also in several batches, and each error has the
+        // index of its destination.
         let targets = [
             "10.2.0.1",
             "203.0.113.1",
@@ -144,7 +144,7 @@ fn lookup_returns_route_kind() {
             "2001:db8::1",
         ]
         .map(ip);
-        // A rule divides a group of destinations that no route divides.
+        // A policy rule splits a range of destinations that has only one route in the routing table.
         let rule = handle.rule().add().v4();
         let rule = rule.destination_prefix(Ipv4Addr::new(10, 0, 0, 64), 26);
         let rule = rule.priority(100).action(RuleAction::Prohibit);
@@ -253,7 +253,7 @@ fn multipath_lookup_returns_weights() {
                 .await
                 .unwrap()
                 .next_hops;
-            // For many destinations, multipath routes are searched for first.
+            // With many destinations, the batched lookup first checks whether there are multipath routes.
             for count in [1, 300] {
                 let batch = net
                     .route_get_each(&vec![ip(destination); count])
@@ -278,7 +278,7 @@ fn multipath_lookup_returns_weights() {
 }
 
 #[test]
-fn ipv4_route_with_ipv6_gateway_is_looked_up() {
+fn lookup_returns_ipv6_gateway_of_ipv4_route() {
     in_namespace(async || {
         let pair = Pair::new().await;
         pair.net

@@ -98,7 +98,7 @@ fn rules_precede_local_rule_and_are_removed_completely() {
 }
 
 #[test]
-fn rules_of_other_programs_in_between_are_kept() {
+fn adding_rule_fails_and_keeps_another_programs_rule_with_priority_0() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let add = |words: &str| {

@@ -1,4 +1,5 @@
-//! Allocates rows: a service or server keeps its row as long as its name stays the same.
+//! Allocates rows: a service keeps its row as long as its name stays the same, a server as long as its address and port
+//! do.
 //!
 //! Flow entries refer to a server's row, so a removed server keeps its row as long as it has flows. The allocation also
 //! stores the order in which servers were added (`seq`), and the start of `rr` and `wrr` walks. As in the kernel, both
@@ -139,7 +140,8 @@ impl Allocation {
     /// [`Self::restore`].
     ///
     /// # Errors
-    /// Fails if there are more services or servers than rows. In this case, nothing is changed.
+    /// Fails if there are more services or servers than rows, or if a service's pool does not exist. In these cases,
+    /// nothing is changed.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
@@ -232,8 +234,8 @@ impl Allocation {
         self.last_generation
     }
 
-    /// Assigns a shared counter row to each server in a pool that several services use. The row stays shared when only
-    /// one service remains, because it counts existing flows.
+    /// Assigns a shared counter row to each server in a pool that several services use, except services with
+    /// `strict_ipvs`. The row stays shared when only one service remains, because it counts existing flows.
     fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut PreviousAllocation) {
         let mut may_free = false;
         for (name, before) in &former.services {
@@ -278,12 +280,12 @@ impl Allocation {
     /// Frees the shared counter rows that no server uses, and returns them.
     fn free_unused_shared_rows(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
-        let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
+        let (used_rows, unused_rows): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
             .into_iter()
             .partition(|(_, row)| used.contains(row));
-        self.shared = kept.into_iter().collect();
+        self.shared = used_rows.into_iter().collect();
         self.index.shared = NumberAllocator::new(0, self.shared.values().copied());
-        dropped
+        unused_rows
     }
 
     /// Returns every service that has rows or is configured: first the removed services, then the configured services

@@ -93,8 +93,8 @@ impl ServiceSlot {
     }
 
     /// Adds rows for the servers that the pool has in another version of the group's configuration, and returns the
-    /// sorted servers in its table; `None` = it does not become the table of the second hop, or has done so already. If
-    /// no rows are free, the table entries of the remaining servers have no second hop.
+    /// sorted servers in that version's table; `None` = this table does not become the table of the second hop, or has
+    /// done so already. If no rows are free, the table entries of the remaining servers have no second hop.
     pub(super) fn add_other_version(
         &mut self,
         (service, pool): (&str, &Pool),

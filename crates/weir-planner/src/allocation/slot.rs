@@ -102,7 +102,7 @@ pub struct DestSlot {
     /// Whether it is the pool's sorry server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sorry: bool,
-    /// Position, from 1, in the order in which servers were added.
+    /// Sequence number, from 1, in the order in which servers were added.
     pub seq: u32,
     /// Configured weight.
     pub weight: u32,
@@ -181,9 +181,9 @@ pub struct GroupServerVersions {
     pub present: Vec<GroupServer>,
     /// The servers before the last change, sorted. While the next version of the configuration is staged, its servers.
     pub former: Vec<GroupServer>,
-    /// The configured servers of the other version that was recorded last, sorted, while the configuration contains it.
-    /// It is recorded in `former` once: after a later change, for example an override, `former` has the servers before
-    /// that change.
+    /// The configured servers of the other version that was recorded last, sorted, while the configuration contains
+    /// that version. They are recorded in `former` only once: after a later change, for example an override, `former`
+    /// contains the servers before that change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub staged: Vec<GroupServer>,
 }

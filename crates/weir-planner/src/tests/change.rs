@@ -1,14 +1,14 @@
-//! Tests how changes to weights, schedulers, sharing and marks affect rows.
+//! Tests how changes to the configuration, the weights and the network state affect rows.
 
 use weir_abi::{
     DEST_RESCHEDULE, POLICY_DOWN, POLICY_PERSISTENT, SERVICE_DROP_NO_SERVER, SERVICE_STRICT,
-    SETTINGS_DROP_ENTRY, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, SETTINGS_UNFINISHED,
-    TUNNEL_CSUM, TUNNEL_REMCSUM,
+    SETTINGS_DROP_ENTRY, SETTINGS_LEARN_CLIENTS, SETTINGS_LOCAL_NAT, SETTINGS_SYNC,
+    SETTINGS_UNFINISHED, TUNNEL_CSUM, TUNNEL_REMCSUM,
 };
 use weir_model::{Family, Mark, NoServer, Tunnel, TunnelChecksum};
 
 use super::*;
-use crate::allocation::{PreviousAllocation, Removal, ServerWeight};
+use crate::allocation::{PreviousAllocation, Removal, ServerWeight, configured_server};
 use crate::mark::{self, Pair};
 use crate::row_set::Changes;
 
@@ -49,7 +49,7 @@ const fn weight(effective: u32) -> ServerWeight {
     }
 }
 
-/// Returns the services `one` and `two`, which use the same pool.
+/// Returns a configuration with the services `one` and `two`, which use the same pool.
 fn two_services() -> Desired {
     let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let mut second = Service::new("two", Forward::Nat, "pool");
@@ -252,7 +252,7 @@ fn restore_undoes_reconcile() {
 }
 
 #[test]
-fn shared_counts_last_as_long_as_a_server_uses_them() {
+fn shared_counter_rows_are_freed_when_no_server_uses_them() {
     let (mut allocation, _) = plan_all(&two_services());
     let shared = |allocation: &Allocation| allocation.shared.keys().cloned().collect::<Vec<_>>();
     let both = ["pool 10.0.0.1 0", "pool 10.0.0.2 0"];
@@ -266,7 +266,7 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
     let totals = |_: &crate::allocation::DestSlot| Some(Totals::default());
     assert!(
         !allocation.release(&totals).sharing_changed,
-        "one server still uses them"
+        "one service still uses them"
     );
     assert_eq!(shared(&allocation), both);
     one_service.pools[0].servers.pop();
@@ -297,6 +297,9 @@ fn rows_are_found_by_address() {
         [1, 3],
         "flows may remain"
     );
+    // The flows of one row end first.
+    allocation.release(&|dest| (dest.id == 1).then(Totals::default));
+    assert_eq!(allocation.rows_at(ip("10.0.0.1")), [3]);
     allocation.release(&|_| Some(Totals::default()));
     assert_eq!(allocation.rows_at(ip("10.0.0.1")), [0_u32; 0]);
     assert_eq!(addresses(&allocation), [ip("10.0.0.2")]);
@@ -308,7 +311,72 @@ fn rows_are_found_by_address() {
 }
 
 #[test]
-fn marks_are_listeners_of_their_family() {
+fn service_without_servers_keeps_its_row_until_it_is_removed() {
+    let one_server = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let (mut allocation, _) = plan_all(&one_server);
+    let empty = desired(SchedulerKind::Rr, &[]);
+    set_weights(&mut allocation, &empty, &[], 2).unwrap();
+    let ended = |_: &crate::allocation::DestSlot| Some(Totals::default());
+    let released = allocation.release(&ended);
+    assert_eq!(released.dests, [1]);
+    assert_eq!(released.services, [0_u32; 0]);
+    assert!(allocation.services["one"].dests.is_empty());
+    set_weights(&mut allocation, &Desired::default(), &[], 3).unwrap();
+    assert_eq!(allocation.release(&ended).services, [1]);
+    assert!(allocation.services.is_empty());
+}
+
+#[test]
+fn configured_weight_0_quiesces_a_server() {
+    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 0), ("10.0.0.2", 3)]);
+    let weights = PoolWeights::from_config(&wanted.pools[0]);
+    let quiesced = ServerWeight {
+        quiesced: true,
+        ..weight(0)
+    };
+    assert_eq!(weights.servers, [quiesced, weight(3)]);
+}
+
+#[test]
+fn shared_counter_rows_follow_the_server_rows() {
+    let (allocation, rows) = plan_all(&two_services());
+    for (index, row) in [(1, 0), (2, 1), (3, 0), (4, 1)] {
+        assert_eq!(rows.dests[&index].live, DEST_ROWS + row, "{index}");
+    }
+    let shared: Vec<u32> = allocation.shared.values().copied().collect();
+    assert_eq!(shared, [0, 1]);
+}
+
+/// A sorry server may have the address of a server.
+#[test]
+fn configured_server_has_the_address_port_and_role_of_the_row() {
+    let names = ["10.0.0.1", "10.0.0.2"];
+    let mut wanted = desired(SchedulerKind::Rr, &names.map(|name| (name, 1)));
+    wanted.pools[0].sorry = Some(Server {
+        name: "sorry".to_owned(),
+        ..server("10.0.0.1", 1)
+    });
+    let (allocation, _) = plan_all(&wanted);
+    let configured_names = |wanted: &Desired| {
+        let indexed = Indexed::from(wanted.clone());
+        let dests = allocation.services["one"].dests.iter();
+        let servers = dests.map(|dest| {
+            let server = configured_server(&indexed, &wanted.services[0], dest)?;
+            Some(server.name.clone())
+        });
+        servers.collect::<Vec<_>>()
+    };
+    let found = configured_names(&wanted);
+    let found: Vec<_> = found.iter().map(Option::as_deref).collect();
+    assert_eq!(found, [Some(names[0]), Some(names[1]), Some("sorry")]);
+    wanted.pools[0].servers[0].port = Some(8080);
+    wanted.pools[0].servers.remove(1);
+    wanted.pools[0].sorry = None;
+    assert_eq!(configured_names(&wanted), [None, None, None]);
+}
+
+#[test]
+fn marks_become_listeners_of_their_family() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].listen.clear();
     let mark = |number: u32, family| Mark {
@@ -372,6 +440,24 @@ fn settings_depend_on_network_state() {
         assert_eq!(plain.settings.flags & flag, 0);
         let settings = rows_of(&wanted, &allocation, &network).settings;
         assert_eq!(settings.flags, plain.settings.flags | flag);
+    }
+}
+
+/// These values are not part of the configuration.
+#[test]
+fn replan_keeps_the_synchronization_flag_and_the_share_of_sampled_flows() {
+    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let (allocation, mut rows) = plan_all(&wanted);
+    let indexed = Indexed::from(wanted);
+    for (flag, latency_sample) in [(0, 0), (SETTINGS_SYNC, 7), (0, 7)] {
+        let mut expected = rows.settings;
+        expected.flags = expected.flags & !SETTINGS_SYNC | flag;
+        expected.latency_sample = latency_sample;
+        rows.settings = expected;
+        let network = NetworkState::default();
+        rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["one"])
+            .unwrap();
+        assert_eq!(rows.settings, expected);
     }
 }
 
@@ -519,9 +605,9 @@ fn snat_addresses_have_the_address_family_of_the_service() {
     }
 }
 
-/// The replies of its remaining flows still have one of the director's addresses.
+/// Replies of the server's remaining flows still have one of the director's addresses as their source.
 #[test]
-fn removed_server_on_the_director_still_counts_as_local_until_its_row_is_freed() {
+fn removed_server_on_the_director_counts_as_local_until_its_row_is_freed() {
     let network = NetworkState {
         local_addresses: [ip("10.0.0.1")].into(),
         ..NetworkState::default()

@@ -3,7 +3,7 @@
 use weir_model::{Cluster, Desired, FlowSync, Secret, SecretSource, TunnelKind};
 
 use super::*;
-use crate::allocation::{DestSlot, ServerWeight};
+use crate::allocation::{DestSlot, Removal, ServerWeight, staged_server};
 
 fn desired_in_group(servers: &[(&str, u32)]) -> Desired {
     Desired {
@@ -134,7 +134,7 @@ fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
 }
 
 #[test]
-fn second_hop_has_the_table_before_the_last_change() {
+fn second_hop_uses_the_table_before_the_last_change() {
     let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
     let (mut allocation, _) = plan_all(&three);
     assert_eq!(former(&allocation, &three), []);
@@ -178,7 +178,7 @@ fn addresses(table: Vec<IpAddr>) -> Vec<Option<IpAddr>> {
 /// While another director uses the next version, a director that waits sends packets of unknown connections to the
 /// server of the next version.
 #[test]
-fn second_hop_has_the_table_of_the_staged_version() {
+fn second_hop_uses_the_table_of_the_staged_version() {
     let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
     let (mut allocation, _) = plan_all(&three);
     let (present, _) = plan_all(&four);
@@ -234,7 +234,7 @@ fn table_of_a_stopped_version_remains_until_the_next_version() {
 /// An operator drains a server after the previous version, or one whose rollout was stopped, was staged. Connections of
 /// the drained server that move to this director need the table before the override.
 #[test]
-fn override_after_staging_makes_the_second_hop_the_table_before_the_override() {
+fn second_hop_uses_the_table_before_an_override_that_follows_staging() {
     let three = with_gue(&SERVERS[..3]);
     for other in [&SERVERS[..2], &SERVERS[..]] {
         let (mut allocation, _) = plan_all(&three);
@@ -289,6 +289,81 @@ fn staged_servers_without_free_rows_have_no_second_hop() {
     reconcile(&mut allocation, &staged, Cursor::default());
     let found = former(&allocation, &staged);
     assert!(found.iter().any(Option::is_some) && found.contains(&None));
+}
+
+/// Returns the servers of the only service.
+fn dests(allocation: &Allocation) -> &[DestSlot] {
+    &allocation.services["one"].dests
+}
+
+#[test]
+fn staged_server_has_a_row_without_weight_after_the_rows_of_the_servers() {
+    let three = with_gue(&SERVERS[..3]);
+    let (mut allocation, _) = plan_all(&three);
+    // A server of weight 0 has no entry in the table of the other version.
+    let other = [&SERVERS[..], &[("10.0.0.5", 0)]].concat();
+    let staged = with_other(&three, &other, true);
+    reconcile(&mut allocation, &staged, Cursor::default());
+    let [.., third, fourth] = dests(&allocation) else {
+        panic!("{:?}", dests(&allocation));
+    };
+    assert_eq!((third.address, third.seq), (ip("10.0.0.3"), 3));
+    let expected = DestSlot {
+        id: 4,
+        generation: fourth.generation,
+        name: "10.0.0.4".to_owned(),
+        address: ip("10.0.0.4"),
+        seq: 4,
+        weight: 3,
+        effective: 0,
+        base: 0,
+        last_weight: 3,
+        removed: Some(Removal::Keep),
+        staged: true,
+        since_ms: 1,
+        ..dest_slot()
+    };
+    assert_eq!(*fourth, expected);
+    assert!(fourth.generation > third.generation);
+    let indexed = Indexed::from(staged.clone());
+    let staged_names = dests(&allocation).iter().map(|dest| {
+        let server = staged_server(&indexed, &staged.services[0], dest)?;
+        Some(server.name.as_str())
+    });
+    let staged_names: Vec<_> = staged_names.collect();
+    assert_eq!(staged_names, [None, None, None, Some("10.0.0.4")]);
+    assert_eq!(allocation.services["one"].last_seq, 4);
+}
+
+/// The weights depend on overrides, which apply to the servers of both versions. The sorry server has no entries in the
+/// table of the other version.
+#[test]
+fn weights_of_another_version_are_those_of_a_pool_with_only_its_servers() {
+    let mut three = with_gue(&SERVERS[..3]);
+    three.pools[0].sorry = Some(server("10.0.0.9", 1));
+    let staged = with_other(&three, &SERVERS, true);
+    let requested = std::cell::RefCell::new(Vec::new());
+    let weights = |_: &str, pool: &Pool| {
+        requested.borrow_mut().push(pool.clone());
+        PoolWeights::from_config(pool)
+    };
+    let allocation_input = AllocationInput {
+        service_rows: 16,
+        dest_rows: DEST_ROWS,
+        now_ms: 1,
+        cursor: &|_| Cursor::default(),
+        weights: &weights,
+    };
+    Allocation::default()
+        .reconcile(&Indexed::from(staged.clone()), ["one"], &allocation_input)
+        .unwrap();
+    let other = Pool {
+        servers: SERVERS.map(|(name, weight)| server(name, weight)).to_vec(),
+        other_version: None,
+        sorry: None,
+        ..staged.pools[0].clone()
+    };
+    assert_eq!(*requested.borrow(), [staged.pools[0].clone(), other]);
 }
 
 /// Flows for which two versions select different servers are sent to the other directors, which insert them. The data

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_abi::{
     Addr, Be16, Extent, RULE_FO, RULE_LC, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, Range,
-    SERVICE_ONE_PACKET, SERVICE_SNAT, TEMPLATE_PORT, Vip, ticks_from,
+    SERVICE_ONE_PACKET, SERVICE_SNAT, TEMPLATE_VIP, Vip, ticks_from,
 };
 use weir_model::{
     FlowSync, NoServer, Persistence, Secret, SecretSource, Tunnel, TunnelChecksum, TunnelKind,
@@ -22,7 +22,7 @@ fn plan(desired: &Desired) -> crate::Result<RowSet> {
     Ok(rows(&desired, &allocation, &NetworkState::default(), DEST_ROWS)?.0)
 }
 
-/// Returns servers from 10.0.0.1 upwards. The last byte of the address is the weight.
+/// Returns a configuration with servers from 10.0.0.1 upwards. The last byte of the address is the weight.
 fn desired_with(kind: SchedulerKind, count: u32) -> Desired {
     let names: Vec<String> = (1..=count).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<_> = names.iter().map(String::as_str).zip(1..).collect();
@@ -128,7 +128,7 @@ fn server_rows_have_positions_if_the_scheduler_needs_them() {
 }
 
 #[test]
-fn data_plane_has_number_of_each_layer_4_scheduler() {
+fn each_layer_4_scheduler_has_a_data_plane_number() {
     for kind in SchedulerKind::ALL {
         assert_eq!(number(kind).is_some(), kind.works_at_layer4(), "{kind}");
     }
@@ -145,6 +145,8 @@ fn service_record_has_every_field_of_the_row() {
     wanted.pools[0].no_server = NoServer::Reject;
     let service = &mut wanted.services[0];
     service.one_packet = true;
+    // FTP: persistence applies to the address.
+    service.listen[0].ports = Ports::One(21);
     service.snat = Some(Snat {
         addresses: vec![ip("192.0.2.1"), ip("192.0.2.2")],
         ports: (2000, 3000),
@@ -170,7 +172,7 @@ fn service_record_has_every_field_of_the_row() {
         template_ticks: ticks_from(Duration::from_secs(60)),
         template_prefix4: 24,
         template_prefix6: 64,
-        template_scope: TEMPLATE_PORT,
+        template_scope: TEMPLATE_VIP,
         ..weir_abi::Service::ZERO
     };
     assert_ne!(expected.generation, 0);

@@ -1,7 +1,8 @@
 //! Implements `[notify.NAME]`: collects state changes, and sends them with a program, a web request or an email.
 //!
 //! Each notifier is a task with a bounded queue. The task collects changes for [`COLLECTION_TIME`], sends them in one
-//! message, and then waits for the notifier's interval. Errors are logged; a failed message is not sent again.
+//! message, and then waits until the notifier's interval has passed. Errors are logged; a failed message is not sent
+//! again.
 
 use std::io;
 use std::process::Stdio;
@@ -318,7 +319,7 @@ fn render_mail(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64
         [entry] => entry.format_line(),
         entries => format!("{} state changes", entries.len()),
     };
-    // A header line must be shorter than 998 characters, and ASCII.
+    // A header line must be ASCII, and must not exceed 998 characters.
     let ascii = |it: char| if it.is_ascii() { it } else { '?' };
     let subject: String = subject.chars().take(200).map(ascii).collect();
     let mut text = format!(

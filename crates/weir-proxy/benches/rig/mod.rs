@@ -250,7 +250,7 @@ pub(crate) fn compare(
     );
     for (candidate, cost) in candidates.iter().zip(&costs) {
         let ratios = cost.iter().zip(&costs[0]);
-        let ratios = ratios.map(|(mine, theirs)| mine / theirs).collect();
+        let ratios = ratios.map(|(cost, first)| cost / first).collect();
         println!(
             "  {:8} {:7.2} us   {:.2}",
             candidate.name,

@@ -17,7 +17,7 @@ const SURPLUS_MS: u64 = 1_000;
 
 impl Context {
     /// Takes an idle connection for `session`, which holds a slot on the server. If `verify` is true, first checks with
-    /// a system call that the connection is still open.
+    /// a system call that a connection of this worker is still open.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,
@@ -59,8 +59,8 @@ impl Context {
         }
     }
 
-    /// Releases a connection after an exchange. If `is_reusable` is true, the connection can serve another exchange. Up
-    /// to `idle_max` idle connections are kept for `idle_ms`; any more are kept for a shorter time.
+    /// Releases a connection and its slot after an exchange. If `is_reusable` is true, the connection can serve another
+    /// exchange. Up to `idle_max` idle connections are kept for `idle_ms`; further ones for at most [`SURPLUS_MS`].
     pub(crate) fn release(&mut self, key: Key, is_reusable: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -133,7 +133,7 @@ impl Context {
         self.upstreams.remove(key)
     }
 
-    /// Offers a connection to other workers. Returns false if that is not possible.
+    /// Offers a connection to other workers. If that is not possible, closes it and returns false.
     fn park(&self, upstream: Upstream) -> bool {
         let Some(idle_pool) = self.idle_pool.as_ref().filter(|_| !self.draining) else {
             return false;
@@ -234,8 +234,8 @@ impl Context {
         }
     }
 
-    /// Closes the connections to servers that were removed with `on_remove = "reset"`. Their sessions continue as if
-    /// the servers had closed the connections.
+    /// Closes the connections to servers that were removed with `on_remove = "reset"`. The connections' sessions
+    /// continue as if the servers had closed them.
     pub(crate) fn close_removed_connections(&self) {
         for key in self.upstreams.keys() {
             if let Some(upstream) = self.upstreams.get(key)

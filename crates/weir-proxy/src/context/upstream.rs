@@ -16,7 +16,7 @@ use crate::tls::{self, Channel};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// A connection to a server.
+/// A connection to a server, or a stream on an HTTP/2 connection to a server.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) transport: Transport,
@@ -30,14 +30,14 @@ pub(crate) struct Upstream {
     /// Whether only its session can use the connection: a PROXY protocol header was sent over it, or it is an HTTP/2
     /// stream.
     pub(crate) dedicated: bool,
-    /// Number of exchanges before the current one.
+    /// Number of exchanges before the current one; for an HTTP/2 stream, 1 if its connection already existed.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
     /// Limits for the connection while it is idle, which apply in the idle pool too.
     pub(crate) idle_limits: IdleLimits,
 }
 
-/// How long a connection stays idle, and how many idle connections its server may have.
+/// How long a connection may stay idle, and how many idle connections its server may have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdleLimits {
     /// When the connection is closed, in milliseconds on the worker clock.

@@ -81,7 +81,7 @@ pub(crate) struct H2ClientConn {
     io: ConnIo,
     state: State,
     streams: Vec<Stream>,
-    /// Number of streams opened on the connection so far.
+    /// Number of requests added to the connection so far.
     started: u32,
     target: Arc<Target>,
     port: u16,
@@ -191,7 +191,8 @@ impl H2ClientConn {
         });
     }
 
-    /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
+    /// Reads, processes and writes in up to [`ROUNDS_MAX`] rounds without blocking. Returns whether the connection
+    /// stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let was_busy = !self.streams.is_empty();
         for round in 0..ROUNDS_MAX {
@@ -248,7 +249,8 @@ impl H2ClientConn {
         true
     }
 
-    /// Completes the TCP and TLS handshakes and starts HTTP/2. Returns whether the connection stays open.
+    /// Continues the TCP and TLS handshakes, and starts HTTP/2 when they are complete. Returns whether the connection
+    /// stays open.
     fn open(&mut self) -> bool {
         if !matches!(self.state, State::Connecting) {
             return true;
@@ -362,7 +364,8 @@ impl H2ClientConn {
                 match send.poll_ready(&mut context()) {
                     Poll::Pending => continue,
                     Poll::Ready(Ok(())) => moved |= stream.send_head(pipe, send, secure, cx),
-                    // The server has sent GOAWAY. Requests that were not started use another connection.
+                    // The server has sent GOAWAY, or the connection has failed. Requests that were not started use
+                    // another connection.
                     Poll::Ready(Err(_)) => {
                         self.is_closing = true;
                         stream.phase = Phase::Closed;

@@ -148,7 +148,7 @@ impl ConnIo {
         self.flush_with(Transport::write)
     }
 
-    /// Sends the last frames, and ends the write direction. Without TLS, both take only one segment, which is cheaper
+    /// Sends the last frames, and closes the write direction. Without TLS, both take only one segment, which is cheaper
     /// when clients open connections only to violate the protocol. Returns whether the connection was usable.
     pub(super) fn flush_and_finish(&mut self) -> bool {
         let is_usable = self.flush_with(Transport::write_last);
@@ -221,7 +221,7 @@ impl ConnIo {
         }
     }
 
-    /// Reads from the transport. Returns whether something was received.
+    /// Reads from the transport. Returns whether bytes or the end of the input were received.
     pub(super) fn receive(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
         let mut received = false;
         while self.ready.readable

@@ -60,7 +60,7 @@ impl Kind {
             [] => Self::Malformed,
             _ if name
                 .iter()
-                .all(|byte| is_token(*byte) && !byte.is_ascii_uppercase()) =>
+                .all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase()) =>
             {
                 Self::Field
             }
@@ -74,7 +74,7 @@ impl Kind {
             Self::Field => value.iter().fold(true, |valid, byte| {
                 valid & matches!(byte, b'\t' | b' '..=0x7e | 0x80..)
             }),
-            Self::Method => !value.is_empty() && value.iter().all(|byte| is_token(*byte)),
+            Self::Method => !value.is_empty() && value.iter().all(|byte| is_token_byte(*byte)),
             // `h2` would remove a fragment from the path.
             Self::Path => !value.contains(&b'#') && std::str::from_utf8(value).is_ok(),
             Self::Text => std::str::from_utf8(value).is_ok(),
@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-const fn is_token(byte: u8) -> bool {
+const fn is_token_byte(byte: u8) -> bool {
     matches!(
         byte,
         b'0'..=b'9'
@@ -176,7 +176,8 @@ impl BlockChecker {
             .map_or(BlockCheck::Unchanged, BlockCheck::Replaced)
     }
 
-    /// Reads a field. Returns whether it is allowed, or `None` if the block is malformed.
+    /// Reads a field or a table size update, and replaces a malformed field. Returns whether the field is allowed, or
+    /// `None` if the block cannot be decoded.
     fn check_field(&mut self, reader: &mut Reader<'_>, trailers: bool) -> Option<bool> {
         let begin = reader.offset;
         let first = *reader.block.get(begin)?;
@@ -244,7 +245,8 @@ impl BlockChecker {
         }
     }
 
-    /// Replaces the field with a valid field of the same table size.
+    /// Replaces the field with a valid field of the same table size. Returns `None` if there is no such field, because
+    /// name and value are empty.
     fn replace(
         &self,
         reader: &mut Reader<'_>,
@@ -254,7 +256,7 @@ impl BlockChecker {
         kind: Kind,
     ) -> Option<()> {
         let mut length = self.value.len();
-        // An indexed name is kept if it allows any value.
+        // An indexed name is kept if it always allows the substitute value.
         let name = match (index, kind) {
             (0, _) => Some(self.name.len()),
             (_, Kind::Method | Kind::Status) => Some(SHORT_PSEUDO_HEADER_LEN),
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_blocks_pass_unchanged() {
+    fn valid_fields_and_undecodable_blocks_pass_unchanged() {
         let mut blocks = BlockChecker::new();
         let mut block = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0x3f, 0x45];
         block.extend(literal_field(b"x-a", b"b c\t\xff", true));

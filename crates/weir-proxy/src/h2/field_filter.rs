@@ -357,7 +357,7 @@ mod tests {
         let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, VALID);
         let content = frame(DATA, 0, 1, b"content");
         // Stream 0, an idle stream, a stream whose content has ended, missing padding, and END_STREAM.
-        let kept = [
+        let kept_frames = [
             empty(0, 0),
             empty(0, 5),
             empty(0, 3),
@@ -367,18 +367,18 @@ mod tests {
         ]
         .concat();
         let preface = [b'p'; PREFACE_LEN];
-        let dropped = empty(0, 1).repeat(3);
+        let dropped_frames = empty(0, 1).repeat(3);
         let text = [
             &preface[..],
             &started,
             &ended,
-            &dropped,
+            &dropped_frames,
             &content,
-            &dropped,
-            &kept,
+            &dropped_frames,
+            &kept_frames,
         ]
         .concat();
-        let expected = [&preface[..], &started, &ended, &content, &kept].concat();
+        let expected = [&preface[..], &started, &ended, &content, &kept_frames].concat();
         for step in [1, 2, 7, 9, 30, 1000] {
             assert_eq!(pass(&text, step), expected, "{step}");
         }

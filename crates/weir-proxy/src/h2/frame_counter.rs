@@ -163,7 +163,7 @@ impl FrameCounter {
         std::mem::take(&mut self.counts)
     }
 
-    /// Parses bytes from the client.
+    /// Counts the frames in bytes from the client.
     pub(super) fn count_received(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.inbound.next(&mut bytes) {
             match frame.kind {
@@ -208,7 +208,7 @@ impl FrameCounter {
         std::mem::take(&mut self.has_new_idle) && self.is_slowed()
     }
 
-    /// Parses bytes to the client.
+    /// Counts the frames in bytes to the client.
     pub(super) fn count_sent(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.outbound.next(&mut bytes) {
             match frame.kind {
@@ -239,7 +239,7 @@ impl FrameCounter {
         std::mem::take(&mut self.client_error_resets)
     }
 
-    /// Returns whether the budget of idle frames is exhausted.
+    /// Adds the growth since the last call to the budget of idle frames. Returns whether the budget is exhausted.
     pub(super) fn check_flood(&mut self, now_ms: u64) -> bool {
         let refill = now_ms.saturating_sub(self.refilled_at) * BUDGET_PER_S / 1_000;
         if refill > 0 {
@@ -360,7 +360,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_ignore_segments(kinds in prop::collection::vec((0u8..12, 0usize..30), 0..60), step in 1usize..20) {
+        fn counts_do_not_depend_on_segmentation(
+            kinds in prop::collection::vec((0u8..12, 0usize..30), 0..60),
+            step in 1usize..20,
+        ) {
             let mut text = vec![b'x'; PREFACE_LEN];
             for (kind, length) in &kinds {
                 text.extend(frame(*kind, 0, *length));

@@ -1,4 +1,4 @@
-//! Drives a client's HTTP/2 connection for fuzzing without sockets and sessions: bytes in, requests out.
+//! Drives a client's HTTP/2 connection for fuzzing without sockets or sessions: bytes in, requests out.
 //!
 //! See [`fuzzing`](crate::fuzzing).
 

@@ -293,7 +293,7 @@ fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
     content
 }
 
-/// Takes chunked content. The pipe limits the size of `text`, so scanning more than is taken costs little.
+/// Takes the content in the first `max` bytes of chunked text. Returns `None` if they contain no content.
 fn take_chunked(
     chunks: &mut ChunkedParser,
     tail: &mut Vec<u8>,

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_networks_are_64_bits_wide() {
+    fn ipv6_addresses_with_the_same_64_bit_prefix_share_a_limit() {
         let resets = ResetLimit::new(100).expect("limit is not 0");
         let client = |text: &str| text.parse::<IpAddr>().expect("parse address");
         for host in 0..11 {

@@ -34,7 +34,7 @@ use crate::tls::TlsDetails;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Receive windows of a stream and of the connection: how many bytes a client may send before a session reads them.
+/// Receive windows of a stream and of the connection: how many bytes a client may send that no pipe has accepted yet.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Maximum number of bytes per stream that wait for the socket.
@@ -99,7 +99,7 @@ impl std::fmt::Debug for H2ServerConn {
     }
 }
 
-/// The state of a session whose client uses HTTP/2.
+/// The state that an HTTP/2 connection takes over from the session that accepted the client.
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
@@ -231,15 +231,16 @@ impl H2ServerConn {
         }
     }
 
-    /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
+    /// Reads, processes and writes in up to [`ROUNDS_MAX`] rounds without blocking. Returns whether the connection
+    /// stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let is_open = self.drive_rounds(key, cx, actions) && self.watch_send_buffer(key, cx);
         self.count_frames(cx);
         is_open
     }
 
-    /// Enables write events once the send buffer is full: short connections never need them. Returns whether that
-    /// succeeded.
+    /// Enables write events once the socket's send buffer is full: short connections never need them. Returns false if
+    /// that fails.
     fn watch_send_buffer(&mut self, key: Key, cx: &Context) -> bool {
         if self.send_buffer_watched || self.io.is_flushed() {
             return true;

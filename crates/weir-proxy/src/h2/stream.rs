@@ -100,7 +100,7 @@ impl Stream {
         Rc::clone(&self.pipe)
     }
 
-    /// Returns whether the client has reset the stream.
+    /// Returns whether the client has reset the stream before the response was done.
     pub(super) fn is_reset(&mut self) -> bool {
         let polled = match &mut self.reply {
             Reply::Head => self.respond.poll_reset(&mut context()),

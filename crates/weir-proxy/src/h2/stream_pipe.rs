@@ -32,7 +32,7 @@ pub(crate) struct StreamPipe {
     /// Bytes received on the stream. The session has read the first `read` bytes.
     inbound: Vec<u8>,
     read: usize,
-    /// Whether the stream has finished sending.
+    /// Whether the peer has finished sending on the stream.
     pub(crate) inbound_ended: bool,
     /// Bytes to send on the stream.
     pub(crate) outbound: Vec<u8>,
@@ -70,7 +70,7 @@ pub(crate) enum Owner {
 /// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PipeState {
-    /// The connection is not established yet.
+    /// The connection is not established yet, or the server has not sent its stream limit yet.
     Connecting,
     Open,
     Closed,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn inbound_is_full_at_the_limit_and_not_below() {
+    fn inbound_buffer_is_full_only_at_limit() {
         let (pipe, end, _) = pipe(PipeState::Open);
         pipe.borrow_mut().inbound().resize(PIPE_MAX - 1, 0);
         assert!(pipe.borrow().has_room());

@@ -18,6 +18,7 @@ pub(super) fn context() -> task::Context<'static> {
 pub(super) enum ReceiveResult {
     /// Nothing was received.
     Nothing,
+    /// Content was received, and more may follow.
     Some,
     /// The content is complete.
     All,
@@ -25,7 +26,7 @@ pub(super) enum ReceiveResult {
     Broken,
 }
 
-/// Receives content from the stream into its pipe.
+/// Receives content from the stream into its pipe while the pipe has room.
 pub(super) fn receive(
     body: &mut RecvStream,
     coding: Coding,
@@ -57,8 +58,8 @@ pub(super) fn receive(
     received
 }
 
-/// Receives and discards content that is no longer needed. Adds its length to `count`, and stops when `count` exceeds
-/// `max`.
+/// Receives and discards content that is no longer needed. Adds its length to `count`. Stops and returns
+/// [`ReceiveResult::Some`] when `count` exceeds `max`.
 pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> ReceiveResult {
     while *count <= max {
         match body.poll_data(&mut context()) {
@@ -82,7 +83,7 @@ pub(super) struct SendResult {
     pub(super) sent_any: bool,
     /// Whether the peer's flow control window is used up.
     pub(super) is_stalled: bool,
-    /// Whether the content is complete, or cannot be sent.
+    /// Whether the content has been sent completely, or cannot be sent.
     pub(super) is_finished: bool,
 }
 

@@ -21,7 +21,8 @@ const END_FLAGS: u8 = 0x5;
 pub(crate) const SWITCHING: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// Returns the first stream's HEADERS frame, if the request upgrades to h2c and has no body.
+/// Returns the first stream's HEADERS frame. Returns `None` if the request does not upgrade to h2c, has a body or no
+/// host, or uses HTTP/1.0, or if its fields do not fit in one frame.
 pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> Option<Vec<u8>> {
     let has_token = |name: Name, word: &[u8]| {
         let values = fields.iter().filter(|field| field.name == name);

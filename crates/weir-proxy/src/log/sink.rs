@@ -140,7 +140,7 @@ impl Messages {
 }
 
 impl Write for Messages {
-    /// Sends whole lines. Bytes after the last newline are sent as a line too.
+    /// Sends each line as a datagram. Bytes after the last newline are sent as a line too.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Defines a service's detail counters (HTTP/2, compression, splicing, mirrors) and their names.
+//! Defines a service's detail counters (such as HTTP/2, compression, splicing, mirrors) and their names.
 //!
 //! One table defines the names and descriptions for status and metrics.
 
@@ -35,9 +35,9 @@ pub enum Detail {
     H2Errors,
     /// Responses that were compressed.
     Compressed,
-    /// Bytes of responses before compression.
+    /// Bytes of compressed responses, before compression.
     CompressedIn,
-    /// Bytes of responses after compression.
+    /// Bytes of compressed responses, after compression.
     CompressedOut,
     /// Bytes from clients that were spliced, without passing through user space.
     SplicedIn,
@@ -126,11 +126,11 @@ impl Detail {
             Self::Compressed => ("compressed", "Responses that were compressed."),
             Self::CompressedIn => (
                 "compressed_bytes_in",
-                "Bytes of responses before compression.",
+                "Bytes of compressed responses, before compression.",
             ),
             Self::CompressedOut => (
                 "compressed_bytes_out",
-                "Bytes of responses after compression.",
+                "Bytes of compressed responses, after compression.",
             ),
             Self::SplicedIn => ("spliced_bytes_in", "Bytes from clients that were spliced."),
             Self::SplicedOut => ("spliced_bytes_out", "Bytes to clients that were spliced."),
@@ -138,14 +138,14 @@ impl Detail {
                 "internal_errors",
                 "Connections that ended with an internal error.",
             ),
-            Self::Mirrored => ("mirrored", "Copies of requests to the pools of `mirror`."),
+            Self::Mirrored => ("mirrored", "Copies of requests sent to `mirror` pools."),
             Self::MirrorFailed => (
                 "mirror_failed",
                 "Copies of requests that received no complete response.",
             ),
             Self::MirrorSkipped => (
                 "mirror_skipped",
-                "Requests that were not copied because of a limit of `mirror`.",
+                "Requests that were not copied because of a `mirror` limit.",
             ),
             Self::AuthAdmitted => ("auth_admitted", "Requests that `forward_auth` admitted."),
             Self::AuthRefused => ("auth_refused", "Requests that `forward_auth` rejected."),

@@ -54,7 +54,7 @@ pub(crate) struct Exchanges {
     responses: [Count; 5],
     errors: [Count; ErrorKind::ALL.len()],
     stages: [Histogram; Stage::ALL.len()],
-    /// Attempts on another server, and further attempts on the same server.
+    /// Attempts on another server, and attempts on a new connection because the server had closed the idle one.
     pub(crate) redispatches: Count,
     pub(crate) repetitions: Count,
     /// When the last exchange ended, in microseconds on the worker clock.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_equal_to_bound_counts_below_it() {
+    fn bucket_upper_bounds_are_inclusive() {
         let histogram = Histogram::default();
         for bound in BOUNDS_US {
             histogram.record(bound);

@@ -14,7 +14,8 @@ pub(crate) struct SharedState {
     plan: Mutex<Arc<Plan>>,
     /// Incremented with every plan; workers compare it when they wake up.
     pub(crate) generation: AtomicU64,
-    /// Incremented when a server is withdrawn. Workers then close their idle connections to the server.
+    /// Incremented when a server is withdrawn, or its connections must be closed. Workers then close idle connections
+    /// to withdrawn servers, and all connections that must be closed.
     pub(crate) withdrawals: AtomicU64,
     /// Whether workers accept no new clients and no further requests.
     pub(crate) draining: AtomicBool,
@@ -39,7 +40,7 @@ impl SharedState {
         self.handing_over.store(true, Ordering::Release);
     }
 
-    /// Returns the channel to the other process.
+    /// Returns the sender of the channel to the other process; `None` = there is no handover.
     pub(crate) fn handover_sender(&self) -> Option<Sender<HandedOverConnection>> {
         lock(&self.handover_sender).clone()
     }

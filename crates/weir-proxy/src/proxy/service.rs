@@ -274,7 +274,7 @@ fn forward_auth(
     }))
 }
 
-/// Returns a route's limits for each client. Known tables are kept if the limits are the same.
+/// Returns a route's limits for each client. Existing tables are kept if the limits are the same.
 fn route_limits(
     retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
@@ -340,16 +340,18 @@ pub(super) fn set_misdirect(
         let Some(Some((tls, own_names))) = parts.get(index) else {
             continue;
         };
-        let all = parts
+        let other_parts = parts
             .iter()
             .enumerate()
             .filter(|(other, _)| *other != index);
-        let others = all.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
+        let others =
+            other_parts.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
         service.misdirect = MisdirectRules::new(tls, own_names, others);
     }
 }
 
-/// Builds a service's TLS configuration from the current certificate files.
+/// Builds a service's TLS configuration from the current certificate files. Generated ticket keys are kept if the
+/// client authentication is the same.
 fn build_tls(
     retained: &mut RetainedState,
     proxy: &weir_model::Proxy,
@@ -394,7 +396,7 @@ fn build_tls(
     Ok(Some(secured))
 }
 
-/// Builds a pool for a service. Known servers are kept if their settings have not changed.
+/// Builds a pool for a service. Existing targets are kept unless their TLS or HTTP/2 settings have changed.
 fn build_pool(
     retained: &mut RetainedState,
     workers: usize,
@@ -513,7 +515,7 @@ fn target(
     target
 }
 
-/// Returns the counters for a service, or for `part` of it. Known counters are kept.
+/// Returns the counters for a service, or for `part` of it. Existing counters are kept.
 fn exchange_counters(
     retained: &mut RetainedState,
     workers: usize,
@@ -557,7 +559,7 @@ fn listeners(
     Ok(all)
 }
 
-/// Returns the tables that limit a service's clients. Known tables are kept if the limits are the same.
+/// Returns the tables that limit a service's clients. Existing tables are kept if the limits are the same.
 fn limit_tables(retained: &mut RetainedState, proxy: &weir_model::Proxy) -> LimitTables {
     let limits = &proxy.limits;
     let burst = limits.burst();

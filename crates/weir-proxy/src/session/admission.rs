@@ -1,4 +1,4 @@
-//! Decides whether a request is admitted, by its `basic_auth` user and the limits of service and route.
+//! Decides whether a request is admitted, based on its `basic_auth` user and the limits of service and route.
 
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;
@@ -18,7 +18,7 @@ use crate::slab::Key;
 impl Session {
     /// Verifies the user for the request whose head is at the start of `bytes`. Returns `None` if another thread
     /// verifies the password; the head is then handled again. Limits are applied before a password is verified, because
-    /// verification is expensive. The second value is set if the limits have admitted the request.
+    /// verification is expensive. The second returned value is set if the limits have admitted the request.
     pub(super) fn verify_user(
         &mut self,
         key: Key,
@@ -80,7 +80,7 @@ impl Session {
         cx.path = path_buffer;
         let (job, admitted) = match job {
             Ok(job) => job,
-            Err(known) => return Some(known),
+            Err(result) => return Some(result),
         };
         let ticket = cx.next_ticket();
         let work =
@@ -126,7 +126,7 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Responds to the request if its route does not admit it. Returns `None` if the request is admitted.
+    /// Responds to the request if it is not admitted. Returns `None` if it is admitted.
     pub(super) fn reject_unadmitted(
         &mut self,
         key: Key,
@@ -183,7 +183,7 @@ fn password_job(
         return Err(UserCheck::Passed);
     }
     match verified {
-        // A valid password is remembered, unless many others have been verified since.
+        // The password was valid, but is no longer remembered: many others have been verified since.
         Some(true) => Err(UserCheck::Busy),
         Some(false) => Err(UserCheck::InvalidCredentials),
         None => Ok(PasswordJob {
@@ -194,7 +194,8 @@ fn password_job(
     }
 }
 
-/// Applies a service's limits and a route's limits to a request whose password is not verified yet.
+/// Applies a service's limits and a route's limits to a request before its password is verified or its authorization
+/// is requested.
 ///
 /// # Errors
 /// Returns the result for a request that exceeds a limit.
@@ -252,7 +253,7 @@ fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"authorization"));
     let value = values.next()?.value_in(head);
-    // If there are several fields, the server could use a different one from Weir.
+    // With several fields, the server and Weir could use different ones.
     values
         .next()
         .is_none()

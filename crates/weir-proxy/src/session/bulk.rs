@@ -25,7 +25,8 @@ impl BulkDirections {
     }
 }
 
-/// Returns an empty pipe to the worker: a body that arrives in small pieces would occupy two descriptors all the time.
+/// Returns an empty pipe to the worker. Otherwise, a body that arrives in small pieces would always occupy two
+/// descriptors.
 fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
     if pipe.as_ref().is_some_and(Pipe::is_empty) {
         cx.pipes.put_back(pipe.take());
@@ -186,7 +187,7 @@ impl Session {
     }
 
     /// Returns whether the server has sent bytes that are not read yet. They may be a response that explains why the
-    /// server accepts no more.
+    /// server accepts no more. If so, discards the pipe to the server with its content.
     pub(super) fn has_response_bytes(&mut self, cx: &Context) -> bool {
         let has_bytes = cx
             .upstreams

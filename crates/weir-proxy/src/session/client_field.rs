@@ -1,4 +1,4 @@
-//! Determines a request's client, and which header fields about it (`X-Forwarded-…`) the client may set.
+//! Determines a request's client, and which header fields about the client are accepted from it.
 //!
 //! The fields are `X-Forwarded-…`, `X-Real-IP` and `Forwarded`. The rules are those of the route or of the service.
 

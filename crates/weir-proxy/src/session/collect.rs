@@ -17,7 +17,7 @@ use crate::socket::Read;
 const COLLECTED_MAX: u64 = 16 << 10;
 
 impl Session {
-    /// Connects to a server, immediately or after receiving the body.
+    /// Connects to a server immediately, or starts to collect the body first.
     pub(super) fn collect_or_connect(
         &mut self,
         key: Key,

@@ -190,7 +190,7 @@ impl Session {
         }
     }
 
-    /// Counts another attempt, after one at `target` has failed.
+    /// Counts another attempt, after an attempt on `target` has failed.
     fn count_retry(&self, cx: &Context, target: Option<&Target>, attempt: AttemptKind) {
         let service = &self.local.service;
         if attempt == AttemptKind::Retry {
@@ -218,7 +218,7 @@ impl Session {
         self.apply_verdict(key, cx, verdict)
     }
 
-    /// Releases the server, and executes the verdict.
+    /// Records the fault, and executes the verdict: releases the server and selects again, or responds.
     pub(super) fn apply_verdict(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
         if let Some(fault) = verdict.fault {
             self.record_result(cx, Some(fault));

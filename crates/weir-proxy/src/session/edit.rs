@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Returns the `Host` field for a request to a pool's servers. Returns `None` if the requested host is used: no
+    /// Returns the value of `Host` for a request to a pool's servers. Returns `None` if the requested host is used: no
     /// other host is configured, or the configured template does not yield a valid host.
     pub(super) fn server_host<'t>(
         &mut self,

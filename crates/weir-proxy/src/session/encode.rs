@@ -41,7 +41,10 @@ impl Session {
             return true;
         }
         if self.request.encoder.is_none() {
-            self.request.encoder = Encoder::new(coding).ok().map(Box::new);
+            let Ok(encoder) = Encoder::new(coding) else {
+                return false;
+            };
+            self.request.encoder = Some(Box::new(encoder));
             let service = &self.local.service;
             service.detail(cx.worker, Detail::Compressed).add(1);
         }

@@ -111,7 +111,7 @@ impl Session {
         transfer.awaited_job = None;
         match result {
             JobResult::Lookup(found) if transfer.progress.is_none() => {
-                self.handle_found(found, key, cx)
+                self.handle_query_result(found, key, cx)
             }
             JobResult::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
             JobResult::Read(Err(_))
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    fn handle_found(&mut self, found: QueryResult, key: Key, cx: &mut Context) -> Step {
+    fn handle_query_result(&mut self, found: QueryResult, key: Key, cx: &mut Context) -> Step {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };

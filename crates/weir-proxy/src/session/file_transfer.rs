@@ -77,7 +77,8 @@ impl Transfer {
         self.progress.is_some()
     }
 
-    /// Returns the fields that the configuration adds to a response with this status and file.
+    /// Returns the fields that the configuration adds to a response with this status and file. Omits fields that a
+    /// later line replaces.
     pub(super) fn lines(&self, status: u16, file: Option<&str>) -> Vec<&Line> {
         let applies = |line: &&Line| {
             let mut ranges = line.statuses.iter();
@@ -88,11 +89,11 @@ impl Transfer {
         let all: Vec<&Line> = self.edits.iter().filter(applies).collect();
         let is_last_of_name =
             |index: usize, line: &Line| !is_replaced(&line.name, &all[index + 1..]);
-        let kept = all
+        let effective = all
             .iter()
             .enumerate()
             .filter(|(index, line)| is_last_of_name(*index, line));
-        kept.map(|(_, line)| *line).collect()
+        effective.map(|(_, line)| *line).collect()
     }
 
     /// Returns the fields that the configuration adds to a response that Weir generates.

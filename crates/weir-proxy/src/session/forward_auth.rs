@@ -190,7 +190,8 @@ impl Session {
         }
     }
 
-    /// Builds the authorization request. Returns `None` if too many are in progress, or if it cannot be written.
+    /// Builds the authorization request. Returns `None` if its pool does not exist, too many are in progress, or it
+    /// cannot be written.
     fn build_auth_request(
         &mut self,
         cx: &mut Context,
@@ -363,7 +364,7 @@ enum Authorization {
     },
 }
 
-/// Writes the fields that describe the client's request to the server that decides.
+/// Writes the fields that describe the client's request for the authorization server.
 fn write_forwarded(
     properties: RouteInput<'_>,
     host: &[u8],
@@ -440,7 +441,7 @@ fn has_line(name: &[u8], lines: &[u8]) -> bool {
     })
 }
 
-/// Returns the final response head.
+/// Returns the final response head; empty if it is incomplete.
 fn final_head(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;
     while let Ok(Some(end)) = head_end(rest, 0) {

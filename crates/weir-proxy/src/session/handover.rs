@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_model::ProxyProtocol;
 
-use super::state::{self, Direction, Phase, UnlistedServer, Watch};
+use super::state::{self, DirectionState, Phase, UnlistedServer, Watch};
 use super::{Outcome, Session, bulk};
 use crate::context::{Context, LocalService};
 use crate::descriptor::DescriptorUse;
@@ -81,10 +81,10 @@ impl Session {
                     port: upstream.port,
                     to_server: self.to_server.take_unsent(),
                     to_client: self.to_client.take_unsent(),
-                    client_eof: ends.up != Direction::Open,
-                    eof_sent_to_server: ends.up == Direction::Closed,
-                    server_eof: ends.down != Direction::Open,
-                    eof_sent_to_client: ends.down == Direction::Closed,
+                    client_eof: ends.up != DirectionState::Open,
+                    eof_sent_to_server: ends.up == DirectionState::Closed,
+                    server_eof: ends.down != DirectionState::Open,
+                    eof_sent_to_client: ends.down == DirectionState::Closed,
                 })
             }
             _ => None,
@@ -120,8 +120,8 @@ impl Session {
         session.input = connection.input;
         if let Some(tunnel) = connection.tunnel {
             session.phase = Phase::Tunnel(state::Tunnel {
-                up: Direction::new(tunnel.client_eof, tunnel.eof_sent_to_server),
-                down: Direction::new(tunnel.server_eof, tunnel.eof_sent_to_client),
+                up: DirectionState::new(tunnel.client_eof, tunnel.eof_sent_to_server),
+                down: DirectionState::new(tunnel.server_eof, tunnel.eof_sent_to_client),
                 ..state::Tunnel::default()
             });
             session.server = server;

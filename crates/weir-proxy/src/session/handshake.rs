@@ -1,4 +1,5 @@
-//! Handles TLS handshakes with clients, failed TLS handshakes with servers, and the server name in TCP connections.
+//! Handles TLS handshakes with clients, failed TLS handshakes with servers, upgrades to HTTP/2, and the server name in
+//! TCP connections.
 
 use weir_http::hello::{self, SniResult};
 use weir_model::ProxyProtocol;

@@ -1,8 +1,9 @@
 //! Sends request copies to the pool that a route's `mirror` specifies.
 //!
-//! A copy is collected while its request is received. When the request is complete, a separate session without a client
-//! sends the copy, and discards the response. A copy therefore uses the same selection, connections, TLS and HTTP/2 as
-//! all requests, and can neither delay nor change the response to the client.
+//! A copy is collected while its request is received. When the request is complete, or at once if bodies are not
+//! copied, a separate session without a client sends the copy, and discards the response. A copy therefore uses the
+//! same selection, connections, TLS and HTTP/2 as all requests, and can neither delay nor change the response to the
+//! client.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::plan::{Detail, Mirror, Service};
 use crate::slab::Key;
 use crate::transport::Transport;
 
-/// Maximum size of a copied body with its framing, in addition to twice the body limit, in bytes.
+/// Additional space for the framing of a copied body, in bytes: a body with its framing may take twice the body limit
+/// and this space.
 const FRAMING_ROOM: usize = 4 << 10;
 
 impl Session {
@@ -45,7 +47,7 @@ impl Session {
         }
     }
 
-    /// Starts a copy for one mirror, if the request is selected for copying.
+    /// Starts a copy for one mirror, if the request is selected for copying, is not a tunnel, and exceeds no limit.
     fn begin_copy(
         &mut self,
         cx: &mut Context,
@@ -199,7 +201,7 @@ impl Session {
         self.local.service.detail(cx.worker, detail).add(1);
     }
 
-    /// Returns whether the session sends a copy of another session's request.
+    /// Returns whether the session sends a copy of another session's request, or an authorization request.
     pub(crate) const fn is_copy(&self) -> bool {
         self.mirror.is_some()
     }

@@ -88,7 +88,7 @@ enum Step {
     Http2,
 }
 
-/// A client connection, or a stream of an HTTP/2 connection.
+/// The session of a client connection, of an HTTP/2 stream, or of a request copy without a client.
 #[derive(Debug)]
 pub(crate) struct Session {
     transport: Transport,
@@ -277,8 +277,9 @@ impl Session {
     }
 
     /// Registers the client's socket with epoll if the session waits for the client. While a server is processing a
-    /// request, only a disconnection matters. In that case, the socket is registered only at the next tick, which saves
-    /// a system call if the client connects, receives a response and disconnects.
+    /// request, only a disconnection matters. In that case, the socket is registered later
+    /// ([`Context::watch_soon`]), which saves a system call if the client connects, receives a response and
+    /// disconnects.
     fn watch_client(&mut self, key: Key, cx: &mut Context) {
         let waits_for_client = match &self.phase {
             Phase::Preamble

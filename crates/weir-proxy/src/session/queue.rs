@@ -1,4 +1,4 @@
-//! Queues a session for a pool while all its servers are full.
+//! Queues a session for a pool while all servers of the pool are full.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Session {
         }
         // A slot may have become free before this session entered the queue, when there was no session to wake.
         if pool.view().has_usable_for_queue() {
-            pool.queue.call(1);
+            pool.queue.wake(1);
         }
         Step::Pending
     }

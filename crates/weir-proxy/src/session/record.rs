@@ -1,4 +1,4 @@
-//! Records exchanges: updates the counters, and writes to the access log.
+//! Records exchanges: updates the counters, and writes to the access log and to taps.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -102,7 +102,7 @@ impl Session {
             && (log.is_some_and(|log| !log.variables.is_empty()) || service.taps.is_active())
     }
 
-    /// Adds the request's values of the variables of the log format and of taps to the log record.
+    /// Adds the request's values for log format and tap variables to the log record.
     pub(super) fn log_variables(
         &mut self,
         route_input: RouteInput<'_>,
@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Adds the time since the last call to a timer of the log record.
+    /// Adds the time since a timer was last stopped, or since the record began, to `timer`.
     pub(super) fn stop_timer(&mut self, timer: Timer) {
         if let Some(record) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
@@ -197,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Sets the termination flags for a request that no server answered.
+    /// Sets the termination flags for a request that received no valid response from a server.
     pub(super) fn set_termination_for_reason(&mut self, reason: Reason) {
         self.stop_interrupted_timer();
         self.set_termination(match reason {
@@ -272,14 +272,14 @@ impl Session {
         cx.recycle_log_record(record);
     }
 
-    /// Counts a response that the client did not receive from a server.
+    /// Counts an error: a response that Weir generated because the exchange failed, or a truncated response.
     pub(super) fn count_error(&self, cx: &Context) {
         if !self.is_copy() {
             self.local.service.counters.of(cx.worker).errors.add(1);
         }
     }
 
-    /// Counts the start of a request, and its first bytes.
+    /// Counts the start of a request and, over HTTP/2, its first bytes.
     pub(super) fn count_begin(&self, cx: &Context, bytes: usize) {
         if cfg!(without_metrics) {
             return;

@@ -114,7 +114,7 @@ impl Session {
         self.fail(key, cx, status)
     }
 
-    /// Responds to a request that no server has answered, with the termination flags of `reason`.
+    /// Responds to a request that received no valid response from a server, with the termination flags of `reason`.
     pub(super) fn fail_with_reason(
         &mut self,
         key: Key,
@@ -126,7 +126,7 @@ impl Session {
         self.fail(key, cx, status)
     }
 
-    /// Responds instead of the server, or closes the connection if part of a response was sent.
+    /// Responds instead of the server. Closes the connection if part of a response was sent, or for a TCP service.
     pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
         self.fail_with_rejection(key, cx, Rejection::new(status))
     }

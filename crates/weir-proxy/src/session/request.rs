@@ -36,7 +36,7 @@ pub(super) struct IncomingRequest<'a> {
     pub(super) request: &'a Request,
     /// The path in the form that is compared with routes.
     pub(super) target: &'a RequestPath<'a>,
-    /// Data of the client's TLS connection, if routes or texts use it.
+    /// Data of the client's TLS connection, if routes or templates use it.
     tls: TlsProperties<'a>,
     /// Whether the client uses TLS, either to Weir or to a trusted proxy.
     secure: bool,
@@ -630,7 +630,7 @@ impl Session {
         self.begin_copies(cx, service, incoming, &edit);
     }
 
-    /// Sets the hash for the `hash` scheduler.
+    /// Marks the fields that the route's rules do not allow, then sets the hash for the `hash` scheduler.
     #[inline]
     fn set_hash(&mut self, cx: &mut Context, service: &Service, incoming: IncomingRequest<'_>) {
         let IncomingRequest { head, target, .. } = incoming;
@@ -647,7 +647,8 @@ impl Session {
         }
     }
 
-    /// Returns the host for a request without `Host`: the address that the client connected to.
+    /// Returns the host for an HTTP/1.0 request without `Host`: the address that the client connected to. Empty for all
+    /// other requests.
     pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();

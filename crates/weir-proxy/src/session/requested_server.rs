@@ -7,8 +7,8 @@ use super::Session;
 use crate::plan::{Stickiness, Targets};
 
 impl Session {
-    /// Reads the cookie that identifies a server. Appends the fields that the server receives instead to `add`, as
-    /// complete lines.
+    /// Reads the cookie that identifies a server. Appends `Cookie` lines that replace the client's fields to `add`, if
+    /// the cookie must be removed or shortened.
     pub(super) fn find_sticky_server(
         &mut self,
         sticky: &Stickiness,
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Sets the cookie that identifies the request's server.
+    /// Appends the cookie that identifies the request's server, or returns the change to the server's own cookie.
     pub(super) fn set_sticky_cookie<'a>(
         &self,
         targets: &'a Targets,

@@ -58,7 +58,7 @@ impl Session {
             self.request.exchange = snapshot;
             return Some(self.apply_verdict(key, cx, verdict));
         }
-        // An interim response is forwarded to the client, so the request can no longer be retried.
+        // The response, even an interim one, is forwarded to the client, so the request can no longer be retried.
         if is_answered || step.is_some_and(|step| step.consumed > 0) {
             self.release_buffered_request(cx);
         }

@@ -60,15 +60,15 @@ pub(super) struct QueueEntry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tunnel {
     /// From the client to the server.
-    pub(super) up: Direction,
+    pub(super) up: DirectionState,
     /// From the server to the client.
-    pub(super) down: Direction,
+    pub(super) down: DirectionState,
     pub(super) bulk: BulkDirections,
 }
 
 /// The state of one direction of a tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum DirectionState {
     /// The sender may send more.
     #[default]
     Open,
@@ -78,7 +78,7 @@ pub(super) enum Direction {
     Closed,
 }
 
-impl Direction {
+impl DirectionState {
     /// Returns the state from the two flags that another process sends: whether the sender has finished sending, and
     /// whether the end of stream was forwarded to the receiver.
     pub(super) const fn new(ended: bool, forwarded: bool) -> Self {
@@ -103,7 +103,7 @@ pub(super) enum Linger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
     No,
-    /// The socket is added at the worker's next tick, if the session still waits for a server.
+    /// The socket is added within 50 ms, if the session still waits for a server.
     Soon,
     Yes,
 }
@@ -176,8 +176,8 @@ pub(super) struct UnlistedServer {
     pub(super) target: Arc<Target>,
 }
 
-/// The data of one request, or of one connection to a TCP service. It is replaced as a whole, so nothing is left over
-/// for the next request.
+/// The data of one request, or of one connection to a TCP service. It is replaced as a whole, so no data remains for
+/// the next request.
 #[derive(Debug)]
 pub(super) struct Request {
     /// Framing and persistence. After the response, it still determines whether the client's connection can be reused.

@@ -1,7 +1,7 @@
 //! Relays bytes for TCP services and after protocol upgrades, in two directions that end independently.
 
 use super::bulk::BulkDirections;
-use super::state::{Direction, Phase, Tunnel};
+use super::state::{DirectionState, Phase, Tunnel};
 use super::{Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
@@ -22,13 +22,13 @@ impl Session {
             return Step::Close;
         }
         let Tunnel { up, down, .. } = self.tunnel();
-        if up == Direction::Closed && down == Direction::Closed {
+        if up == DirectionState::Closed && down == DirectionState::Closed {
             return Step::Close;
         }
         let is_pending = sent == Step::Pending && received == Step::Pending;
         let made_progress = std::mem::take(&mut self.made_progress);
         // If both directions have ended normally, the socket also reports that it is broken.
-        if is_pending && self.ready.broken && down != Direction::Closed {
+        if is_pending && self.ready.broken && down != DirectionState::Closed {
             return self.fail_client_side();
         }
         if is_pending && !made_progress {
@@ -56,13 +56,13 @@ impl Session {
             return self.fail_server_side();
         };
         match self.tunnel().up {
-            Direction::Open => {}
-            Direction::Ended => {
+            DirectionState::Open => {}
+            DirectionState::Ended => {
                 upstream.transport.finish();
-                self.update_tunnel(|tunnel| tunnel.up = Direction::Closed);
+                self.update_tunnel(|tunnel| tunnel.up = DirectionState::Closed);
                 return Step::Continue;
             }
-            Direction::Closed => return Step::Pending,
+            DirectionState::Closed => return Step::Pending,
         }
         if !self.ready.readable {
             return Step::Pending;
@@ -137,7 +137,7 @@ impl Session {
         match read {
             Read::Some(_) | Read::Blocked => Step::Pending,
             Read::End => {
-                self.update_tunnel(|tunnel| tunnel.up = Direction::Ended);
+                self.update_tunnel(|tunnel| tunnel.up = DirectionState::Ended);
                 Step::Continue
             }
             Read::Broken => self.fail_client_side(),
@@ -154,13 +154,13 @@ impl Session {
             return self.fail_server_side();
         };
         match self.tunnel().down {
-            Direction::Open => {}
-            Direction::Ended => {
-                self.update_tunnel(|tunnel| tunnel.down = Direction::Closed);
+            DirectionState::Open => {}
+            DirectionState::Ended => {
+                self.update_tunnel(|tunnel| tunnel.down = DirectionState::Closed);
                 self.transport.finish();
                 return Step::Continue;
             }
-            Direction::Closed => return Step::Pending,
+            DirectionState::Closed => return Step::Pending,
         }
         if !upstream.ready.readable {
             return Step::Pending;
@@ -205,7 +205,7 @@ impl Session {
                 Step::Pending
             }
             Read::End => {
-                self.update_tunnel(|tunnel| tunnel.down = Direction::Ended);
+                self.update_tunnel(|tunnel| tunnel.down = DirectionState::Ended);
                 Step::Continue
             }
             Read::Broken => self.fail_server_side(),

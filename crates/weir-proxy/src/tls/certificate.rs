@@ -20,7 +20,7 @@ use super::x509::{self, CertificateInfo};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// The file cannot be read.
+    /// The file or directory cannot be read.
     #[error("{path}: {source}", path = path.display())]
     Unreadable {
         /// File path.
@@ -192,10 +192,10 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Loads every certificate in `paths`, whether or not it is usable.
+/// Loads all certificates in `paths`. For an unusable certificate, the inner result is an error.
 ///
 /// # Errors
-/// Fails if an entry of `paths` cannot be read.
+/// Fails if an entry of `paths` cannot be read, or is a directory without certificates.
 pub(crate) fn load_all(
     paths: &[String],
     provider: &CryptoProvider,

@@ -141,7 +141,7 @@ fn advance<C: Records + ?Sized>(
                 false
             }
             ConnectionState::EncodeTlsData(mut data) => {
-                grow(out, 0, |room| match data.encode(room) {
+                append_with(out, 0, |room| match data.encode(room) {
                     Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
                     other => Ok(other.unwrap_or(0)),
                 });
@@ -159,14 +159,14 @@ fn advance<C: Records + ?Sized>(
                 for part in content.iter().filter(|part| !part.is_empty()) {
                     let records = part.len() / RECORD_CONTENT_MAX + 1;
                     let room = part.len() + records * RECORD_OVERHEAD;
-                    grow(out, room, |room| match traffic.encrypt(part, room) {
+                    append_with(out, room, |room| match traffic.encrypt(part, room) {
                         Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
                         other => Ok(other.unwrap_or(0)),
                     });
                 }
                 true
             }
-            // Early data is not enabled, and there are no other states.
+            // The handshake needs more input. The only other state is for early data, which is not enabled.
             _ => true,
         };
         progress.used += status.discard;
@@ -178,7 +178,7 @@ fn advance<C: Records + ?Sized>(
 
 /// Calls `write` with a buffer of `min_size` bytes, and appends the written bytes. If `write` returns the size that it
 /// needs, tries once more with that size.
-fn grow(
+fn append_with(
     out: &mut Vec<u8>,
     min_size: usize,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>,
@@ -568,7 +568,7 @@ impl Channel {
         either!(&mut self.end, connection => {
             let status = connection.process_tls_records(&mut self.partial_record);
             if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
-                grow(&mut out, RECORD_OVERHEAD, |room| match traffic.queue_close_notify(room) {
+                append_with(&mut out, RECORD_OVERHEAD, |room| match traffic.queue_close_notify(room) {
                     Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
                     other => Ok(other.unwrap_or(0)),
                 });

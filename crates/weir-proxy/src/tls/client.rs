@@ -1,4 +1,4 @@
-//! Builds the TLS configuration of the proxy's connections to servers. Health checks have their own.
+//! Builds the TLS configuration for the proxy's connections to servers. Health checks have their own.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -31,7 +31,7 @@ impl TlsConnector {
     /// Builds the configuration for a pool's `tls`; `protocols` are the ALPN protocols.
     ///
     /// # Errors
-    /// Fails if a file cannot be used.
+    /// Fails if a file or the configured server name cannot be used.
     pub(crate) fn new(tls: &ServerTls, protocols: &[&[u8]]) -> Result<Self, CertificateError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refused = |source| CertificateError::Rejected {

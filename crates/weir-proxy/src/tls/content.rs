@@ -55,7 +55,7 @@ pub fn read_certificate_files(
         if bytes > bytes_max {
             return Err(CertificateError::Unreadable {
                 path: path.into(),
-                source: too_large("its files have", bytes_max),
+                source: too_large("its files together are", bytes_max),
             });
         }
         let path = files.chain.to_string_lossy().into_owned();
@@ -82,7 +82,7 @@ fn to_text(bytes: Vec<u8>) -> String {
 }
 
 fn too_large(subject: &str, bytes_max: u64) -> io::Error {
-    let message = format!("{subject} more than {bytes_max} bytes");
+    let message = format!("{subject} larger than {bytes_max} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, message)
 }
 
@@ -97,7 +97,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, CertificateError> {
         file.take(bytes_max.saturating_add(1))
             .read_to_end(&mut bytes)?;
         match bytes.len() as u64 > bytes_max {
-            true => Err(too_large("it has", bytes_max)),
+            true => Err(too_large("it is", bytes_max)),
             false => Ok(bytes),
         }
     };
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(read_all.unwrap().len(), 2);
         let message = rejected.unwrap_err().to_string();
         assert!(
-            message.contains(path) && message.contains("more than 7 bytes"),
+            message.contains(path) && message.contains("larger than 7 bytes"),
             "{message}"
         );
         let message = too_large.unwrap_err().to_string();

@@ -113,7 +113,13 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::Revoked => "is revoked".to_owned(),
         CertificateError::UnknownIssuer => {
-            "is from an unknown issuer: no certificate in `ca` signed it, and `ca` does not contain it".to_owned()
+            match peer {
+                Peer::Client => "is from an unknown issuer: no CA in `client_ca` signed it",
+                Peer::Server | Peer::File => {
+                    "is from an unknown issuer: no certificate in `ca` signed it, and `ca` does not contain it"
+                }
+            }
+            .to_owned()
         }
         CertificateError::BadSignature => {
             "or its chain has an invalid signature".to_owned()
@@ -161,7 +167,7 @@ fn describe_webpki_error(name: &str) -> String {
              `openssl x509 -req` does with `-extfile`"
         }
         "CaUsedAsEndEntity" => {
-            "is a CA certificate (CA:TRUE), not a server certificate: add it to the file of `ca` to accept exactly \
+            "is a CA certificate (CA:TRUE), not a server certificate: add it to the `ca` file to accept exactly \
              this one"
         }
         "EndEntityUsedAsCa" => "is signed by a certificate that is not a CA certificate",
@@ -281,7 +287,8 @@ mod tests {
         Error::InvalidCertificate(other)
     }
 
-    /// Returns whether the text contains no type name: no capital letter inside a word, and no bracket.
+    /// Returns whether the text is a description of more than two words and contains no type name: no capital letter
+    /// inside a word, and no bracket.
     fn is_description(text: &str) -> bool {
         let is_camel_case = |word: &str| {
             let mut lower = false;

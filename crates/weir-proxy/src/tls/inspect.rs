@@ -16,7 +16,7 @@ use super::expiry::{DAY_S, EXPIRY_WARNING_DAYS};
 use super::server::client_verifier;
 use super::verifier::server_verifier;
 
-/// A problem with a file that the configuration names.
+/// A problem with a file, an address or a limit that the configuration specifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Whether the daemon fails to start or reload. Otherwise the problem is a warning.
@@ -180,7 +180,7 @@ fn check_ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
     })
 }
 
-/// Returns, as text, when a certificate expires that is valid for `days` more full days.
+/// Describes when a certificate that is valid for `days` more full days expires.
 fn within(days: i64) -> String {
     match days {
         0 => "within a day".to_owned(),
@@ -191,8 +191,8 @@ fn within(days: i64) -> String {
 
 fn ago(days: i64) -> String {
     match days {
-        0 => "today".to_owned(),
-        1 => "yesterday".to_owned(),
+        0 => "less than a day ago".to_owned(),
+        1 => "1 day ago".to_owned(),
         days => format!("{days} days ago"),
     }
 }

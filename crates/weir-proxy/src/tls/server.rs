@@ -104,7 +104,7 @@ impl ProducesTickets for NoTickets {
 /// certificates, in order of expiry.
 ///
 /// # Errors
-/// Fails if a certificate cannot be used.
+/// Fails if a certificate, a CA file or a revocation list cannot be used.
 pub fn listener_tls(
     tls: &ServiceTls,
     protocols: &[&[u8]],
@@ -125,7 +125,7 @@ pub(crate) struct ServiceTlsConfig {
 /// each other and with later configurations that use the same client authentication.
 ///
 /// # Errors
-/// Fails if a certificate cannot be used.
+/// Fails if a certificate, a CA file or a revocation list cannot be used.
 pub(crate) fn server_config(
     tls: &ServiceTls,
     protocols: &[&[u8]],

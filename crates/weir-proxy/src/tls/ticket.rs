@@ -2,6 +2,7 @@
 //!
 //! A ticket consists of the key's name, a random nonce, and rustls' session state, encrypted with AES-256-GCM. A key
 //! encrypts tickets for six hours and decrypts them for six more hours, so a ticket is valid for at most twelve hours.
+//! A key from the configuration does not expire; its tickets contain the time at which they were issued.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};

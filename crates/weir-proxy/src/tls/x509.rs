@@ -26,7 +26,7 @@ pub(crate) struct CertificateInfo {
     pub(crate) serial: Vec<u8>,
     /// Whether its basic constraints do not permit it to be a CA (RFC 5280 section 4.2.1.9), or are malformed.
     pub(crate) is_end_entity: bool,
-    /// Whether servers may use it: its extended key usage is absent or includes servers.
+    /// Whether servers may use it: its extended key usage is absent or permits server authentication.
     pub(crate) is_for_servers: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn read(certificate: &[u8]) -> Option<CertificateInfo> {
     })
 }
 
-/// Returns the subject of a certificate (RFC 4514), or `None` if it cannot be parsed.
+/// Returns a certificate's subject in the format of RFC 4514, or `None` if the certificate cannot be parsed.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate.subject.to_string())

@@ -157,8 +157,8 @@ impl Worker {
         self.wake_h2_servers();
     }
 
-    /// Closes sessions that wait for a request, and those that send copies of requests, because nothing needs their
-    /// responses.
+    /// Closes sessions that wait for a request, and those that send copies of requests, whose responses are not needed.
+    /// Authorization requests continue.
     pub(super) fn close_idle_sessions(&mut self) {
         let must_end = |session: &Session| {
             session.is_idle() || session.is_copy() && !session.is_auth_request()

@@ -171,7 +171,7 @@ impl Worker {
                 session.stream_tls = stream.tls;
                 let key = self.sessions.insert(session);
                 stream.pipe.borrow_mut().owner = Owner::Session(key);
-                return self.turn(key, Session::begin);
+                return self.run_session(key, Session::begin);
             }
             Action::Resume(owner) => (owner, false),
             Action::Close(owner) => (owner, true),
@@ -183,7 +183,7 @@ impl Worker {
             ready.broken |= is_closed;
         };
         let key = match owner {
-            // If the stream is still open, another action of the same turn starts the session, which then reads the
+            // If the stream is still open, another action of the same round starts the session, which then reads the
             // stream's state.
             Owner::Pending => return,
             Owner::Session(key) => {
@@ -201,6 +201,6 @@ impl Worker {
                 upstream.session
             }
         };
-        self.turn(key, Session::drive);
+        self.run_session(key, Session::drive);
     }
 }

@@ -103,7 +103,7 @@ impl Worker {
         if let Some(upstream) = self.cx.upstreams.get_mut(server.0) {
             upstream.session = key;
         }
-        self.turn(key, Session::resume);
+        self.run_session(key, Session::resume);
     }
 
     /// Returns the local state of a service that is active or that a reload has removed since the handover started.

@@ -28,7 +28,7 @@ pub(super) struct Listener {
     pub(super) socket_index: usize,
     pub(super) local: Rc<LocalService>,
     /// Whether the socket is not registered with epoll, because the service's client limit or the descriptor limit is
-    /// reached.
+    /// reached, or because accepting failed.
     pub(super) paused: bool,
 }
 
@@ -108,12 +108,12 @@ impl Worker {
                     let session = self
                         .sessions
                         .insert(Session::new(transport, peer, port, local));
-                    self.turn(session, Session::begin);
+                    self.run_session(session, Session::begin);
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
                     if self.cx.may_warn() {
-                        tracing::warn!(%error, service = service.name, "accept failed; retrying");
+                        tracing::warn!(%error, service = service.name, "failed to accept a client; retrying");
                     }
                     TABLE.update_limit();
                     self.resume_accept_at = self.cx.now + PAUSE_MS;
@@ -124,7 +124,8 @@ impl Worker {
         }
     }
 
-    /// Resumes the listeners of services that are below their client limit.
+    /// Resumes the listeners of services that are below their client limit. Does nothing for a while after accepting
+    /// failed.
     pub(super) fn resume_paused(&mut self) {
         if self.cx.now < self.resume_accept_at {
             return;

@@ -99,7 +99,8 @@ impl Worker {
         }
     }
 
-    /// Searches all clients for idle ones. Returns whether there are any.
+    /// Searches all clients for idle ones. Returns whether there are any. For [`SEARCH_MS`] after a search without
+    /// result, returns false without searching.
     fn search_idle(&mut self) -> bool {
         if self.cx.now < self.idle.search_at_ms {
             return false;

@@ -65,7 +65,7 @@ fn many_simultaneous_disconnects_do_not_delay_another_client() {
         .collect();
     let (mut client, session) = connect(&mut worker, &local);
     for key in closing_clients.iter().map(|(_, key)| *key).chain([session]) {
-        worker.turn(key, Session::begin);
+        worker.run_session(key, Session::begin);
     }
     drop(closing_clients);
     client
@@ -94,10 +94,10 @@ fn panic_closes_only_the_connection_that_caused_it() {
     let mut worker = worker();
     let (mut panicking_client, panicking_key) = connect(&mut worker, &local);
     let (mut healthy_client, healthy_key) = connect(&mut worker, &local);
-    worker.turn(panicking_key, Session::begin);
-    worker.turn(healthy_key, Session::begin);
+    worker.run_session(panicking_key, Session::begin);
+    worker.run_session(healthy_key, Session::begin);
     // The session panics while it holds one of the worker's buffers.
-    worker.turn(panicking_key, |_, _, cx| {
+    worker.run_session(panicking_key, |_, _, cx| {
         let _buffer = std::mem::take(&mut cx.scratch);
         cx.out.extend_from_slice(b"part of a response");
         panic!("deliberate panic")
@@ -118,7 +118,7 @@ fn panic_closes_only_the_connection_that_caused_it() {
         .get_mut(healthy_key)
         .expect("healthy session exists");
     session.ready.readable = true;
-    worker.turn(healthy_key, Session::drive);
+    worker.run_session(healthy_key, Session::drive);
     let mut response = [0u8; 1024];
     let bytes = healthy_client.read(&mut response).expect("read response");
     let response = String::from_utf8_lossy(&response[..bytes]).into_owned();

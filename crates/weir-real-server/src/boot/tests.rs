@@ -1,4 +1,4 @@
-//! Tests findings about the next boot with the files of a directory, and runs the commands that they contain.
+//! Tests findings about the next boot with files in a temporary directory, and runs the fixes that they suggest.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -104,9 +104,9 @@ fn prepared(commands: &[&str]) -> (DesiredState, Record) {
 fn each_direct_vip_needs_an_enabled_instance() {
     let root = Root::with_template("direct");
     let state = prepared(&["--forward direct --vip 192.0.2.10:80 --vip 2001:db8::10"]);
-    let (seen, fix) = root.finding(&state);
+    let (observation, fix) = root.finding(&state);
     assert_eq!(
-        seen,
+        observation,
         "only until the next boot: 192.0.2.10 on lo, 2001:db8::10 on lo, net/ipv4/conf/all/arp_announce, \
          net/ipv4/conf/all/arp_ignore; no unit or boot script restores this"
     );
@@ -118,15 +118,15 @@ fn each_direct_vip_needs_an_enabled_instance() {
         "etc/sysctl.d/60-weir.conf",
         "net.ipv4.conf.all.arp_ignore = 1\nnet.ipv4.conf.all.arp_announce = 2\n",
     );
-    let (seen, _) = root.finding(&state);
-    assert!(!seen.contains("arp"), "{seen}");
+    let (observation, _) = root.finding(&state);
+    assert!(!observation.contains("arp"), "{observation}");
     fs::remove_file(root.0.join("etc/sysctl.d/60-weir.conf")).unwrap();
 
     // The unit of one VIP does not restore the other, but restores the sysctls.
     root.enable("192.0.2.10");
-    let (seen, fix) = root.finding(&state);
+    let (observation, fix) = root.finding(&state);
     assert_eq!(
-        seen,
+        observation,
         "only until the next boot: 2001:db8::10 on lo; no unit or boot script restores this"
     );
     root.run(&fix);
@@ -143,8 +143,11 @@ fn vip_is_lost_although_no_sysctl_was_changed() {
         ..record
     };
     let state = (desired, record);
-    let (seen, fix) = root.finding(&state);
-    assert!(seen.contains("boot: 192.0.2.10 on lo; no unit"), "{seen}");
+    let (observation, fix) = root.finding(&state);
+    assert!(
+        observation.contains("boot: 192.0.2.10 on lo; no unit"),
+        "{observation}"
+    );
     root.run(&fix);
     assert_eq!(root.findings(&state), []);
 }
@@ -159,9 +162,9 @@ fn other_forwarding_methods_need_a_file_with_arguments() {
     ]);
     // An instance for `direct` does not restore the programs.
     root.enable("192.0.2.10");
-    let (seen, fix) = root.finding(&state);
+    let (observation, fix) = root.finding(&state);
     assert_eq!(
-        seen,
+        observation,
         "only until the next boot: 192.0.2.11 on lo, 192.0.2.13 on lo, the programs for 192.0.2.10 tunnel gue:7000, \
          the programs for 192.0.2.11:80-90 tunnel gue:7000, the programs for 192.0.2.12:80 l3dsr dscp 0; no unit or \
          boot script restores this"
@@ -181,7 +184,7 @@ fn other_forwarding_methods_need_a_file_with_arguments() {
 
 /// The commands for two methods add the same VIP to `lo`.
 #[test]
-fn vip_of_two_methods_is_lost_only_once() {
+fn second_method_of_a_restored_vip_is_reported_without_the_vip() {
     let root = Root::with_template("twice");
     let state = prepared(&[
         "--forward direct --vip 192.0.2.10:80",
@@ -196,10 +199,10 @@ fn vip_of_two_methods_is_lost_only_once() {
         "etc/rc.local",
         "weir real-server up --forward tunnel --vip 192.0.2.10:80\n",
     );
-    let (seen, _) = root.finding(&state);
+    let (observation, _) = root.finding(&state);
     assert!(
-        seen.contains("boot: the programs for 192.0.2.10:443 tunnel ipip; no unit"),
-        "{seen}"
+        observation.contains("boot: the programs for 192.0.2.10:443 tunnel ipip; no unit"),
+        "{observation}"
     );
 }
 
@@ -219,7 +222,7 @@ fn script_that_is_not_executable_restores_nothing() {
 }
 
 #[test]
-fn without_the_unit_any_boot_script_can_call_up() {
+fn without_template_fix_works_in_any_boot_script() {
     let root = Root::new("script");
     let state = prepared(&[
         "--forward direct --vip 192.0.2.10",
@@ -279,8 +282,11 @@ fn only_sysctls_are_lost_if_weir_did_not_add_the_vip() {
         ..record
     };
     let state = (desired, record);
-    let (seen, fix) = root.finding(&state);
-    assert!(seen.contains("no file in sysctl.d sets this"), "{seen}");
+    let (observation, fix) = root.finding(&state);
+    assert!(
+        observation.contains("no file in sysctl.d sets this"),
+        "{observation}"
+    );
     assert!(fix.contains("> /etc/sysctl.d/60-weir.conf"), "{fix}");
     root.enable("192.0.2.10");
     assert_eq!(root.findings(&state), []);

@@ -18,7 +18,7 @@ fn desired(vip: &str) -> DesiredState {
     DesiredState::default().with(&request).unwrap()
 }
 
-/// Returns a ruleset with a chain at `hook` and rules that compare the port and decide.
+/// Returns a ruleset with a chain at `hook` and rules that compare the port and set the verdict.
 fn ruleset(hook: &str, policy: &str, rules: &[(u16, &str)]) -> Ruleset {
     let chain = format!(
         r#"{{"chain": {{"family": "inet", "table": "fw", "name": "{hook}", "hook": "{hook}", "prio": 0,
@@ -53,7 +53,7 @@ fn observations(vip: &str, rules: &Ruleset, listeners: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn firewall_that_drops_all_listening_ports_is_one_finding() {
+fn policy_that_drops_all_listening_ports_except_ssh_is_one_finding() {
     let rules = ruleset("input", "drop", &[(22, "accept")]);
     let listeners = ["0.0.0.0:22", "0.0.0.0:80", "[::]:80", "127.0.0.1:5432"];
     assert_eq!(
@@ -93,7 +93,7 @@ fn deliberately_dropped_ports_are_not_reported() {
 }
 
 #[test]
-fn dropped_port_of_a_socket_on_the_vip_or_in_its_range_is_reported() {
+fn dropped_port_of_a_socket_on_the_vip_or_in_the_vips_range_is_reported() {
     let rules = ruleset("input", "accept", &[(443, "drop")]);
     let listeners = ["10.0.0.10:80", "10.0.0.10:443", "0.0.0.0:8000"];
     let expected = "the chain `inet fw input` of nftables drops client packets for 10.0.0.10:443 direct because of \
@@ -107,7 +107,7 @@ fn dropped_port_of_a_socket_on_the_vip_or_in_its_range_is_reported() {
     assert!(observations("10.0.0.10:444-450", &rules, &listeners).is_empty());
 }
 
-/// Clients need not use each port of a large range for which a program listens on all addresses.
+/// Clients do not necessarily use every port of a large range on which a program listens on all addresses.
 #[test]
 fn ports_of_a_large_range_are_reported_like_those_of_a_vip_without_ports() {
     let ssh = ruleset("input", "accept", &[(22, "drop")]);
@@ -132,7 +132,7 @@ fn ports_of_a_large_range_are_reported_like_those_of_a_vip_without_ports() {
 }
 
 #[test]
-fn rule_that_drops_every_packet_is_one_finding_without_ports() {
+fn policy_that_drops_every_packet_is_one_finding_without_ports() {
     let rules = ruleset("input", "drop", &[]);
     let observations = observations(VIP, &rules, &["10.0.0.10:80", "0.0.0.0:443"]);
     assert_eq!(
@@ -181,7 +181,7 @@ fn number_of_examined_ports_is_limited() {
 
 /// The service may be stopped, so it is not certain that clients use the only other port.
 #[test]
-fn port_that_clients_may_not_use_is_reported_as_uncertain() {
+fn port_that_clients_might_not_use_is_reported_as_uncertain() {
     let rules = ruleset("input", "drop", &[(22, "accept"), (80, "accept")]);
     let listeners = ["0.0.0.0:22", "0.0.0.0:9100"].map(|local| local.parse().unwrap());
     let found = dropped_packets(&desired(VIP), &rules, &listeners);

@@ -228,7 +228,7 @@ fn programs_are_attached_again_after_build_hook_or_address_change() {
 }
 
 #[test]
-fn partial_down_leaves_nothing_to_change() {
+fn plan_after_partial_down_is_empty() {
     for forward in [Forward::Tunnel, Forward::L3dsr] {
         let up = desired(forward, &["192.0.2.10:80", "192.0.2.11:81"], &[]);
         let steps = plan(&up, &host(), &Record::default(), OBJECT);

@@ -212,7 +212,7 @@ pub(crate) fn gre(source: IpAddr, destination: IpAddr, checksum: bool) -> Rewrit
     })
 }
 
-/// The GUE encapsulation of packets.
+/// The outer checksum and the variant of GUE packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GueMode {
     None,

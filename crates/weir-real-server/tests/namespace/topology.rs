@@ -275,10 +275,13 @@ pub(crate) fn request(forward: Forward, vips: &[&str]) -> UpRequest {
 }
 
 /// Polls until `condition` holds; panics at the deadline.
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "timed out waiting for {what}");
+        assert!(
+            Instant::now() < deadline,
+            "timed out waiting for {description}"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }

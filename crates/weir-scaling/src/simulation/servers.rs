@@ -31,7 +31,7 @@ impl Servers {
         Some(self.all[index])
     }
 
-    /// Changes one server and returns the one that died.
+    /// Applies a step to the servers. Returns the server that died, if any. Steps for directors have no effect.
     pub(super) fn change(&mut self, step: Step) -> Option<u32> {
         let middle = self.all.len() / 2;
         match step {
@@ -87,8 +87,9 @@ impl Version {
                     } else {
                         let added = servers.all.iter().skip(before.len());
                         let candidates = two.iter().copied().chain(added.map(|(id, _)| *id));
-                        let known: Vec<_> = candidates.filter_map(|id| servers.get(id)).collect();
-                        two_best(row, &known)
+                        let existing: Vec<_> =
+                            candidates.filter_map(|id| servers.get(id)).collect();
+                        two_best(row, &existing)
                     };
                 }
                 Self::Glb(servers.all.clone(), rows)

@@ -1,4 +1,4 @@
-//! Tests the shares of broken connections for known changes and for random designs.
+//! Tests the shares of broken connections for known changes and for random groups.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn director_changes_break_no_connection() {
 
 /// A new director has a new number. The removed one is in the middle of the router's order.
 #[test]
-fn moved_share_is_that_of_one_changed_director() {
+fn moved_share_matches_next_hop_changes() {
     for directors in [7, 9, 20] {
         let group = Group {
             directors,
@@ -101,9 +101,9 @@ fn broken_share_is_product_of_moved_and_changed_shares() {
     assert_eq!(run(Design::Glb, STEPS).broken, 0.0);
 }
 
-/// A server forwards to only one previous version of the table.
+/// A second hop uses only one previous version of the table.
 #[test]
-fn second_change_breaks_some_connections_with_a_second_hop() {
+fn two_server_changes_break_some_connections_despite_second_hop() {
     const STEPS: &[Step] = &[Step::ServerAdded, Step::ServerAdded, Step::DirectorRemoved];
     let (second, without_sync) = (
         run(Design::SecondHop, STEPS).broken,
@@ -161,7 +161,7 @@ fn smallest_and_largest_values_are_accepted() {
 }
 
 #[test]
-fn designs_and_routers_have_their_names() {
+fn design_and_router_names_are_stable() {
     let designs = Design::ALL.map(Design::name);
     let expected = [
         "hash mod N",
@@ -206,7 +206,7 @@ proptest! {
 
     /// A design with more state never breaks more connections, and no connection is counted twice.
     #[test]
-    fn designs_with_more_state_break_fewer_connections(
+    fn designs_with_more_state_never_break_more_connections(
         seed in any::<u64>(),
         directors in 1u32..20,
         servers in 2u32..40,
@@ -215,11 +215,11 @@ proptest! {
     ) {
         let group = Group { directors, servers, sample: 1_000, unsynced: 0.01, seed };
         let run = |design| Simulation::new(group, design).unwrap().run(Router::ALL[router], &Scenario::ALL[scenario]);
-        let (none, without_sync, synced) = (run(Design::Maglev), run(Design::FlowTable), run(Design::Sync));
-        prop_assert!(without_sync.broken <= none.broken);
+        let (stateless, without_sync, synced) = (run(Design::Maglev), run(Design::FlowTable), run(Design::Sync));
+        prop_assert!(without_sync.broken <= stateless.broken);
         prop_assert!(synced.broken <= without_sync.broken);
         prop_assert!(run(Design::SecondHop).broken <= without_sync.broken);
-        prop_assert!(none.broken + none.lost <= 1.0 + 1e-9);
+        prop_assert!(stateless.broken + stateless.lost <= 1.0 + 1e-9);
         prop_assert_eq!(run(Design::FlowTable), without_sync);
     }
 }

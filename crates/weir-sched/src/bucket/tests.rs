@@ -1,4 +1,4 @@
-//! Tests known choices for known clients, which come from a separate implementation, and compares the modes.
+//! Compares choices with those of a separate implementation, and the modes with each other.
 
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn ports_of_one_client_use_different_buckets() {
 }
 
 #[test]
-fn weights_take_consecutive_buckets() {
+fn server_takes_as_many_consecutive_buckets_as_its_weight() {
     let owners = sh_owners(&list(&[1, 2, 3]));
     assert_eq!(owners[..13], [3, 3, 3, 2, 2, 1, 3, 3, 3, 2, 2, 1, 3]);
     assert_eq!([1, 2, 3].map(|dest| share(&owners, dest)), [42, 85, 129]);
@@ -89,7 +89,7 @@ fn weights_take_consecutive_buckets() {
 }
 
 #[test]
-fn equal_weights_alternate() {
+fn servers_with_equal_weights_get_equal_shares() {
     let owners = sh_owners(&list(&[1, 1, 1, 1]));
     assert_eq!([1, 2, 3, 4].map(|dest| share(&owners, dest)), [64; 4]);
     assert_eq!(
@@ -99,12 +99,12 @@ fn equal_weights_alternate() {
 }
 
 #[test]
-fn weights_are_not_reduced_by_their_divisor() {
+fn weights_are_not_divided_by_their_common_divisor() {
     assert_eq!(sh_owners(&list(&[2, 2]))[..6], [2, 2, 1, 1, 2, 2]);
 }
 
 #[test]
-fn weight_zero_owns_one_bucket_per_round() {
+fn server_with_weight_zero_takes_one_bucket_per_round() {
     let owners = sh_owners(&list(&[1, 0, 2]));
     assert_eq!(owners[..8], [3, 3, 2, 1, 3, 3, 2, 1]);
     assert_eq!([1, 2, 3].map(|dest| share(&owners, dest)), [64, 64, 128]);
@@ -160,7 +160,7 @@ fn flows_are_rejected_in_every_mode_without_servers() {
 }
 
 #[test]
-fn weight_above_the_table_size_takes_all_buckets() {
+fn server_with_weight_above_the_table_size_takes_all_remaining_buckets() {
     assert_eq!(sh_owners(&list(&[1, 1000])), [2; BUCKETS]);
     assert_eq!(sh_owners(&list(&[1000, 1]))[..3], [2, 1, 1]);
 }

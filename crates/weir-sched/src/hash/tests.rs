@@ -1,12 +1,12 @@
 //! Tests the hashes with known values from other implementations.
 //!
-//! These were checked against the test vector of the SipHash paper, CPython's SipHash-1-3, and the first number of
-//! SplitMix64.
+//! These implementations were checked against the test vector of the SipHash paper, CPython's SipHash-1-3, and the
+//! first number of SplitMix64.
 
 use super::*;
 
 #[test]
-fn hash_32_known_answers() {
+fn hash_32_returns_known_values() {
     let known = [
         (0, 0),
         (1, 97),
@@ -22,7 +22,7 @@ fn hash_32_known_answers() {
 }
 
 #[test]
-fn hsiphash_known_answers() {
+fn hsiphash_returns_known_values() {
     let known = [
         (0, 0, 0x9ac4_8af0),
         (0, 2_654_435_761, 0x1d5a_77c2),
@@ -42,7 +42,7 @@ fn hsiphash_known_answers() {
 }
 
 #[test]
-fn seeded_draws_known_answers() {
+fn seeded_draws_return_known_values() {
     let known = [
         (1, 0, 0xc42c_5a1a),
         (1, 1, 0x2043_91a6),

@@ -4,7 +4,8 @@ use super::*;
 
 const EXPLORE: u32 = 64;
 
-/// The first random number of a flow, as `(number, ceiling)`: whether it is assigned by weight alone.
+/// The first random number of a flow, as `(number, ceiling)`. It determines whether the flow is assigned by weight
+/// alone.
 const BY_WEIGHT: (u32, u32) = (0, EXPLORE);
 const BY_SHARE: (u32, u32) = (1, EXPLORE);
 

@@ -215,6 +215,9 @@ fn random_below_matches_kernel_function() {
     // 0x2aaaaaab has 1 and 2.
     let mut raw = [0, 0x2aaa_aaab, 0xffff_ffff].into_iter();
     assert_eq!(random_below(6, &mut || raw.next().unwrap()), 5);
+    // The product has the halves 2 and 4.
+    let mut raw = [0x5555_5556].into_iter();
+    assert_eq!(random_below(6, &mut || raw.next().unwrap()), 2);
 }
 
 #[test]

@@ -169,6 +169,29 @@ fn unchanged_set_drops_its_most_loaded_server() {
     assert_eq!(service.serve(FIRST, 112), 2);
 }
 
+/// The kernel also searches a set from the server that was added to it last.
+#[test]
+fn newest_of_equally_loaded_servers_of_a_set_is_used() {
+    let mut service = Service::new(Kind::Lblcr, &[(10, 3), (10, 3)]);
+    let entry = Entry {
+        dests: vec![2, 1],
+        last_use: 0,
+        last_change: 0,
+    };
+    service.cache.insert(FIRST, entry);
+    assert_eq!(service.serve(FIRST, 1), 1);
+}
+
+#[test]
+fn set_of_one_server_keeps_it() {
+    let mut service = Service::new(Kind::Lblcr, &[(10, 0), (10, 0)]);
+    for now in [0, 60, 120, 180] {
+        assert_eq!(service.serve(FIRST, now), 2);
+        assert_eq!(service.cache.entries[&FIRST].dests, [2], "at {now}");
+        service.servers[1].1 = 5;
+    }
+}
+
 #[test]
 fn servers_of_an_inserted_entry_are_used() {
     for kind in [Kind::Lblc, Kind::Lblcr] {

@@ -57,7 +57,7 @@ fn sizes_are_prime() {
 }
 
 #[test]
-fn other_sizes_are_rejected() {
+fn unsupported_sizes_are_rejected() {
     for size in [0, 1, 250, 65536] {
         assert_eq!(table(&entries(&[1]), size), Err(Error::TableSize { size }));
     }

@@ -32,6 +32,64 @@ impl Servers for TestServers<'_> {
     }
 }
 
+/// Two servers of weight 1 that accept flows only while the sum of their weights is computed.
+struct ChangingServers(std::cell::Cell<usize>);
+
+impl Servers for ChangingServers {
+    fn count(&self) -> usize {
+        2
+    }
+
+    fn max_weight(&self) -> u32 {
+        1
+    }
+
+    fn weight(&self, _: usize) -> u32 {
+        let reads = self.0.get();
+        self.0.set(reads + 1);
+        u32::from((TRIES..TRIES + 2).contains(&reads))
+    }
+
+    fn counts(&self, _: usize) -> Counts {
+        Counts::default()
+    }
+}
+
+#[test]
+fn server_is_drawn_by_weight_after_too_many_failed_draws() {
+    let servers = TestServers(&[(2, true, 0), (3, false, 0), (3, true, 0)]);
+    for (target, expected) in [(0, 0), (1, 0), (2, 2), (4, 2)] {
+        let mut numbers = vec![(1, 3); TRIES];
+        let other_weight = if expected == 0 { 3 } else { 2 };
+        numbers.extend([(target, 5), (0, other_weight)]);
+        assert_eq!(pick_with(&servers, &numbers), Some(expected), "{target}");
+    }
+}
+
+#[test]
+fn members_without_weight_are_not_drawn() {
+    let members = [0, 1].map(|weight| Member {
+        seq: 2 - weight,
+        dest: 2 - weight,
+        weight,
+        slot: 0,
+        usable: true,
+    });
+    let mut draws = 0;
+    let picked = pick_member(&members, &|_| Counts::default(), &mut || {
+        draws += 1;
+        0
+    });
+    assert_eq!((picked, draws), (Some(1), 1));
+}
+
+#[test]
+fn servers_that_become_full_during_a_draw_are_not_picked() {
+    let servers = ChangingServers(std::cell::Cell::new(0));
+    assert_eq!(pick(&servers, &mut || 0), None);
+    assert_eq!(servers.0.get(), TRIES + 4);
+}
+
 /// Picks with the numbers in `(number, ceiling)` pairs, and asserts that all of them are drawn.
 fn pick_with(servers: &TestServers<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
     let mut raw = numbers.iter().map(|&(number, ceiling)| {

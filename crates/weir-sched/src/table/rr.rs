@@ -20,8 +20,8 @@ pub const fn start() -> Start {
 /// Returns the initial scheduler state for the list after one change to `before`.
 ///
 /// The result differs from `start` only if the last chosen server was removed while it was first in the list. The
-/// kernel's cursor is then at the head of the list, so the next server to be added is selected next; by `seq`, it would
-/// be last.
+/// kernel's cursor is then at the head of the list, so a server that is added now is selected first; in the order of
+/// `seq`, it would be selected last.
 #[must_use]
 pub fn next_start(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     let first_seq = before.first().map_or(0, |member| member.seq);

@@ -45,7 +45,7 @@ impl Both {
         }
     }
 
-    /// Publishes a changed list, like the publisher of lists.
+    /// Replaces the list and computes its start, as the publisher of lists does.
     fn publish(&mut self, after: Vec<Member>) {
         self.start = match self.walk {
             Walk::Rr => rr::next_start(&self.start, self.cursor, &self.members),
@@ -153,6 +153,36 @@ fn cursor_of_another_generation_adopts_the_start() {
 }
 
 #[test]
+fn first_server_with_weight_starts_the_highest_pass() {
+    let start = wrr::start(&[member(1, 0)]);
+    assert_eq!(start.pass_weight, 0);
+    for weight in [1, 7] {
+        let next = wrr::next_start(&start, Cursor::default(), &[member(1, weight)]);
+        assert_eq!((next.pass_weight, next.max_weight), (1, 1));
+    }
+}
+
+#[test]
+fn search_begins_at_the_head_after_the_first_server_is_removed() {
+    let start = Start {
+        last_seq: 5,
+        ..rr::start()
+    };
+    let cursor = Cursor {
+        generation: start.generation,
+        last_seq: 9,
+        pass_weight: 0,
+    };
+    let expected = Start {
+        generation: start.generation + 1,
+        last_seq: 0,
+        ..start
+    };
+    assert_eq!(rr::next_start(&start, cursor, &[member(8, 1)]), expected);
+    assert_eq!(rr::next_start(&start, cursor, &[member(9, 1)]), start);
+}
+
+#[test]
 fn generation_skips_zero_when_wrapping() {
     let start = Start {
         generation: u32::MAX,
@@ -197,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn wrr_gives_each_server_its_weight_in_every_round(weights in prop::collection::vec(0_u32..20, 1..8)) {
+    fn wrr_gives_each_server_its_weight_in_two_rounds(weights in prop::collection::vec(0_u32..20, 1..8)) {
         let mut both = Both::new(Walk::Wrr);
         for &weight in &weights {
             both.run(&Op::Add(weight));

@@ -31,12 +31,13 @@ pub fn start(members: &[Member]) -> Start {
 pub fn next_start(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     let (first_pass_weight, step) = passes(after);
     let current = start.adopt(cursor).pass_weight;
-    let pass_weight = if current > first_pass_weight || current == 0 {
-        first_pass_weight
-    } else if step > 1 {
-        current / step * step + 1
-    } else {
-        current
+    let aligned = match step {
+        1 => current,
+        _ => current / step * step + 1,
+    };
+    let pass_weight = match current {
+        0 => first_pass_weight,
+        _ => aligned.min(first_pass_weight),
     };
     Start {
         generation: start.next_generation(),

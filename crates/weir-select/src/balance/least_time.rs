@@ -1,6 +1,6 @@
 //! Implements the `least-time` scheduler, which selects the server with the lowest cost.
 //!
-//! The cost is the time to the first byte, multiplied by the requests in progress and divided by the weight.
+//! The cost is the time to the first byte, multiplied by the requests in progress plus one and divided by the weight.
 
 use super::{Criteria, is_candidate};
 use crate::Server;

@@ -1,8 +1,8 @@
 //! Implements the `hash` scheduler: weighted rendezvous hashing with bounded load.
 //!
 //! The request's hash and a server's seed determine a time for each server. The times are exponentially distributed,
-//! with the weight as the rate. The server with the earliest time is selected; servers above their share of the load
-//! are skipped. Adding or removing a server moves only that server's share of the requests.
+//! with the weight as the rate. The server with the earliest time is selected; servers that have reached their bound
+//! are skipped unless all have. Adding or removing a server moves only that server's share of the requests.
 
 use weir_model::finalize_64;
 

@@ -171,7 +171,7 @@ fn round_robin_shares_are_exact() {
     }
 }
 
-/// Tests that the loads are proportional to the weights if requests do not end.
+/// Tests that the loads are proportional to the weights if requests do not end. With `lc`, they are equal.
 #[test]
 fn load_schedulers_balance_by_weight() {
     use SchedulerKind::{Lc, LeastTime, Nq, P2c, Sed, Wlc};
@@ -357,7 +357,7 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
 }
 
 #[test]
-fn backups_share_by_weight() {
+fn backups_get_requests_by_weight() {
     let targets = targets(SchedulerKind::P2c, &[1, 1, 2, 2], 2);
     exclude(&targets, 2, Exclusion::Quiesced);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(5));
@@ -368,6 +368,30 @@ fn backups_share_by_weight() {
     }
     let p = p_value(&count, &[0.0, 0.0, 1.0, 1.0]);
     assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
+}
+
+#[test]
+fn unequal_backups_get_requests_by_weight_and_load() {
+    let targets = targets(SchedulerKind::P2c, &[1, 1, 3, 1], 2);
+    exclude(&targets, 2, Exclusion::Quiesced);
+    let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(5));
+    let mut count = [0; 4];
+    for number in 0..REQUESTS {
+        let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
+        count[index.expect("a backup must be usable")] += 1;
+    }
+    let p = p_value(&count, &[0.0, 0.0, 3.0, 1.0]);
+    assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
+    // Both backups are drawn, and the one with fewer requests per weight is used.
+    for (active, expected) in [([3, 0], 3), ([2, 1], 2), ([7, 2], 3), ([5, 2], 2)] {
+        for (target, active) in targets.list[2..].iter().zip(active) {
+            target.load.active.store(active, Relaxed);
+        }
+        for number in 0..20 {
+            let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
+            assert_eq!(index, Some(expected), "{active:?}");
+        }
+    }
 }
 
 /// Tests that drained servers are not drawn, so the cost of a choice does not depend on their number.
@@ -476,7 +500,19 @@ fn only_schedulers_of_the_proxy_pick_a_server() {
     }
 }
 
-/// Tests that the load bound of `hash` skips a server with more than its share.
+/// The expected servers were computed with Python from the formula in the comments: clients keep their servers during
+/// an upgrade only if the formula does not change.
+#[test]
+fn hash_selects_the_same_servers_in_all_versions() {
+    let targets = targets(SchedulerKind::Hash, &UNEQUAL, 0);
+    let mut balancer = Balancer::default();
+    let servers = (0..16)
+        .map(|number| balancer.pick(&targets.pool(), &criteria(number), &mut SplitMix64::new(1)));
+    let servers: Vec<usize> = servers.flatten().collect();
+    assert_eq!(servers, [2, 0, 0, 3, 0, 2, 0, 1, 2, 0, 3, 3, 2, 2, 0, 0]);
+}
+
+/// Tests that `hash` skips a server that has reached its load bound.
 #[test]
 fn bounded_hash_skips_overloaded_servers() {
     let mut targets = targets(SchedulerKind::Hash, &EQUAL, 0);
@@ -498,7 +534,7 @@ fn bounded_hash_skips_overloaded_servers() {
     assert_ne!(other, owner);
     targets.list[owner].load.active.store(4, Relaxed);
     assert_eq!(pick(&targets), owner);
-    // If all servers are above the bound, the owner is used.
+    // If all servers have reached their bounds, the owner is used.
     targets.scheduler.max_load_percent = Some(10);
     targets
         .list
@@ -507,7 +543,7 @@ fn bounded_hash_skips_overloaded_servers() {
     assert_eq!(pick(&targets), owner);
 }
 
-/// Tests that a server's share of the load is proportional to its weight.
+/// Tests that a server's load bound is proportional to its weight.
 #[test]
 fn bound_of_hash_follows_the_weights() {
     let mut targets = targets(SchedulerKind::Hash, &[1, 3], 0);
@@ -525,6 +561,8 @@ fn bound_of_hash_follows_the_weights() {
     // With the new request, 8 requests are in progress: at most 2 and 6.
     assert_eq!(servers_of_100_requests([2, 5]), [1]);
     assert_eq!(servers_of_100_requests([1, 6]), [0]);
+    // 6 requests: at most 2 and 5.
+    assert_eq!(servers_of_100_requests([1, 4]), [0, 1]);
     // 9 requests: at most 3 and 7.
     assert_eq!(servers_of_100_requests([2, 6]), [0, 1]);
 }

@@ -39,11 +39,18 @@ fn routes() -> Routes {
                 status: 301,
             },
         ),
+        route(
+            "/keyed*",
+            RouteAction::Split(weir_model::Split {
+                parts: vec![("b".to_owned(), 1), ("c".to_owned(), 1)],
+                by: Some(Template::literal("key")),
+            }),
+        ),
     ];
     Routes::new(list, &["a", "b", "c"])
 }
 
-/// Decides about a request. `client` is the last byte of the client's address.
+/// Returns the decision on a request. `client` is the last byte of the client's address.
 fn decide_on(
     text: &str,
     client: u8,
@@ -121,6 +128,7 @@ fn first_matching_route_applies() {
         ),
         ("/gone", Decision::Respond { route: 2 }),
         ("/old/x", Decision::Redirect { route: 3 }),
+        ("/keyed", Decision::ForwardByKey { route: 4 }),
     ] {
         let allowed = HostCheck::Allowed;
         let (decision, _) = decide_on(&get(path), 1, &limits(), allowed, &mut random);
@@ -182,6 +190,13 @@ fn split_by_a_text_divides_the_hash_range_by_weight() {
         assert_eq!(pool, expected, "{weights:?} {text}");
         assert_eq!(routes.split_pool(1, text.as_bytes()), 0, "no such route");
     }
+    // The hash of this text is 2^32 - 1, which belongs to the last pool with a weight.
+    let last = [0xa2, 0x41, 0xaa, 0x60];
+    assert_eq!(murmur_hash(&last), u32::MAX);
+    let parts = [("b", 1), ("c", 1), ("d", 0)].map(|(name, weight)| (name.to_owned(), weight));
+    let list = vec![route("/*", RouteAction::Split(parts.to_vec().into()))];
+    let routes = Routes::new(list, &["a", "b", "c", "d"]);
+    assert_eq!(routes.split_pool(0, &last), 2);
 }
 
 #[test]
@@ -221,6 +236,36 @@ fn tls_properties_are_needed_only_for_conditions_on_the_tls_connection() {
     let mut by_sni = route("/*", RouteAction::Close);
     by_sni.when.tls_snis = vec![weir_model::HostPattern::Exact("b.example".to_owned())];
     assert!(Routes::new(vec![by_sni], &["a"]).needs_tls());
+}
+
+#[test]
+fn restarts_are_needed_only_for_a_route_that_restarts() {
+    assert!(!routes().has_restarts());
+    let restart = RouteAction::Restart(weir_model::RestartAt::First);
+    assert!(Routes::new(vec![route("/old*", restart)], &["a"]).has_restarts());
+}
+
+#[test]
+fn fallback_pool_of_a_files_route_is_the_configured_one() {
+    let files = |pool: Option<&str>| {
+        let files = weir_model::StaticFiles {
+            pool: pool.map(str::to_owned),
+            ..weir_model::StaticFiles::new("/srv")
+        };
+        route("/*", RouteAction::Files(Arc::new(files)))
+    };
+    let list = ["a", "b", "c"].map(|pool| files(Some(pool)));
+    let list = list.into_iter().chain([files(None)]).collect();
+    let routes = Routes::new(list, &["a", "b", "c"]);
+    for (route, expected) in [
+        (0, Some(0)),
+        (1, Some(1)),
+        (2, Some(2)),
+        (3, None),
+        (4, None),
+    ] {
+        assert_eq!(routes.fallback_pool(route), expected, "{route}");
+    }
 }
 
 #[test]
@@ -326,7 +371,7 @@ fn routes_of_tcp_services_close_connections_by_source() {
 }
 
 #[test]
-fn routes_have_indices_in_their_order() {
+fn routes_are_indexed_in_order() {
     let routes = routes();
     assert!(!routes.is_empty() && Routes::default().is_empty());
     let path = |index| -> Option<&str> {
@@ -334,7 +379,7 @@ fn routes_have_indices_in_their_order() {
         route.when.paths.first().map(String::as_str)
     };
     assert_eq!(
-        (path(0), path(3), path(4)),
+        (path(0), path(3), path(5)),
         (Some("/b*"), Some("/old*"), None)
     );
 }

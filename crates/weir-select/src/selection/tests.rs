@@ -12,6 +12,7 @@ use crate::test_server::TestServer;
 
 /// A pool and the other inputs of decisions.
 struct Fixture {
+    scheduler: SchedulerKind,
     servers: Vec<TestServer>,
     policy: RetryPolicy,
     balancer: Balancer,
@@ -31,6 +32,7 @@ impl Fixture {
             statuses: vec![(503, 503)],
         };
         Self {
+            scheduler: SchedulerKind::Rr,
             servers: limits
                 .iter()
                 .map(|limit| TestServer {
@@ -51,7 +53,7 @@ impl Fixture {
 
     fn run<T>(&mut self, input: impl FnOnce(&mut SelectionContext<'_, TestServer>) -> T) -> T {
         let pool = Pool {
-            scheduler: Scheduler::new(SchedulerKind::Rr),
+            scheduler: Scheduler::new(self.scheduler),
             servers: &self.servers,
             tier_starts: [self.servers.len(); 2],
             version: self.version,
@@ -83,7 +85,7 @@ impl Fixture {
     fn connecting(&mut self, replay: Replay) -> (Selection, usize) {
         let mut selection = Selection::default();
         selection.set_replay(replay);
-        let server = connect(self.run(|context| selection.select(context)));
+        let server = connected_server(self.run(|context| selection.select(context)));
         (selection, server)
     }
 
@@ -92,7 +94,7 @@ impl Fixture {
     }
 }
 
-fn connect(output: Output) -> usize {
+fn connected_server(output: Output) -> usize {
     match output {
         Output::Connect { server, .. } => server,
         other => panic!("{other:?}"),
@@ -173,11 +175,11 @@ fn is_total(failure: Failure) -> bool {
 
 #[test]
 fn failures_are_retried_on_another_server() {
-    for (failure, fault, final_answer) in FAILURES {
+    for (failure, fault, response_without_retry) in FAILURES {
         let mut fixture = Fixture::new(&[0, 0]);
         let (mut selection, server) = fixture.connecting(Replay::Allowed);
         let next = if is_total(failure) {
-            final_answer
+            response_without_retry
         } else {
             RETRY
         };
@@ -185,7 +187,7 @@ fn failures_are_retried_on_another_server() {
         assert_eq!(verdict, Verdict { fault, next }, "{failure:?}");
         if next == RETRY {
             fixture.load(server).release();
-            let other = connect(fixture.run(|context| selection.select(context)));
+            let other = connected_server(fixture.run(|context| selection.select(context)));
             assert_ne!(other, server, "{failure:?}");
             assert_eq!(selection.retries(), 1);
         }
@@ -193,7 +195,7 @@ fn failures_are_retried_on_another_server() {
 }
 
 #[test]
-fn failures_get_error_response_without_rule_server_retries_or_budget() {
+fn failures_cause_error_response_without_rule_server_retries_or_budget() {
     for (failure, fault, next) in FAILURES {
         let sent = !matches!(failure, Failure::Connect | Failure::ConnectTimeout);
         let expected = Verdict { fault, next };
@@ -227,7 +229,7 @@ fn failures_get_error_response_without_rule_server_retries_or_budget() {
 /// Tests that a request that was not sent can always be sent to another server, even if it is not idempotent and the
 /// budget is exhausted.
 #[test]
-fn connect_failures_need_neither_replay_nor_budget() {
+fn retries_after_connect_failures_need_neither_replay_nor_budget() {
     for failure in [Failure::Connect, Failure::ConnectTimeout] {
         let mut fixture = Fixture::new(&[0, 0]);
         while fixture.budget.spend(0) {}
@@ -270,7 +272,7 @@ fn unrepeatable_request_on_stale_idle_connection_fails_without_server_fault() {
 }
 
 #[test]
-fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
+fn declined_request_is_repeated_twice_then_server_counts_as_unreachable() {
     let mut fixture = Fixture::new(&[0, 0]);
     fixture.policy.limit = 1;
     let (mut selection, mut server) = fixture.connecting(Replay::Forbidden);
@@ -278,13 +280,13 @@ fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
         let verdict = fixture.fail(&mut selection, Failure::Declined);
         let next = REPETITION;
         assert_eq!(verdict, Verdict { fault: None, next });
-        server = connect(fixture.run(|context| selection.select(context)));
+        server = connected_server(fixture.run(|context| selection.select(context)));
     }
     let verdict = fixture.fail(&mut selection, Failure::Declined);
     let fault = Some(Fault::Unreachable);
     assert_eq!(verdict, Verdict { fault, next: RETRY });
     assert_ne!(
-        connect(fixture.run(|context| selection.select(context))),
+        connected_server(fixture.run(|context| selection.select(context))),
         server
     );
     let verdict = fixture.fail(&mut selection, Failure::Declined);
@@ -322,20 +324,22 @@ fn unwanted_responses_are_retried_only_if_configured() {
 }
 
 #[test]
-fn connect_errors_end_with_the_last_server() {
+fn connect_errors_are_retried_until_retries_are_used_up() {
     let mut fixture = Fixture::new(&[0, 0, 0]);
     let (mut selection, first) = fixture.connecting(Replay::Forbidden);
-    let mut seen = vec![first];
+    let mut servers = vec![first];
     for attempt in 1..=2 {
         let verdict =
             fixture.run(|context| selection.handle_connect_error(ConnectError::Rejected, context));
         let fault = Some(Fault::Unreachable);
         assert_eq!(verdict, Verdict { fault, next: RETRY });
         assert_eq!(selection.retries(), attempt);
-        seen.push(connect(fixture.run(|context| selection.select(context))));
+        servers.push(connected_server(
+            fixture.run(|context| selection.select(context)),
+        ));
     }
-    seen.sort_unstable();
-    assert_eq!(seen, [0, 1, 2]);
+    servers.sort_unstable();
+    assert_eq!(servers, [0, 1, 2]);
     let verdict =
         fixture.run(|context| selection.handle_connect_error(ConnectError::Local, context));
     assert_eq!(verdict.fault, None);
@@ -411,7 +415,7 @@ fn full_servers_queue_requests_if_there_is_a_queue() {
     assert_eq!(turn, Some(Output::Queue));
     fixture.load(0).release();
     let turn = fixture.run(|context| selection.handle_queue_turn(context));
-    assert_eq!(turn.map(connect), Some(0));
+    assert_eq!(turn.map(connected_server), Some(0));
     // A late turn must be passed to another request.
     let turn = fixture.run(|context| selection.handle_queue_turn(context));
     assert_eq!(turn, None);
@@ -494,7 +498,7 @@ fn new_requests_do_not_overtake_the_queue() {
     let output = fixture.run(|context| selection.select(context));
     assert_eq!(output, Output::Queue, "server 1 has a slot for the queue");
     let turn = fixture.run(|context| selection.handle_queue_turn(context));
-    assert_eq!(turn.map(connect), Some(1));
+    assert_eq!(turn.map(connected_server), Some(1));
     // No server is full, so there is no reason to wait.
     fixture.load(0).release();
     let output = fixture.run(|context| Selection::default().select(context));
@@ -508,7 +512,7 @@ fn new_request_uses_another_server_than_the_full_one_if_the_queue_is_empty() {
     assert!(fixture.load(0).try_acquire());
     for _ in 0..2 {
         let output = fixture.run(|context| Selection::default().select(context));
-        assert_eq!(connect(output), 1);
+        assert_eq!(connected_server(output), 1);
     }
     let output = fixture.run(|context| Selection::default().select(context));
     assert_eq!(output, Output::Queue, "both servers are full");
@@ -554,7 +558,7 @@ fn response_on_leaving_queue_depends_on_expired_timeout() {
 }
 
 #[test]
-fn losing_servers_while_queued_reports_queue_as_reason() {
+fn reason_is_queue_if_servers_are_lost_while_request_is_queued() {
     let mut fixture = Fixture::new(&[1]);
     fixture.queue_timeout_ms = 100;
     assert!(fixture.load(0).try_acquire());
@@ -570,6 +574,37 @@ fn losing_servers_while_queued_reports_queue_as_reason() {
 }
 
 #[test]
+fn sticky_server_is_selected() {
+    let mut fixture = Fixture::new(&[0, 0, 0]);
+    for sticky in [2, 0, 1, 1] {
+        let mut selection = Selection::default();
+        selection.set_sticky_server(Some(sticky));
+        assert_eq!(selection.sticky_server(), Some(sticky));
+        let output = fixture.run(|context| selection.select(context));
+        assert_eq!(connected_server(output), sticky);
+    }
+}
+
+#[test]
+fn hash_determines_the_server() {
+    let mut fixture = Fixture::new(&[0, 0]);
+    fixture.servers[1].number = 2;
+    fixture.scheduler = SchedulerKind::Hash;
+    let mut server_of = |mut selection: Selection| {
+        connected_server(fixture.run(|context| selection.select(context)))
+    };
+    let mut servers = std::collections::BTreeSet::new();
+    for hash in 0..20 {
+        let mut selection = Selection::default();
+        selection.set_hash(hash);
+        let server = server_of(selection);
+        assert_eq!(server_of(Selection::new(hash)), server);
+        servers.insert(server);
+    }
+    assert_eq!(servers.len(), 2);
+}
+
+#[test]
 fn new_list_resets_tried_and_sticky_servers() {
     let mut fixture = Fixture::new(&[0, 0]);
     let (mut selection, _) = fixture.connecting(Replay::Allowed);
@@ -581,7 +616,7 @@ fn new_list_resets_tried_and_sticky_servers() {
         (None, None)
     );
     let picked: Vec<usize> = (0..2)
-        .map(|_| connect(fixture.run(|context| selection.clone().select(context))))
+        .map(|_| connected_server(fixture.run(|context| selection.clone().select(context))))
         .collect();
     assert_ne!(picked[0], picked[1], "round robin over both");
     assert_eq!(selection.retries(), 1, "the number of retries is kept");
@@ -601,7 +636,7 @@ fn ended_request_selects_no_server() {
 }
 
 #[test]
-fn request_is_started_between_two_attempts() {
+fn selection_counts_as_started_between_two_attempts() {
     let mut fixture = Fixture::new(&[0, 0]);
     let (mut selection, _) = fixture.connecting(Replay::Allowed);
     assert_eq!(selection.replay(), Replay::Allowed);

@@ -132,11 +132,11 @@ fn effective_weight_depends_on_override_health_slow_start_and_ejection() {
             (0, false, true),
         ),
     ];
-    for (wanted, first, ejected, expected) in cases {
-        let case = format!("{wanted:?} {first:?} ejected {ejected}");
+    for (new_override, first, ejected, expected) in cases {
+        let case = format!("{new_override:?} {first:?} ejected {ejected}");
         let pool = pool();
         let mut states = ServerStates::default();
-        states.set_override("p", FIRST, wanted);
+        states.set_override("p", FIRST, new_override);
         states.handle_health(vec![
             event(FIRST, server_health(State::Up)),
             event(SECOND, server_health(State::Up)),
@@ -239,11 +239,14 @@ fn service_and_proxy_ejections_are_separate() {
     assert_eq!(effective(&states, &pool, None), [4, 2]);
     assert_eq!(effective(&states, &pool, Some("p")), [0, 2]);
     assert_eq!(
-        states.end_ejections(&BTreeSet::new()),
+        states.end_ejections_except(&BTreeSet::new()),
         BTreeSet::from(["p".to_owned()])
     );
     assert_eq!(effective(&states, &pool, Some("p")), [4, 2]);
-    assert_eq!(states.end_ejections(&BTreeSet::new()), BTreeSet::new());
+    assert_eq!(
+        states.end_ejections_except(&BTreeSet::new()),
+        BTreeSet::new()
+    );
 }
 
 #[test]
@@ -405,7 +408,7 @@ fn override_is_recorded_then_applied_then_copied() {
 }
 
 #[test]
-fn last_change_is_the_newest_of_checks_and_withdrawal() {
+fn last_change_is_the_newer_of_check_and_override_change() {
     let (mut states, mut planes) = (ServerStates::default(), Planes::default());
     let last_change = |states: &ServerStates, from_checks| {
         let last = states.last_change("p", FIRST, Duration::from_secs(from_checks));
@@ -427,6 +430,10 @@ fn last_change_is_the_newest_of_checks_and_withdrawal() {
     assert_eq!(last_change(&states, 40), 40);
     states.handle_configuration(std::iter::once(&pool()));
     assert_eq!(last_change(&states, 5), 30);
+    let (mut without_first, mut other) = (states.clone(), pool());
+    other.servers.remove(0);
+    without_first.handle_configuration(std::iter::once(&other));
+    assert_eq!(last_change(&without_first, 5), 5);
     states.handle_configuration(std::iter::empty());
     assert_eq!(last_change(&states, 5), 5);
     // A change that is rolled back has no effect.
@@ -481,7 +488,7 @@ fn override_that_a_plane_rejects_is_rolled_back() {
 }
 
 #[test]
-fn errors_describe_the_recorded_override() {
+fn override_errors_describe_cause_and_failed_rollback() {
     let texts = [
         (OverrideError::Record("no space"), "no space"),
         (OverrideError::Apply("refused"), "refused"),
@@ -564,7 +571,7 @@ fn max_ejected_limits_the_ejections_of_all_sources_together() {
     let one_service = ["web", "web"];
     assert_eq!(ejected_servers(25, State::Up, one_service), [FIRST]);
     assert_eq!(ejected_servers(50, State::Up, one_service), [FIRST, SECOND]);
-    // Half of the three servers that are not down.
+    // At most half of the three servers that are not down may be ejected.
     assert_eq!(ejected_servers(50, State::Down, one_service), [FIRST]);
     // Each service has its own ejections.
     let two_services = ["web", "dns"];
@@ -577,7 +584,7 @@ fn max_ejected_limits_the_ejections_of_all_sources_together() {
 
 /// A service moves to another pool and back.
 #[test]
-fn ejection_ends_when_the_service_changes_its_pool() {
+fn ejection_ends_when_the_service_uses_another_pool() {
     let (pool, mut other) = (pool(), pool());
     "other".clone_into(&mut other.name);
     let mut states = ServerStates::default();
@@ -665,13 +672,13 @@ fn server_whose_ejection_was_ended_can_be_ejected_again() {
         for round in 0..2 {
             let events = eject(&mut states, &pool, service);
             assert_eq!(events.len(), 1, "{service:?} round {round}");
-            states.end_ejections(&BTreeSet::new());
+            states.end_ejections_except(&BTreeSet::new());
         }
     }
 }
 
 #[test]
-fn only_server_and_down_servers_are_not_ejected() {
+fn sole_server_and_down_servers_are_not_ejected() {
     let ejects = |pool: &Pool, first: State| {
         let mut states = ServerStates::default();
         states.handle_health(vec![event(FIRST, server_health(first))]);
@@ -758,6 +765,7 @@ fn latency_changes_weights_in_one_service() {
     pool.servers[2].weight = MAX_WEIGHT;
     assert_eq!(effective(&states, &pool, Some("web")), [1, 1, MAX_WEIGHT]);
     pool.servers[0].weight = 0;
+    assert_eq!(effective(&states, &pool, Some("web")), [0, 1, MAX_WEIGHT]);
     states.handle_latency("web".to_owned(), BTreeMap::new());
     assert_eq!(effective(&states, &pool, Some("web")), [0, 1, MAX_WEIGHT]);
     states.handle_latency("web".to_owned(), percent("10.0.0.2", 35));

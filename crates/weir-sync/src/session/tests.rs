@@ -1,4 +1,4 @@
-//! Tests how a session fills datagrams.
+//! Tests how a session fills datagrams and handles acknowledgements.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -56,6 +56,20 @@ fn longest_record_is_within_the_limit() {
 }
 
 #[test]
+fn decode_items_counts_records() {
+    let mut body = Vec::new();
+    assert_eq!(crate::decode_items(&body), 0);
+    for item in [
+        Item::Flow(longest_record()),
+        Item::Complete,
+        Item::Flow(longest_record()),
+    ] {
+        item.encode(&mut body);
+    }
+    assert_eq!(crate::decode_items(&body), 2);
+}
+
+#[test]
 fn datagram_is_full_if_two_records_of_the_maximum_length_may_not_fit() {
     for (free_bytes, expected) in [(2 * MAX_RECORD_BYTES - 1, 0), (2 * MAX_RECORD_BYTES, 1)] {
         let mut session = session();
@@ -96,6 +110,83 @@ fn entries_are_prefetched_before_they_are_exported() {
         .iter()
         .map(|entry| entry + 1 + PREFETCH_DISTANCE as u32);
     assert_eq!(source.prefetched, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn wait_for_the_next_acknowledgement_begins_at_the_last_one() {
+    let mut session = session();
+    let received_at = Duration::from_secs(5);
+    session.adopt(Remote {
+        id: [9; 16],
+        cipher: session.key.cipher(&[9; 16]).unwrap(),
+        window: Window::default(),
+        challenge: 1,
+        features: 0,
+        received_at,
+        complete: false,
+    });
+    for number in [0, 1, 2] {
+        let datagram = InFlight {
+            sent_at: Duration::ZERO,
+            queued_at: Duration::ZERO,
+            entries: Vec::new(),
+            slots: Vec::new(),
+            completes: false,
+        };
+        session.in_flight.insert(number, datagram);
+    }
+    session.handle_ack(1, &[0b01]);
+    assert_eq!(session.in_flight.keys().collect::<Vec<_>>(), [&0, &2]);
+    assert_eq!(session.waiting_since, Some(received_at));
+    for (ms, is_alive, is_unacknowledged) in [
+        (7_999, true, false),
+        (8_000, false, false),
+        (8_001, false, true),
+    ] {
+        let now = Duration::from_millis(ms);
+        assert_eq!(session.is_alive(now), is_alive, "{ms}");
+        assert_eq!(session.is_unacknowledged(now), is_unacknowledged, "{ms}");
+    }
+    session.handle_ack(2, &[0b101]);
+    assert!(session.in_flight.is_empty());
+    assert_eq!(session.waiting_since, None);
+}
+
+#[test]
+fn acknowledgement_covers_512_datagrams() {
+    let mut session = session();
+    for number in [0, 1] {
+        session.in_flight.insert(
+            number,
+            InFlight {
+                sent_at: Duration::ZERO,
+                queued_at: Duration::ZERO,
+                entries: vec![7],
+                slots: Vec::new(),
+                completes: false,
+            },
+        );
+    }
+    session.handle_ack(512, &[0xff; 64]);
+    assert_eq!(session.counts.lost, 1, "datagram 0 is not covered");
+    assert_eq!(session.queue, [(7, Duration::ZERO)]);
+}
+
+#[test]
+fn transfer_queues_entries_while_fewer_than_512_are_queued() {
+    for (queued, expected) in [(511, None), (512, Some(0))] {
+        let mut session = session();
+        session.queue.extend([(7, Duration::ZERO)].repeat(queued));
+        session.send_all();
+        session.extend_transfer(Duration::ZERO, &mut LongRecords::default());
+        assert_eq!(session.transfer_entry, expected, "{queued} entries");
+    }
+}
+
+#[test]
+fn source_has_no_proxied_connections_by_default() {
+    let source = LongRecords::default();
+    assert_eq!((source.connection_slots(), source.connection(0)), (0, None));
 }
 
 /// The other entries stay in the queue until the peer acknowledges datagrams.

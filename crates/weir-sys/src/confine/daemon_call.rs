@@ -214,7 +214,7 @@ const SOCKET_TYPE_MASK: u64 = 0xf;
 /// cannot start a program, trace another process, or create a namespace, mount, packet socket or BPF object.
 ///
 /// # Errors
-/// Fails if the kernel has no seccomp, or NoNewPrivs is not set.
+/// Fails if the kernel has no seccomp, or no_new_privs is not set.
 pub fn restrict_to_daemon_calls() -> Result<()> {
     let call_error =
         |error: String| Error::call("seccomp", "this process", std::io::Error::other(error));
@@ -244,7 +244,7 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     let not_implemented = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let without_clone3 =
         SeccompFilter::new(clone3_rule, SeccompAction::Allow, not_implemented, machine)?;
-    // The second filter forbids installing further filters.
+    // The second filter forbids seccomp(2), so it must be installed last.
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 

@@ -45,8 +45,8 @@ impl ActiveAddresses {
         self.pending_announcement.take_if(|_| self.has_reply)
     }
 
-    /// Replaces the missing addresses. Returns those that are no longer missing: neighbors might not have their
-    /// current MAC address.
+    /// Replaces the missing addresses. Returns those that are no longer missing; they must be announced, because
+    /// neighbors might not have their current MAC address.
     fn set_missing(&mut self, missing: Vec<IpAddr>) -> Vec<IpAddr> {
         let mut restored = std::mem::replace(&mut self.missing, missing);
         let missing: HashSet<IpAddr> = self.missing.iter().copied().collect();

@@ -13,7 +13,7 @@ use super::port::Port;
 use crate::announce;
 use crate::link::Network;
 
-/// How to announce an address: the link address, and the number of frames after a conflict.
+/// How to announce an address: the MAC address, and the number of frames after a conflict.
 type Announcement = (MacAddr, u32);
 
 impl Agent {
@@ -26,7 +26,7 @@ impl Agent {
         let owned = self.announced_addresses();
         let mut view = View {
             addresses: owned.keys().copied().collect(),
-            // A virtual router can have a link address of its own.
+            // A virtual router can have its own MAC address.
             own_macs: owned.values().map(|(mac, _)| *mac).collect(),
             ..View::default()
         };

@@ -14,7 +14,7 @@ use crate::link::Presence;
 impl Agent {
     /// Requests the removal of addresses that are present while their virtual router is not active, except during its
     /// first election.
-    pub(super) fn vacate_inactive(&mut self) -> Result<(), Error> {
+    pub(super) fn remove_inactive_addresses(&mut self) -> Result<(), Error> {
         for index in 0..self.settings.len() {
             let is_active = self
                 .router
@@ -32,27 +32,28 @@ impl Agent {
             let router = settings.name.clone();
             if is_handed_over {
                 self.ports[index].has_handed_over_addresses = true;
-                let request = Request::Keep {
+                let request = Request::TakeOver {
                     router: router.clone(),
                 };
-                self.request(request, Purpose::Keep(router))?;
+                self.request(request, Purpose::TakeOver(router))?;
             } else if is_present {
-                self.vacate(router)?;
+                self.request_removal(router)?;
             }
         }
         // A virtual router keeps handed-over addresses only during its first election.
         self.end_elections()
     }
 
-    fn vacate(&mut self, router: String) -> Result<(), Error> {
-        let is_pending = |it: &Purpose| matches!(it, Purpose::Vacate(name) if *name == router);
+    fn request_removal(&mut self, router: String) -> Result<(), Error> {
+        let is_pending =
+            |it: &Purpose| matches!(it, Purpose::RemoveInactive(name) if *name == router);
         if self.pending.values().any(is_pending) {
             return Ok(());
         }
-        let request = Request::Vacate {
+        let request = Request::RemoveInactive {
             router: router.clone(),
         };
-        self.request(request, Purpose::Vacate(router))
+        self.request(request, Purpose::RemoveInactive(router))
     }
 
     /// Removes the handed-over addresses of virtual routers that did not become active in their first election.
@@ -90,7 +91,11 @@ impl Agent {
         self.request(Request::Remove { router }, Purpose::Remove(name))
     }
 
-    pub(super) fn handle_keep_failure(&mut self, router: &str, reason: &str) -> Result<(), Error> {
+    pub(super) fn handle_take_over_failure(
+        &mut self,
+        router: &str,
+        reason: &str,
+    ) -> Result<(), Error> {
         tracing::warn!(
             router,
             reason,
@@ -105,24 +110,27 @@ impl Agent {
     }
 
     /// Asks the helper to remove all addresses that it has added, except those that this agent needs. A previous agent
-    /// may have added others, and requests to remove them may have failed or been lost.
+    /// may have requested others, and requests to remove them may have failed or been lost.
     pub(super) fn remove_stale_addresses(&mut self) -> Result<(), Error> {
         let is_needed =
             |index: &usize| self.is_active(*index) || self.ports[*index].has_handed_over_addresses;
         let needed = (0..self.settings.len()).filter(is_needed);
-        let active = needed.map(|index| self.settings[index].name.clone());
-        let active = active.collect();
-        self.request(Request::Settle { active }, Purpose::Settle)
+        let needed = needed.map(|index| self.settings[index].name.clone());
+        let retained = needed.collect();
+        self.request(
+            Request::RemoveAllExcept { retained },
+            Purpose::RemoveAllExcept,
+        )
     }
 
     /// Repeats the removal of addresses if the last one failed.
     pub(super) fn remove_again(&mut self) -> Result<(), Error> {
-        let is_settle = |it: &Purpose| matches!(it, Purpose::Settle);
-        if self.removal_failure.is_none() || self.pending.values().any(is_settle) {
+        let is_same = |it: &Purpose| matches!(it, Purpose::RemoveAllExcept);
+        if self.removal_failure.is_none() || self.pending.values().any(is_same) {
             return Ok(());
         }
         self.remove_stale_addresses()?;
-        self.vacate_inactive()
+        self.remove_inactive_addresses()
     }
 
     pub(super) fn handle_removal_failure(&mut self, router: Option<&str>, reason: String) {
@@ -136,7 +144,7 @@ impl Agent {
         self.removal_failure = Some(reason);
     }
 
-    pub(super) fn handle_settled(&mut self) {
+    pub(super) fn handle_removal(&mut self) {
         if self.removal_failure.take().is_some() {
             tracing::info!("removed the addresses of inactive virtual routers");
         }

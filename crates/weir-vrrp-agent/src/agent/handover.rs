@@ -16,7 +16,7 @@
 //! | name and [`TAKEOVERS`] | number of times the router became active |
 //! | [`ACTIVE_INTERVAL`] | shortest advertisement interval of an active router; no slot if none is active |
 //! | [`FIRST_START`] | time at which the first agent started |
-//! | [`STOPPED`] | 1 if no virtual router is active any more, although an agent has recorded that it is |
+//! | [`STOPPED`] | 1 if the virtual routers that an agent has recorded as active are no longer active |
 //!
 //! The slots of the first kind are at the beginning, in the order of the configuration. Times are from
 //! `CLOCK_BOOTTIME`, and times and intervals are in nanoseconds. Only the time at which a state was entered is
@@ -230,7 +230,7 @@ impl Handover {
             .collect()
     }
 
-    /// Writes the time of a virtual router's last advertisement, or `None` if the router is not active.
+    /// Writes the time of a virtual router's last advertisement; `None` = the router is not active.
     pub(super) fn write(&self, index: usize, name: &str, last_sent: Option<Duration>) {
         let offset = SLOT_BYTES * u64::try_from(index).unwrap_or(u64::MAX / SLOT_BYTES);
         let slot = last_sent_slot(name, last_sent);

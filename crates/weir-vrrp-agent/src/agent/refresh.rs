@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn many_changes_cause_few_reads() {
-        // 5000 changes take 50 ms. Previously, each of them caused a read.
+        // 5000 changes take 50 ms. Without the pause, each of them would cause a read.
         assert_eq!(reads(5000, Duration::from_micros(50)), 5);
         assert_eq!(reads(5000, Duration::from_millis(20)), 1);
         assert_eq!(reads(50_000, Duration::from_millis(5)), 12);

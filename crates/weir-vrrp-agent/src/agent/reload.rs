@@ -9,7 +9,8 @@ use weir_vrrp::{
 use super::{Agent, Error, TrackedObject, now, track};
 
 impl Agent {
-    /// Replaces the virtual routers. Unchanged virtual routers continue without missing an advertisement.
+    /// Replaces the virtual routers. Those with the same name, version, ID and addresses continue without missing an
+    /// advertisement.
     pub(super) fn apply(&mut self, settings: Vec<VirtualRouter>) -> Result<(), Error> {
         let configs: Vec<Config> = settings.iter().map(config).collect();
         self.flush()?;

@@ -29,7 +29,7 @@ impl Agent {
                 self.released.remove(router);
             }
         }
-        // Record first, so that the next agent keeps the release if this agent is killed before it takes effect.
+        // Record first: if this agent is killed before the release takes effect, the next agent keeps the release.
         if self.apply_releases() {
             self.record_all();
         }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::settings::Effect;
 
+mod report;
+
 const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const LOWER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const HIGHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
@@ -138,7 +140,7 @@ fn priority_0_shortens_down_timer_to_skew() {
 }
 
 #[test]
-fn lower_priority_is_preempted_unless_disabled() {
+fn lower_priority_is_preempted_unless_preemption_is_disabled_or_delayed() {
     let (low, now) = (received(50, SECOND), 3 * SECOND);
     for (preempt, delay, restarts) in [(true, 0, false), (false, 0, true), (true, 60, true)] {
         let mut settings = config(100);
@@ -363,6 +365,7 @@ fn differing_addresses_are_counted_but_accepted() {
     let mut instance = started(config(100));
     let mut other = received(200, SECOND);
     other.advertisement.addresses = vec!["10.0.0.11".parse().unwrap()];
+    assert_eq!(instance.mismatches(), 0);
     instance.handle_packet(&other, LOWER, SECOND).unwrap();
     assert_eq!(
         (
@@ -479,7 +482,7 @@ fn number_of_a_file_is_multiplied_by_its_factor_as_in_keepalived() {
 }
 
 #[test]
-fn number_that_causes_a_fault_is_the_reason() {
+fn fault_reason_contains_the_number() {
     let mut settings = config(100);
     settings.tracked = vec![TrackConfig {
         name: "file /f".to_owned(),
@@ -548,36 +551,6 @@ fn changed_refresh_interval_starts_with_the_reload() {
         }
         assert_eq!(announced, expected, "{refresh}");
     }
-}
-
-#[test]
-fn reason_of_a_takeover_is_what_the_backup_received() {
-    let reason = |packets: &[(u8, u32)], preempt_delay: u32| {
-        let mut instance = started(Config {
-            preempt_delay: preempt_delay * SECOND,
-            ..config(100)
-        });
-        for (priority, second) in packets {
-            let packet = received(*priority, SECOND);
-            let now = *second * SECOND;
-            instance.handle_packet(&packet, LOWER, now).unwrap();
-        }
-        instance.handle_timeout(instance.next_deadline().unwrap());
-        assert_eq!(instance.state(), State::Active);
-        instance.reason().to_owned()
-    };
-    assert_eq!(reason(&[], 0), "no other director is active");
-    assert_eq!(reason(&[(200, 1)], 0), "no advertisement from 10.0.0.1");
-    assert_eq!(reason(&[(50, 1)], 0), "10.0.0.1 has a lower priority");
-    assert_eq!(reason(&[(50, 1)], 9), "10.0.0.1 has a lower priority");
-    assert_eq!(
-        reason(&[(50, 1), (200, 2)], 9),
-        "no advertisement from 10.0.0.1"
-    );
-    assert_eq!(
-        reason(&[(200, 1), (0, 2)], 0),
-        "no other director is active"
-    );
 }
 
 #[test]
@@ -651,7 +624,7 @@ fn link_that_fails_and_recovers_does_not_shorten_start_delay() {
 }
 
 #[test]
-fn backup_adopts_changed_interval_only_in_version_2() {
+fn backup_adopts_changed_interval_in_version_2_or_without_active_router() {
     let longer = |version| {
         let interval = 5 * SECOND;
         Config {
@@ -667,6 +640,10 @@ fn backup_adopts_changed_interval_only_in_version_2() {
     version_2.handle_config(longer(Version::V2), SECOND);
     let expected = SECOND + 15 * SECOND + SECOND * 100 / 256;
     assert_eq!(version_2.next_deadline(), Some(expected));
+    let mut alone = started(config(156));
+    alone.handle_config(longer(Version::V3), SECOND);
+    let expected = SECOND + 15 * SECOND + 5 * SECOND * 100 / 256;
+    assert_eq!(alone.next_deadline(), Some(expected));
     // In version 3, the active router's interval applies.
     let mut version_3 = started(config(156));
     version_3

@@ -112,6 +112,55 @@ fn first_election_of_a_group_ends_with_that_of_one_member() {
     assert!(!router.is_first_election(0) && !router.is_first_election(1));
 }
 
+/// Returns active routers `a` and `b` of a group, and `c` and `d` without a group.
+fn active_pair_and_others() -> Router {
+    let alone = |name: &str, vrid| Config {
+        group: None,
+        ..config(name, vrid, 100)
+    };
+    let mut configs = vec![config("a", 1, 200), config("b", 2, 100)];
+    configs.extend([alone("c", 3), alone("d", 4)]);
+    let mut router = Router::new(configs, Duration::ZERO);
+    for index in 0..4 {
+        router.handle_source(index, Some(SOURCE), Duration::ZERO);
+        router.handle_tracked(index, 0, TrackedState::Up, Duration::ZERO);
+    }
+    router
+}
+
+fn activate(router: &mut Router) {
+    while states(router).contains(&State::Backup) {
+        router.handle_timeout(router.next_deadline().unwrap());
+    }
+    while router.poll_output().is_some() {}
+}
+
+#[test]
+fn first_election_does_not_depend_on_routers_outside_the_group() {
+    let first_elections = |vrid| {
+        let mut router = active_pair_and_others();
+        receive(&mut router, vrid, 101, SECOND).unwrap();
+        [0, 1, 2, 3].map(|index| router.is_first_election(index))
+    };
+    assert_eq!(first_elections(2), [false, false, true, true]);
+    assert_eq!(first_elections(3), [true, true, false, true]);
+}
+
+#[test]
+fn router_that_becomes_backup_changes_only_its_group() {
+    use State::{Active, Backup};
+    for (vrid, expected) in [
+        (1, [Backup, Backup, Active, Active]),
+        (2, [Backup, Backup, Active, Active]),
+        (3, [Active, Active, Backup, Active]),
+    ] {
+        let mut router = active_pair_and_others();
+        activate(&mut router);
+        receive(&mut router, vrid, 250, 4 * SECOND).unwrap();
+        assert_eq!(states(&router), expected, "{vrid}");
+    }
+}
+
 #[test]
 fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
     let mut router = pair();
@@ -283,6 +332,52 @@ fn authentication_trailer_is_sent_and_required() {
     }
 }
 
+#[test]
+fn reload_replaces_the_keys_and_continues_the_sequence_numbers() {
+    use crate::hmac::{HmacConfig, HmacKey, HmacMode};
+    let unix = Duration::from_secs(1_764_000_000);
+    let signed = |id| Config {
+        group: None,
+        tracked: Vec::new(),
+        hmac: Some(HmacConfig {
+            keys: vec![HmacKey {
+                id,
+                bytes: vec![id; 32],
+            }],
+            signing_key_id: id,
+            mode: HmacMode::Enforce,
+            window: Duration::from_secs(5),
+        }),
+        ..config("a", 1, 100)
+    };
+    let packet = |router: &mut Router| {
+        let mut packets = router.packets(0, 150, PEER, &[GROUP_V4.into()], unix);
+        packets.remove(0).1
+    };
+    let mut sender = Router::new(vec![signed(1)], Duration::ZERO);
+    let mut receiver = Router::new(vec![signed(1)], Duration::ZERO);
+    let receive = |receiver: &mut Router, bytes: &[u8]| {
+        let arrival = ReceivedPacket {
+            bytes,
+            source: PEER,
+            destination: GROUP_V4.into(),
+            hop_limit: 255,
+        };
+        receiver.handle_packet(0, &arrival, &[], (SECOND, unix))
+    };
+    let mut later_sender = Router::new(vec![signed(2)], Duration::ZERO);
+    let first_of_key_2 = packet(&mut later_sender);
+    packet(&mut sender);
+    assert_eq!(receive(&mut receiver, &packet(&mut sender)), Ok(()));
+    for router in [&mut sender, &mut receiver] {
+        assert_eq!(router.handle_configs(vec![signed(2)], SECOND), [true]);
+    }
+    // The receiver remembers the last sequence number, and the sender does not start again at its clock.
+    let replayed = receive(&mut receiver, &first_of_key_2);
+    assert_eq!(replayed, Err(IgnoreReason::Replay));
+    assert_eq!(receive(&mut receiver, &packet(&mut sender)), Ok(()));
+}
+
 /// While a peer is active on one of two links, the whole group waits; otherwise the group would flap.
 #[test]
 fn group_waits_while_one_member_receives_advertisements() {
@@ -410,14 +505,23 @@ fn bonus_without_result_counts_in_active_group() {
 /// addresses of all members.
 #[test]
 fn all_members_announce_after_packet_with_lower_priority() {
-    let mut router = active_pair();
-    receive(&mut router, 1, 50, 5 * SECOND).unwrap();
-    let outputs = std::iter::from_fn(|| router.poll_output());
-    let announcing: Vec<usize> = outputs
-        .filter(|(_, output)| matches!(output, Output::Announce { .. }))
-        .map(|(index, _)| index)
-        .collect();
-    assert_eq!(announcing, [0, 1]);
+    for (vrid, priority, expected) in [
+        (1, 50, &[0, 1][..]),
+        (2, 50, &[0, 1]),
+        (3, 50, &[2]),
+        // The sender was not active.
+        (1, 0, &[]),
+    ] {
+        let mut router = active_pair_and_others();
+        activate(&mut router);
+        receive(&mut router, vrid, priority, 5 * SECOND).unwrap();
+        let outputs = std::iter::from_fn(|| router.poll_output());
+        let announcing: Vec<usize> = outputs
+            .filter(|(_, output)| matches!(output, Output::Announce { .. }))
+            .map(|(index, _)| index)
+            .collect();
+        assert_eq!(announcing, expected, "{vrid}");
+    }
 }
 
 #[test]
@@ -469,13 +573,54 @@ fn other_id_with_the_same_address_is_a_conflict_until_its_router_is_silent() {
         assert_eq!(received, Err(IgnoreReason::RouterId));
         let instance = router.instance(0).unwrap();
         let conflict = |now| instance.id_conflict(now).map(|it| (it.sender, it.vrid));
-        (conflict(now), conflict(now + SECOND * 4))
+        let end = now + SECOND * 3;
+        assert_eq!(conflict(now), conflict(end - Duration::from_nanos(1)));
+        (conflict(now), conflict(end))
     };
     assert_eq!(receive("10.0.0.11", 200, PEER, SECOND), (None, None));
     assert_eq!(receive("10.0.0.10", 200, SOURCE, SECOND), (None, None));
     let found = receive("10.0.0.10", 200, PEER, SECOND);
     assert_eq!(found, (Some((PEER, 9)), None));
     assert_eq!(receive("10.0.0.10", 0, PEER, SECOND), (None, None));
+}
+
+#[test]
+fn blocked_router_puts_its_group_into_the_fault_state() {
+    let mut router = active_pair();
+    router.handle_block(1, Some("blocked by an operator"), 4 * SECOND);
+    assert_eq!(states(&router), [State::Fault; 2]);
+    let reasons: Vec<&str> = router.instances().map(|(it, _)| it.reason()).collect();
+    let expected = [
+        "b of the same group is in the fault state",
+        "blocked by an operator",
+    ];
+    assert_eq!(reasons, expected);
+    router.handle_block(1, None, 5 * SECOND);
+    assert_eq!(states(&router), [State::Backup; 2]);
+}
+
+#[test]
+fn own_fault_has_precedence_over_that_of_another_member() {
+    let mut router = pair();
+    router.handle_tracked(0, 0, TrackedState::Down, SECOND);
+    let reason = |router: &Router, index| router.instance(index).unwrap().reason().to_owned();
+    let fault_of_a = reason(&router, 0);
+    assert_ne!(fault_of_a, "b of the same group is in the fault state");
+    router.handle_source(1, None, SECOND);
+    assert_eq!(states(&router), [State::Fault; 2]);
+    assert_eq!(reason(&router, 0), fault_of_a);
+}
+
+/// A member that waits for its first results has not started, so it cannot fail.
+#[test]
+fn fault_of_another_member_does_not_end_the_initial_state() {
+    let mut router = Router::new(
+        vec![config("a", 1, 200), config("b", 2, 100)],
+        Duration::ZERO,
+    );
+    router.handle_source(0, Some(SOURCE), Duration::ZERO);
+    router.handle_tracked(1, 0, TrackedState::Down, Duration::ZERO);
+    assert_eq!(states(&router), [State::Init, State::Fault]);
 }
 
 #[test]

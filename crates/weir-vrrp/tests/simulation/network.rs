@@ -58,7 +58,7 @@ impl<E: Ord> Timeline<E> {
         self.events.push(Reverse((time, self.count, event)));
     }
 
-    /// Removes the next event, and returns it if it is due at `end` or earlier.
+    /// Removes the next event. Returns it if it is due at `end` or earlier; a later event is discarded.
     pub(crate) fn pop(&mut self, end: Duration) -> Option<(Duration, E)> {
         let Reverse((time, _, event)) = self.events.pop()?;
         (time <= end).then_some((time, event))

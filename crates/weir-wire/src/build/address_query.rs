@@ -1,19 +1,19 @@
-//! Builds frames that request the link address of an IP address, and parses the replies.
+//! Builds frames that request the link-layer address of an IP address, and parses the replies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{ArpOperation, ArpPacket, EtherType, MacAddr, NeighborMessage, Packet};
 
-/// Offset of the ICMPv6 message in a frame without VLAN tags and extension headers.
+/// Offset of the ICMPv6 message in a frame without VLAN tags or extension headers.
 const ICMPV6_OFFSET: usize = 14 + 40;
 /// Offset of IPv6's next header field in a frame.
 const NEXT_HEADER_OFFSET: usize = 14 + 6;
 const ICMPV6: u8 = 58;
 
-/// Returns the frame that requests the link address of `target` from all machines on a segment: an ARP request, or a
-/// neighbor solicitation (RFC 4861 section 4.3). `mac` and `sender` are the addresses of the interface that sends it.
-/// The sender of an ARP request can be 0.0.0.0 (RFC 5227 section 1.1, "ARP Probe"). Returns `None` if the addresses
-/// have different families.
+/// Returns the frame that requests the link-layer address of `target` from the machines on a segment: an ARP request,
+/// or a neighbor solicitation (RFC 4861 section 4.3). `mac` and `sender` are the addresses of the interface that sends
+/// it. The sender of an ARP request can be 0.0.0.0 (RFC 5227 section 1.1, "ARP Probe"). Returns `None` if the
+/// addresses have different families.
 #[must_use]
 pub fn address_query(mac: MacAddr, sender: IpAddr, target: IpAddr) -> Option<Vec<u8>> {
     match (sender, target) {
@@ -44,8 +44,9 @@ fn arp_request(mac: MacAddr, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     })
 }
 
-/// Returns the IP address in an ARP reply or neighbor advertisement and the link address of the machine that sent it;
-/// `None` for other frames, and for frames with VLAN tags. A received frame has no tag for its own interface.
+/// Returns the IP address in an ARP reply or neighbor advertisement and the link-layer address of the machine that sent
+/// it; `None` for other frames, and for frames with VLAN tags. The tag of a VLAN interface has already been removed
+/// from the frames that the interface receives.
 #[must_use]
 pub fn address_claim(frame: &[u8]) -> Option<(IpAddr, MacAddr)> {
     let ethertype = EtherType(u16::from_be_bytes(frame.get(12..14)?.try_into().ok()?));
@@ -75,7 +76,7 @@ mod tests {
     const OTHER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 9]);
 
     #[test]
-    fn queries_are_broadcast_or_solicited_multicast() {
+    fn queries_are_broadcast_or_solicited_node_multicast() {
         let query = |sender: &str, target: &str| {
             address_query(MAC, sender.parse().unwrap(), target.parse().unwrap())
         };
@@ -94,6 +95,8 @@ mod tests {
             view.dst(),
             MacAddr::new([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])
         );
+        let group: Ipv6Addr = "ff02::1:ff12:3456".parse().unwrap();
+        assert_eq!(view.payload()[24..40], group.octets());
         assert_eq!(query("0.0.0.0", "2001:db8::1"), None);
     }
 

@@ -34,9 +34,7 @@ pub fn announcement_frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
             })
             .build(),
     };
-    if frame.len() < FRAME_MIN_LEN {
-        frame.resize(FRAME_MIN_LEN, 0);
-    }
+    frame.resize(frame.len().max(FRAME_MIN_LEN), 0);
     frame
 }
 
@@ -62,6 +60,9 @@ mod tests {
             (packet.target, packet.sender)
         );
         assert_eq!(packet.sender_mac, MAC);
+        // Ethernet's minimum of 64 bytes, without the frame check sequence.
+        assert_eq!(frame.len(), 60);
+        assert_eq!(frame[42..], [0; 18]);
     }
 
     #[test]
@@ -69,6 +70,7 @@ mod tests {
         let frame = announcement_frame("2001:db8::10".parse().unwrap(), MAC);
         let view = EthernetView::new(&frame).unwrap();
         assert_eq!((view.dst(), view.src()), (ALL_NODES_MAC, MAC));
+        assert_eq!(frame.len(), 14 + 40 + 32);
         // Receivers require a hop limit of 255.
         assert_eq!(view.payload()[7], 255);
         let message = NeighborMessage::parse(&view.payload()[40..]).unwrap();

@@ -59,7 +59,7 @@ impl EthernetBuilder {
         self
     }
 
-    /// Pads the frame with this number of zeros, as on links with a minimum frame length.
+    /// Pads the frame with this number of zero bytes, as on links with a minimum frame length.
     #[must_use]
     pub const fn padding(mut self, bytes: usize) -> Self {
         self.padding = bytes;

@@ -23,7 +23,7 @@ use crate::udp::UdpView;
 /// Maximum depth of encapsulated and quoted packets.
 const MAX_DEPTH: usize = 4;
 
-/// The decoder's options.
+/// A decoder with its options.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoder<'a> {
     pub(crate) options: &'a DecodeOptions,
@@ -235,7 +235,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Decodes the available part of a truncated TCP, UDP or ICMP segment.
+    /// Decodes the available part of a TCP, UDP or ICMP segment that is truncated or continues in further fragments.
     fn decode_truncated_segment(self, segment: &Segment<'_>) -> DecodedTransport {
         let bytes = segment.bytes;
         let ports = || Transport::Ports {

@@ -37,8 +37,8 @@ pub fn describe(frame: &[u8]) -> String {
     }
 }
 
-/// Returns the differences between two frames, line by line; `-` marks lines from the first frame and `+` lines from
-/// the second. Returns `None` if they are equal.
+/// Compares the descriptions of two frames line by line; `-` marks lines from the first frame and `+` lines from the
+/// second. Returns `None` if the frames are equal.
 ///
 /// The last line shows the first different byte, because some differences do not appear in any other line.
 #[must_use]
@@ -66,10 +66,10 @@ pub fn diff(expected: &[u8], actual: &[u8]) -> Option<String> {
     let byte = |bytes: &[u8]| {
         bytes
             .get(offset)
-            .map_or("the end".to_owned(), |byte| format!("{byte:#04x}"))
+            .map_or("end of frame".to_owned(), |byte| format!("{byte:#04x}"))
     };
     text += &format!(
-        "byte {offset} of {} and {}: {} and {}",
+        "first difference at byte {offset} (lengths {} and {}): {} and {}",
         expected.len(),
         actual.len(),
         byte(expected),
@@ -170,7 +170,15 @@ impl fmt::Display for Datagram {
                     write!(f, ", flow {:#07x}", header.flow_label)?;
                 }
                 for (index, header) in chain.headers.iter().enumerate() {
-                    write!(f, "{}{header}", if index == 0 { ", via " } else { " " })?;
+                    write!(
+                        f,
+                        "{}{header}",
+                        if index == 0 {
+                            ", extension headers "
+                        } else {
+                            " "
+                        }
+                    )?;
                 }
             }
         }

@@ -47,7 +47,7 @@ impl Packet {
     /// Decodes a frame.
     ///
     /// # Errors
-    /// Returns the first [`ParseError`], from the outermost header inwards.
+    /// Returns the first [`ParseError`], from the outermost header inward.
     pub fn parse(frame: &[u8]) -> Result<ParsedFrame, ParseError> {
         Self::parse_with(frame, &DecodeOptions::default())
     }
@@ -75,7 +75,7 @@ impl Packet {
     /// Decodes an IP packet without a frame.
     ///
     /// # Errors
-    /// See [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
+    /// See [`Self::parse`]. Returns an IPv4 error for bytes that are neither IPv4 nor IPv6.
     pub fn parse_ip(packet: &[u8]) -> Result<Datagram, ParseError> {
         let decoder = Decoder {
             options: &DecodeOptions::default(),
@@ -123,7 +123,7 @@ pub struct Datagram {
     pub ip: IpHeader,
     /// The packet's bytes, without padding.
     pub range: Range<usize>,
-    /// Whether the packet is not truncated; false only for packets that ICMP errors quote.
+    /// Whether the packet is complete; false only for truncated packets that ICMP errors quote.
     pub complete: bool,
     /// Validity of the IPv4 header checksum; IPv6 has no header checksum.
     pub header_checksum: ChecksumState,
@@ -168,7 +168,7 @@ pub enum ChecksumState {
     Invalid,
     /// The protocol has no checksum, or the sender omitted it.
     Absent,
-    /// Not verifiable: a fragment, or a truncated quote.
+    /// Not verified: a fragment, a truncated quote, or a protocol that is not decoded.
     Unknown,
 }
 
@@ -196,7 +196,7 @@ pub enum Transport {
     Icmp6 {
         /// The message.
         message: Icmpv6Message,
-        /// The neighbor discovery message; `None` for other messages.
+        /// The neighbor discovery message; `None` for other messages, and if it is malformed or truncated.
         neighbor: Option<NeighborMessage>,
         /// The quoted packet of an error, if it could be decoded.
         quoted: Option<Box<Datagram>>,
@@ -215,10 +215,10 @@ pub enum Transport {
         /// Destination port.
         dst_port: u16,
     },
-    /// Bytes that were not decoded: a later fragment, another protocol, or a tunnel's content beyond the maximum depth
-    /// or with an error.
+    /// Bytes that were not decoded: a later fragment, a truncated header, another protocol, or a tunnel that is
+    /// malformed or beyond the maximum depth.
     Opaque {
-        /// The error in the content of a tunnel.
+        /// The error in a tunnel's header or content.
         error: Option<ParseError>,
     },
 }

@@ -63,8 +63,8 @@ impl Extension {
         }
     }
 
-    /// Appends the header. `next` is its next header field. The content is padded with `Pad1` to a multiple of eight
-    /// bytes, and truncated to 2046 bytes, the limit of the length field.
+    /// Appends the header. `next` is its next header field. The header is padded with `Pad1` to a multiple of eight
+    /// bytes. Its content is truncated to 2046 bytes, the limit of the length field.
     pub fn emit(&self, next: IpProtocol, out: &mut Vec<u8>) {
         match self {
             Self::HopByHop(content) | Self::Routing(content) | Self::DestOpts(content) => {

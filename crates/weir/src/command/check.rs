@@ -80,8 +80,8 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
 }
 
 /// Returns warnings about addresses on which another program listens. They are not errors, because that program may
-/// exit before Weir uses the file. While a daemon runs whose listeners are unknown, returns none. `reply` is its
-/// status, `active` its configuration.
+/// exit before Weir uses the file. Returns none while a daemon is running whose listeners are unknown. `reply` is the
+/// daemon's status, and `active` is its configuration.
 fn occupied_listeners(
     global: &GlobalOptions,
     loaded: &Loaded,

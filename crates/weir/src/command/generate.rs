@@ -1,7 +1,7 @@
 //! Implements `weir generate`, which generates man pages, shell completions and the manual's command reference.
 //!
-//! The sources are the command line definition and the key catalog. It is a command rather than a build script to keep
-//! builds fast.
+//! The sources are the command line definition and the key catalog. The generator is a command rather than a build
+//! script, to keep builds fast.
 
 mod roff;
 
@@ -15,11 +15,8 @@ use super::Outcome;
 use crate::arguments::{Arguments, Generate};
 use crate::terminal;
 
-/// Suffix of the help text for reserved commands.
-const NOT_BUILT: &str = "(not built yet)";
-
-pub(super) fn generate(what: &Generate) -> Outcome {
-    match what {
+pub(super) fn generate(output: &Generate) -> Outcome {
+    match output {
         Generate::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut definition(), "weir", &mut script);
@@ -31,15 +28,9 @@ pub(super) fn generate(what: &Generate) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the command line definition without `help`, whose pages would repeat the other pages. Hides reserved
-/// commands.
+/// Returns the command line definition without `help`, whose pages would repeat the other pages.
 fn definition() -> Command {
-    let command = Arguments::command().disable_help_subcommand(true);
-    command.mut_subcommands(|it| {
-        let about = it.get_about().map(ToString::to_string).unwrap_or_default();
-        let hidden = it.is_hide_set() || about.ends_with(NOT_BUILT);
-        it.hide(hidden)
-    })
+    Arguments::command().disable_help_subcommand(true)
 }
 
 fn write_man_pages(directory: &Path) -> std::io::Result<()> {

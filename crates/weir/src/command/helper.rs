@@ -12,7 +12,7 @@ use crate::terminal;
 
 pub(super) fn service(global: &GlobalOptions) -> Outcome {
     terminal::start_log("info");
-    weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
+    weir_sys::set_no_new_privs().map_err(Failure::failed)?;
     let socket =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));
     let configuration = std::path::absolute(global.config())?;

@@ -49,8 +49,8 @@ pub(super) fn import(import: &Import) -> Outcome {
     Ok(ExitCode::FAILURE)
 }
 
-/// Writes the file to standard output. Ignores a broken pipe (`weir import … | head`), so that the notes are still
-/// reported.
+/// Writes a part of weir.toml to standard output. Ignores a broken pipe (`weir import … | head`), so that the notes are
+/// still reported.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -72,7 +72,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
             engine,
             service: false,
         } => vrrp::helper(global, *adopt, *daemon, *engine),
-        Command::Generate { what } => generate::generate(what),
+        Command::Generate { output } => generate::generate(output),
         Command::Top => top::top(global),
         Command::Tap(arguments) => tap::tap(global, arguments),
         Command::Log { filter, json } => log::log(global, filter.as_deref(), *json),
@@ -109,7 +109,7 @@ const FIRST_PROGRESS: Duration = Duration::from_secs(2);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs a future like [`block_on`], and reports progress on stderr if it takes a long time.
-fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+fn with_progress<T>(awaited: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
     let started = Instant::now();
     block_on(report_while(
         work,
@@ -117,7 +117,9 @@ fn with_progress<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Fail
         PROGRESS_INTERVAL,
         || {
             let seconds = started.elapsed().as_secs();
-            terminal::eprint(&format!("weir: still waiting for {what} ({seconds} s)\n"));
+            terminal::eprint(&format!(
+                "weir: still waiting for {awaited} ({seconds} s)\n"
+            ));
         },
     ))
 }

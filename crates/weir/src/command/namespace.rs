@@ -1,7 +1,7 @@
 //! Detects directories of a director that ran in another network namespace.
 //!
-//! Interfaces and addresses are recorded by name, and the same name identifies a different interface in another
-//! namespace. `weir run` and `weir clean` therefore do not use such directories.
+//! The records in these directories contain names of interfaces, and the same name identifies a different interface in
+//! another namespace. `weir run` and `weir clean` therefore do not use such directories.
 
 use weir_control::runtime_dir::{OtherNamespace, other_namespace};
 use weir_engine::Paths;

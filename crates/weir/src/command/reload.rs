@@ -13,7 +13,8 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Interval between attempts to find virtual routers that wait for the guard: a reload is normally shorter.
+/// Interval between attempts to find virtual routers that wait for the guard. The daemon normally applies a
+/// configuration in less time, so the first attempt finds them.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of attempts: the status of a large director is expensive.
 const STATUS_ATTEMPTS: u32 = 5;
@@ -26,7 +27,7 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
         group: None,
     };
-    let what = guard.map_or("the reload", |_| "the guard time to end");
+    let awaited = guard.map_or("the reload", |_| "the guard time to end");
     let client = Client::new(&global.runtime_dir);
     let reload = async {
         let mut reload = std::pin::pin!(client.reload(&request));
@@ -38,7 +39,7 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
         }
         reload.await
     };
-    let reloaded = with_progress(what, reload)??;
+    let reloaded = with_progress(awaited, reload)??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
     } else {

@@ -32,7 +32,7 @@ fn run_keeper(global: &GlobalOptions) -> Outcome {
     // The program of an unprivileged user may gain CAP_NET_BIND_SERVICE from its file at each exec; no_new_privs would
     // prevent that.
     if rustix::process::geteuid().is_root() {
-        weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
+        weir_sys::set_no_new_privs().map_err(Failure::failed)?;
     }
     // Errors in the file must be reported before anything is created. After that, only daemons read the file.
     let file = std::path::absolute(global.config())?;

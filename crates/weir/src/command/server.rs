@@ -14,7 +14,8 @@ use crate::terminal;
 /// Limits of the polling interval of `drain --wait`.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum ratio of the polling interval to the duration of a request: limits the daemon's load if it has many servers.
+/// Ratio of the polling interval to the duration of a request, within these limits. Reduces the load of a daemon with
+/// many servers.
 const POLL_INTERVAL_RATIO: u32 = 4;
 
 /// Interval of progress reports while the count does not change.

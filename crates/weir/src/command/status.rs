@@ -25,7 +25,7 @@ const MIN_COLUMNS: usize = 80;
 /// Number of rows of a terminal whose size is unknown.
 const DEFAULT_ROWS: usize = 24;
 
-/// Returns the number of columns and rows of the terminal, or `None` if they are unknown or 0 (a pty without a window).
+/// Returns the number of columns and rows of the terminal, or `None` if they are unknown or 0 (a pty without a size).
 fn terminal_size() -> Option<(u16, u16)> {
     let reported = reported_size().ok();
     reported.filter(|&(columns, rows)| columns > 0 && rows > 0)
@@ -115,6 +115,8 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
             // The daemon may reply next time.
             Err(error @ client::Error::Silent { .. }) => {
                 terminal::eprint(&format!("weir: {error}\n"));
+                // A full accept queue is reported immediately.
+                tokio::time::sleep(WATCH_INTERVAL).await;
                 continue;
             }
             other => other?,
@@ -187,7 +189,7 @@ async fn print_pinned(global: &GlobalOptions, query: &Query, error: client::Erro
     let message = match read {
         Ok(report) => {
             terminal::print(&render(report, query)?)?;
-            format!("{no_daemon}: showing the pinned data plane")
+            format!("{no_daemon}; showing the pinned data plane")
         }
         Err(error) => format!("{no_daemon}; {error}"),
     };

@@ -43,6 +43,10 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     if arguments.json {
         let text = serde_json::to_string_pretty(&routers).map_err(Failure::failed)?;
         terminal::print(&format!("{text}\n"))?;
+    } else if let (Some(name), []) = (&arguments.name, routers.as_slice()) {
+        return Err(Failure::Failed {
+            message: format!("no such virtual router: {name}"),
+        });
     } else if routers.is_empty() {
         terminal::print("no virtual routers are configured\n")?;
     } else {
@@ -103,7 +107,8 @@ fn no_agent_failure(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> F
     }
 }
 
-/// Returns the channel to the parent process, which this process inherited as standard input.
+/// Starts the log, and returns the channel to the parent process, which this process inherited as standard input. Fails
+/// if the parent process is not Weir.
 fn take_channel() -> Result<Channel, Failure> {
     terminal::start_log("info");
     keeper::check_parent().map_err(|_| Failure::Failed {
@@ -111,7 +116,7 @@ fn take_channel() -> Result<Channel, Failure> {
     })?;
     let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
     // Programs that this process starts must not inherit the channel.
-    weir_sys::close_stdin().map_err(Failure::failed)?;
+    weir_sys::redirect_stdin_to_null().map_err(Failure::failed)?;
     Ok(Channel::from(channel))
 }
 

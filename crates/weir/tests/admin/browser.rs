@@ -100,7 +100,7 @@ impl Browser {
     }
 
     /// Runs a script repeatedly until its result is neither null nor false. Returns that result.
-    pub fn wait_for(&self, what: &str, script: &str) -> Value {
+    pub fn wait_for(&self, description: &str, script: &str) -> Value {
         let started = Instant::now();
         loop {
             let value = self.run(script);
@@ -110,7 +110,7 @@ impl Browser {
             let page = || self.run("return document.body.innerText.slice(0, 2000)");
             assert!(
                 started.elapsed() < TIMEOUT,
-                "timed out waiting for {what}: {}",
+                "timed out waiting for {description}: {}",
                 page()
             );
             std::thread::sleep(Duration::from_millis(50));

@@ -29,7 +29,7 @@ impl Response {
         code.unwrap_or_else(|| panic!("no status: {}", self.0))
     }
 
-    /// Returns the value of the header field with this lower-case name.
+    /// Returns the value of the header field with this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let head = self.0.split("\r\n\r\n").next().unwrap_or_default();
         let mut fields = head.lines().filter_map(|line| line.split_once(':'));

@@ -93,7 +93,7 @@ fn page_shows_status_and_drains_server_soak() {
         "[...document.querySelectorAll('#panel-actions button')].find(it => it.textContent === 'drain').click()",
     );
     browser.wait_for(
-        "the question",
+        "the confirmation dialog",
         "return document.getElementById('confirm').open",
     );
     browser.run("document.querySelector('#confirm button[value=yes]').click()");

@@ -12,7 +12,7 @@ use super::{SESSION, TIMEOUT, VIP};
 const VIP6: &str = "2001:db8::10";
 const NO_PROBLEMS: &str = "no problems found\n";
 
-/// The routers of the directors: host, last part of its addresses.
+/// The directors: host, last part of its addresses.
 const DIRECTORS: [(&str, u8); 2] = [("server0", 20), ("server1", 21)];
 
 /// A router on the host `client`, and two directors.
@@ -101,8 +101,10 @@ impl Network {
 
     fn wait_for_next_hops(&self, count: usize) {
         let prefix = format!("{VIP}/32");
-        let what = format!("{count} next hops");
-        wait_for(&what, TIMEOUT, || self.next_hop_count(&prefix) == count);
+        let description = format!("{count} next hops");
+        wait_for(&description, TIMEOUT, || {
+            self.next_hop_count(&prefix) == count
+        });
     }
 
     /// Runs `weir doctor --router` with VIPs. Returns the exit code and the output.
@@ -118,7 +120,7 @@ impl Network {
         )
     }
 
-    /// Returns the findings about the VIPs, or about all VIPs if there are none.
+    /// Returns the findings about `vips`, or about all VIPs if `vips` is empty.
     fn findings(&self, vips: &[&str]) -> Vec<String> {
         let (_, text) = self.doctor(vips);
         let findings = text.split("\n\n").filter(|it| *it != NO_PROBLEMS);
@@ -126,7 +128,7 @@ impl Network {
     }
 
     /// Asserts that there is exactly one finding, which contains these texts. Returns its fix.
-    fn only_fix(&self, vips: &[&str], texts: &[&str]) -> String {
+    fn assert_only_finding(&self, vips: &[&str], texts: &[&str]) -> String {
         let findings = self.findings(vips);
         let [finding] = findings.as_slice() else {
             panic!("not one finding: {findings:#?}");
@@ -137,7 +139,7 @@ impl Network {
         fix_of(finding)
     }
 
-    /// Waits for a finding that contains a text. The routes of both address families do not change at the same time.
+    /// Waits for a finding that contains a text. The routes of the two address families do not change at the same time.
     fn wait_for_finding(&self, text: &str) {
         wait_for(text, TIMEOUT, || {
             self.findings(&[]).iter().any(|it| it.contains(text))
@@ -245,7 +247,7 @@ fn doctor_finds_faults_of_router_with_bird() {
         "different origins: igp (d0_ipv4), incomplete (d1_ipv4)",
         VIP,
     ];
-    let fix = network.only_fix(&[VIP], &texts);
+    let fix = network.assert_only_finding(&[VIP], &texts);
     assert!(fix.contains("origin IGP"), "{fix}");
     network.wait_for_finding("igp (d0_ipv6), incomplete (d1_ipv6)");
     network.change_second_director(65001, "");
@@ -263,7 +265,8 @@ fn doctor_finds_faults_of_router_with_bird() {
     // BIRD exports only one of the paths.
     network.configure_bird("client", &router_config("", "all", ""));
     network.wait_for_next_hops(1);
-    let fix = network.only_fix(&[VIP], &["the kernel has one next hop", "d0_ipv4, d1_ipv4"]);
+    let fix =
+        network.assert_only_finding(&[VIP], &["the kernel has one next hop", "d0_ipv4, d1_ipv4"]);
     assert!(fix.contains("`merge paths on;`"), "{fix}");
     network.configure_bird("client", &healthy);
     network.wait_for_next_hops(2);
@@ -276,7 +279,7 @@ fn doctor_finds_faults_of_router_with_bird() {
     wait_for("the aggregate", TIMEOUT, || {
         network.next_hop_count("192.0.2.0/24") == 1
     });
-    let fix = network.only_fix(
+    let fix = network.assert_only_finding(
         &[VIP],
         &[
             "but the kernel has none",
@@ -286,7 +289,7 @@ fn doctor_finds_faults_of_router_with_bird() {
     );
     assert!(fix.contains("`export all;`"), "{fix}");
     // BGP has no path to another VIP.
-    network.only_fix(
+    network.assert_only_finding(
         &["192.0.2.99"],
         &["no usable host route to the VIP 192.0.2.99", "192.0.2.0/24"],
     );
@@ -353,14 +356,14 @@ fn doctor_finds_faults_of_router_with_frr() {
     let family = ["router bgp 65000", "address-family ipv4 unicast"];
     let in_family = |line| configure(&[family[0], family[1], line]);
 
-    let fix = network.only_fix(&[], &["net.ipv4.fib_multipath_hash_policy is 0"]);
+    let fix = network.assert_only_finding(&[], &["net.ipv4.fib_multipath_hash_policy is 0"]);
     network.run_fix(&fix);
     network.wait_for_no_findings();
 
     network.change_second_director(65001, "bgp_origin = ORIGIN_INCOMPLETE;");
     network.wait_for_next_hops(1);
     let texts = ["different origins: igp (10.71.0.20), incomplete (10.71.0.21)"];
-    network.only_fix(&[], &texts);
+    network.assert_only_finding(&[], &texts);
     network.change_second_director(65001, "bgp_med = 7;");
     network.wait_for_finding("different MEDs: 0 (10.71.0.20), 7");
     network.change_second_director(65001, "");
@@ -369,7 +372,7 @@ fn doctor_finds_faults_of_router_with_frr() {
     // FRR uses one path.
     in_family("maximum-paths 1");
     network.wait_for_next_hops(1);
-    let fix = network.only_fix(&[], &["FRR uses 1 of 2 equal paths"]);
+    let fix = network.assert_only_finding(&[], &["FRR uses 1 of 2 equal paths"]);
     network.run_fix(&fix);
     network.wait_for_next_hops(2);
     network.wait_for_no_findings();
@@ -378,7 +381,7 @@ fn doctor_finds_faults_of_router_with_frr() {
     network.change_second_director(65002, "");
     network.wait_for_next_hops(1);
     network.wait_for_finding("different AS paths");
-    let fix = network.only_fix(&[], &["different AS paths: 65001", "65002"]);
+    let fix = network.assert_only_finding(&[], &["different AS paths: 65001", "65002"]);
     network.run_fix(&fix);
     network.wait_for_next_hops(2);
     network.wait_for_no_findings();
@@ -386,7 +389,7 @@ fn doctor_finds_faults_of_router_with_frr() {
     // An aggregate suppresses the route to the VIP. This is a note.
     in_family("aggregate-address 192.0.2.0/24 summary-only");
     network.wait_for_finding("an aggregate suppresses it");
-    network.only_fix(
+    network.assert_only_finding(
         &[],
         &["note: FRR does not send", "an aggregate suppresses it"],
     );
@@ -401,12 +404,12 @@ fn doctor_finds_faults_of_router_with_frr() {
         "ip protocol bgp route-map NONE",
     ]);
     network.wait_for_next_hops(0);
-    let fix = network.only_fix(&[], &["but the kernel has none: packets are dropped"]);
+    let fix = network.assert_only_finding(&[], &["but the kernel has none: packets are dropped"]);
     assert!(fix.contains("`ip protocol bgp route-map`"), "{fix}");
     configure(&["no ip protocol bgp route-map NONE"]);
     network.wait_for_next_hops(2);
     network.wait_for_no_findings();
-    network.only_fix(
+    network.assert_only_finding(
         &["198.51.100.1"],
         &["no usable host route to the VIP 198.51.100.1"],
     );

@@ -342,9 +342,9 @@ fn config(announce: &str) -> String {
     text + "[announce]\ndrain_delay = \"3s\"\nwithdraw_after = \"4s\"\n" + announce
 }
 
-/// The speaker announces, withdraws and drains the VIPs, and keeps them for `withdraw_after` if the keeper and the
-/// daemon are killed.
-fn assert_routes_follow_weir(speaker: Speaker) {
+/// Asserts that the speaker announces, withdraws and drains the VIPs, and keeps them for `withdraw_after` if the keeper
+/// and the daemon are killed.
+fn assert_announces_and_withdraws(speaker: Speaker) {
     if !privileged() {
         return;
     }
@@ -381,37 +381,37 @@ fn assert_routes_follow_weir(speaker: Speaker) {
 }
 
 #[test]
-fn bird_follows_weir() {
-    assert_routes_follow_weir(Speaker::Bird);
+fn bird_announces_and_withdraws_vips() {
+    assert_announces_and_withdraws(Speaker::Bird);
 }
 
 #[test]
-fn exabgp_follows_weir() {
-    assert_routes_follow_weir(Speaker::ExaBgp);
+fn exabgp_announces_and_withdraws_vips() {
+    assert_announces_and_withdraws(Speaker::ExaBgp);
 }
 
 #[test]
-fn gobgp_follows_weir() {
-    assert_routes_follow_weir(Speaker::GoBgp);
+fn gobgp_announces_and_withdraws_vips() {
+    assert_announces_and_withdraws(Speaker::GoBgp);
 }
 
 #[test]
-fn frr_follows_weir() {
-    assert_routes_follow_weir(Speaker::Frr);
+fn frr_announces_and_withdraws_vips() {
+    assert_announces_and_withdraws(Speaker::Frr);
 }
 
 #[test]
-fn frr_controlled_by_vtysh_follows_weir() {
-    assert_routes_follow_weir(Speaker::FrrByVtysh);
+fn frr_controlled_by_vtysh_announces_and_withdraws_vips() {
+    assert_announces_and_withdraws(Speaker::FrrByVtysh);
 }
 
 #[test]
-fn frr_with_prefix_list_follows_weir() {
-    assert_routes_follow_weir(Speaker::FrrWithPrefixList);
+fn frr_with_prefix_list_announces_and_withdraws_vips() {
+    assert_announces_and_withdraws(Speaker::FrrWithPrefixList);
 }
 
-/// Entry 1 of the prefix list is that of a Weir that was killed, and then one of the operator. Weir removes only its
-/// own. The routes do not depend on the list.
+/// Entry 1 of the prefix list first belongs to a Weir that was killed, and then to the operator. Weir removes only its
+/// own entry. The routes do not depend on the list.
 #[test]
 fn frr_prefix_list_keeps_entries_of_operator() {
     if !privileged() {

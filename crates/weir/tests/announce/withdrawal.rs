@@ -35,7 +35,7 @@ fn config(announce: &str) -> String {
     text + "[announce]\n" + announce
 }
 
-/// The changes of the router's routing table, with the time at which each was received.
+/// The changes to the router's routing table, with the time at which each was received.
 struct RouteChanges(Receiver<(Instant, String)>);
 
 impl RouteChanges {
@@ -52,7 +52,7 @@ impl RouteChanges {
                 let _ = sender.send((Instant::now(), line));
             }
         });
-        // The program reports changes that are made after it has opened its socket.
+        // The program reports only changes that are made after it has opened its socket.
         wait_for("ip monitor", TIMEOUT, || {
             for change in ["add", "del"] {
                 world.ip(
@@ -78,7 +78,7 @@ impl RouteChanges {
 }
 
 /// Puts a pool's server into maintenance through the API. Returns the time before the request.
-fn order_maintenance(fabric: &Fabric, pool: &str) -> Instant {
+fn request_maintenance(fabric: &Fabric, pool: &str) -> Instant {
     let socket = fabric.world.path("run-director").join("weir.sock");
     let mut stream = UnixStream::connect(socket).expect("connect to the API");
     let body = r#"{"state":"maint"}"#;
@@ -115,7 +115,7 @@ fn measure_withdrawals(speaker: Speaker) {
     let changes = RouteChanges::start(&mut fabric.world);
     let mut times: Vec<_> = (0..VIPS)
         .map(|n| {
-            let begin = order_maintenance(fabric, &format!("p{n}"));
+            let begin = request_maintenance(fabric, &format!("p{n}"));
             changes.wait_for_removal(&vip(n)) - begin
         })
         .collect();

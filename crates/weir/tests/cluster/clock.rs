@@ -1,4 +1,4 @@
-//! Tests directors whose clock jumps, and a director that is suspended.
+//! Tests a group with a director whose clock jumps, and one with a director that is suspended.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -147,7 +147,7 @@ fn last_state_survives_full_disk_and_error_is_reported() {
 
 /// The engine's state is in the runtime directory.
 #[test]
-fn full_runtime_directory_rejects_publication_but_applies_check_results() {
+fn publication_is_rejected_but_check_results_are_applied_if_runtime_directory_is_full() {
     if !privileged() {
         return;
     }

@@ -124,7 +124,7 @@ impl Group {
     }
 
     /// Runs etcdctl as etcd's root user and asserts that it succeeds. Returns its output.
-    fn as_root(&self, arguments: &[&str]) -> String {
+    fn etcdctl_as_root(&self, arguments: &[&str]) -> String {
         let output = self.etcdctl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {errors}");
@@ -141,10 +141,10 @@ impl Group {
             "auth enable",
         ] {
             if arguments == "user grant-role weir weir" {
-                self.as_root(&["user", "add", &format!("weir:{PASSWORD}")]);
+                self.etcdctl_as_root(&["user", "add", &format!("weir:{PASSWORD}")]);
             }
             let arguments: Vec<&str> = arguments.split(' ').collect();
-            self.as_root(&arguments);
+            self.etcdctl_as_root(&arguments);
         }
     }
 
@@ -175,19 +175,19 @@ fn group_works_with_tls_and_users_in_etcd() {
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     assert!(group.serves(0, 8080) && group.serves(1, 8080));
-    let as_root = |arguments: &[&str]| {
+    let etcdctl_as_root = |arguments: &[&str]| {
         let mut all = vec!["--user", "root:root"];
         all.extend(arguments);
-        group.as_root(&all)
+        group.etcdctl_as_root(&all)
     };
-    let stored = as_root(&["get", "--prefix", "/weir/"]);
+    let stored = etcdctl_as_root(&["get", "--prefix", "/weir/"]);
     assert!(stored.contains("/weir/edge/config/chunk/"), "{stored}");
     assert!(
         !stored.contains("10.71.0.20"),
         "configuration must be encrypted: {stored}"
     );
 
-    let previous = as_root(&["get", "--print-value-only", CURRENT]);
+    let previous = etcdctl_as_root(&["get", "--print-value-only", CURRENT]);
 
     // A client that can write to etcd but does not have the group key cannot change the configuration.
     let text = config(8081, &SERVERS);
@@ -199,8 +199,8 @@ fn group_works_with_tls_and_users_in_etcd() {
     let pointer = serde_json::json!({
         "version": 2, "digest": digest, "bytes": text.len(), "chunks": [digest], "sealed": false, "by": "lb9",
     });
-    as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
-    as_root(&["put", CURRENT, &pointer.to_string()]);
+    etcdctl_as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
+    etcdctl_as_root(&["put", CURRENT, &pointer.to_string()]);
     wait_for("the configuration to be rejected", TIMEOUT, || {
         group.group(0)["rollout"] == "stopped"
     });
@@ -213,14 +213,14 @@ fn group_works_with_tls_and_users_in_etcd() {
     assert!(published.status.success(), "{published:?}");
     let mut previous: Value = serde_json::from_str(&previous).expect("output is valid JSON");
     previous["version"] = u64::MAX.into();
-    as_root(&["put", CURRENT, &previous.to_string()]);
-    as_root(&["put", "/weir/edge/config/complete", &previous.to_string()]);
-    as_root(&[
+    etcdctl_as_root(&["put", CURRENT, &previous.to_string()]);
+    etcdctl_as_root(&["put", "/weir/edge/config/complete", &previous.to_string()]);
+    etcdctl_as_root(&[
         "put",
         "/weir/edge/server/web/10.71.0.99:80",
         "{\"weight\":65535}",
     ]);
-    as_root(&[
+    etcdctl_as_root(&[
         "put",
         &format!("/weir/edge/override/web/{}", SERVERS[0]),
         "{\"state\":\"maint\"}",
@@ -248,10 +248,10 @@ fn group_works_with_tls_and_users_in_etcd() {
     assert!(published.status.success(), "{published:?}");
     assert!(group.serves(0, 8082) && group.serves(1, 8082));
 
-    // A change of etcd's users invalidates JSON web tokens.
+    // A change to etcd's users invalidates JSON web tokens.
     group.make_token_keys();
     group.restart_etcd();
-    group.as_root(&["--user", "root:root", "user", "add", "other:other"]);
+    group.etcdctl_as_root(&["--user", "root:root", "user", "add", "other:other"]);
     let published = group.publish(1, &config(8084, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
     assert!(group.serves(0, 8084) && group.serves(1, 8084));

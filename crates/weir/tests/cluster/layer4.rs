@@ -68,8 +68,13 @@ impl Group {
     }
 
     /// Waits until all directors choose the same servers and `is_expected` returns true for them.
-    fn wait_for_agreement(&self, what: &str, port: u16, is_expected: impl Fn(&[String]) -> bool) {
-        wait_for(what, TIMEOUT, || {
+    fn wait_for_agreement(
+        &self,
+        description: &str,
+        port: u16,
+        is_expected: impl Fn(&[String]) -> bool,
+    ) {
+        wait_for(description, TIMEOUT, || {
             let first = self.choices(0, port);
             is_expected(&first) && (1..self.directors.len()).all(|n| self.choices(n, port) == first)
         });
@@ -265,7 +270,7 @@ fn all_directors_choose_same_server() {
         (group.choices(0, 8080), group.choices(2, 8080)),
         (before.clone(), before.clone())
     );
-    let others: BTreeSet<String> = group
+    let replacements: BTreeSet<String> = group
         .choices(1, 8080)
         .into_iter()
         .zip(&before)
@@ -278,9 +283,9 @@ fn all_directors_choose_same_server() {
         })
         .collect();
     assert_eq!(
-        others.len(),
+        replacements.len(),
         2,
-        "the other servers must share the flows of the skipped one: {others:?}"
+        "the other servers must share the flows of the skipped one: {replacements:?}"
     );
     group
         .world
@@ -496,7 +501,7 @@ fn connections_survive_on_a_director_that_has_just_started() {
         let message = match drains {
             true => {
                 group.run_weir(0, &["server", "web/10.71.0.20", "drain"]);
-                "staged the servers before the last change"
+                "staged the servers from before the last change"
             }
             false => {
                 let output = group.publish(0, &gue_config(&GUE_POOL), "0s");

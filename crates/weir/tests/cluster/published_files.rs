@@ -232,7 +232,7 @@ fn certificate_that_fails_on_a_director_is_rolled_back() {
     );
     assert!(!errors.contains("PRIVATE KEY"), "{errors}");
     assert_eq!(group.published_pointer(), published);
-    // The certificate and the CA of the active version.
+    // These are the certificate and the CA of the active version.
     assert_eq!(group.received_files(0), 2);
 
     // The guard of the first director returns to the previous certificate, and the other director does not use the new

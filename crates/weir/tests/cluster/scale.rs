@@ -47,7 +47,7 @@ impl Group {
 
     /// Changes a weight `rounds` times. Prints the CPU time, and the time until the last director has applied the
     /// weight. Reads the logs, because a status query would take more CPU time than the change.
-    fn measure_weights(&self, what: &str, rounds: u32, first: u32) {
+    fn measure_weights(&self, case: &str, rounds: u32, first: u32) {
         let count = self.directors.len();
         let (idle, pause) = (self.cpu_ticks(), Duration::from_secs(3));
         std::thread::sleep(pause);
@@ -74,7 +74,7 @@ impl Group {
             (self.cpu_ticks() - before) as f64 - idle * started.elapsed().as_secs_f64();
         times.sort_unstable();
         println!(
-            "{what}: a weight reaches {count} directors: median {:?} (goal: 200 ms), worst {:?}; {:.1} ms of CPU time \
+            "{case}: a weight reaches {count} directors: median {:?} (goal: 200 ms), worst {:?}; {:.1} ms of CPU time \
              per director",
             times[times.len() / 2],
             times[times.len() - 1],
@@ -86,7 +86,7 @@ impl Group {
 impl Group {
     /// Publishes a configuration. Prints the time until etcd has stored it and the time until all directors have
     /// applied it.
-    fn measure_publication(&self, what: &str, text: &str) {
+    fn measure_publication(&self, case: &str, text: &str) {
         let path = self.world.path("measured.toml");
         fs::write(&path, text).expect("write the file");
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
@@ -110,7 +110,7 @@ impl Group {
         });
         let count = self.directors.len() as f64;
         println!(
-            "{what}: in etcd after {stored:?} (goal: 3 s), on {count} directors after {:?}; {:.0} ms of CPU time per \
+            "{case}: in etcd after {stored:?} (goal: 3 s), on {count} directors after {:?}; {:.0} ms of CPU time per \
              director",
             started.elapsed(),
             (self.cpu_ticks() - before) as f64 * 10.0 / count,
@@ -138,7 +138,7 @@ fn duration_until(start: SystemTime, timestamp: &str) -> Duration {
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("time is after the epoch");
     let start_seconds = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
-    // The interval includes midnight.
+    // If the interval includes midnight, the difference is negative.
     let elapsed = seconds - start_seconds;
     let elapsed = if elapsed < -1.0 {
         elapsed + DAY as f64
@@ -182,14 +182,14 @@ fn eight_directors_apply_changes_soak() {
     group.measure_weights("2 services", 30, 2);
     assert_eq!(weights(&group), vec![Value::from(31); 8]);
     let text = many_services(10_000);
-    for (what, text) in [
+    for (case, text) in [
         ("10 000 services added", text.clone()),
         (
             "one of 10 000 changed",
             text.replace("198.18.0.7:80", "198.18.0.7:81"),
         ),
     ] {
-        group.measure_publication(what, &text);
+        group.measure_publication(case, &text);
     }
     group.measure_weights("10 000 services", 10, 100);
     let mut api = group.api(7);

@@ -283,7 +283,7 @@ fn duplicate_ipv6_vip_is_reported() {
 
 /// A server first has no VIP, then no listener.
 #[test]
-fn server_that_does_not_answer_is_reported() {
+fn server_that_does_not_reply_is_reported() {
     if !privileged() {
         return;
     }
@@ -296,16 +296,16 @@ fn server_that_does_not_answer_is_reported() {
     world.start_daemon(&config("direct"));
     wait_for_no_findings(&world, &doctor);
     world.ip("server1", &format!("addr del {vip}/32 dev lo"));
-    let no_answer = "server 10.71.0.21 of web does not reply to a SYN for 10.71.0.10:80";
+    let no_reply = "server 10.71.0.21 of web does not reply to a SYN for 10.71.0.10:80";
     assert_finds(
         &world,
         "director",
         &doctor,
-        &[no_answer, "weir real-server doctor"],
+        &[no_reply, "weir real-server doctor"],
     );
     let (code, text) = run_on(&world, "server1", &["real-server", "doctor", "--fix"]);
     assert!(text.contains("(fixed)"), "{code} {text}");
-    assert_eq!(fix_command(&world, "director", &doctor, no_answer), None);
+    assert_eq!(fix_command(&world, "director", &doctor, no_reply), None);
     world.kill_nginx(1);
     let refused = "server 10.71.0.21 of web refuses connections to 10.71.0.10:80";
     wait_for("a refusal", TIMEOUT, || {
@@ -436,7 +436,7 @@ fn failed_link_causes_one_finding() {
 
 /// A server has the VIP on its network interface, so the ARP sysctls have no effect.
 #[test]
-fn server_answering_arp_for_vip_is_reported() {
+fn server_replying_to_arp_for_vip_is_reported() {
     if !privileged() {
         return;
     }
@@ -521,11 +521,11 @@ fn ipvsadm_services_are_examined() {
     }
     wait_for_no_findings(&world, &doctor);
     world.ip("server1", "addr del 10.71.0.10/32 dev lo");
-    let no_answer =
+    let no_reply =
         "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not reply to a SYN for 10.71.0.10:80";
-    assert_finds(&world, "director", &doctor, &[no_answer]);
+    assert_finds(&world, "director", &doctor, &[no_reply]);
     // Without `-c`, the doctor checks the active configuration.
-    assert_finds(&world, "director", &["doctor"], &[no_answer]);
+    assert_finds(&world, "director", &["doctor"], &[no_reply]);
     world.run_weir(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
     assert_finds(
         &world,
@@ -538,7 +538,7 @@ fn ipvsadm_services_are_examined() {
         &world,
         "director",
         &doctor,
-        &["no daemon is running", no_answer],
+        &["no daemon is running", no_reply],
     );
 }
 

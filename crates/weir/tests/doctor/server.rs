@@ -105,7 +105,7 @@ fn server_firewall_rules_are_reported() {
 
 /// The VIP has no port, so the rules are evaluated for the port on which nginx listens.
 #[test]
-fn rules_that_drop_a_listening_port_are_reported() {
+fn rules_that_drop_packets_to_listening_port_are_reported() {
     if !privileged() {
         return;
     }
@@ -199,7 +199,7 @@ fn director_as_default_gateway_is_reported() {
     assert!(fix.contains("route replace default via ROUTER"), "{fix}");
     let is_reported = || fix_command(&world, "server0", &DOCTOR, "is the director").is_some();
 
-    // A rule gives only the replies from the VIP another gateway.
+    // With a rule, only the replies from the VIP use another gateway.
     world.ip("server0", "route add default via 10.71.0.50 table 71");
     world.ip("server0", "rule add from 10.71.0.10 lookup 71");
     assert!(is_reached_from("remote", &v4) && !is_reported());
@@ -232,7 +232,7 @@ fn director_as_default_gateway_is_reported() {
     assert!(!is_reported());
 }
 
-/// The link address of a virtual router with a virtual MAC address differs from that of its director.
+/// The link-layer address of a virtual router with a virtual MAC address differs from that of its director.
 #[test]
 fn director_with_a_virtual_mac_address_is_recognized_as_the_gateway() {
     if !privileged() {
@@ -276,7 +276,7 @@ fn director_with_a_virtual_mac_address_is_recognized_as_the_gateway() {
 
 /// `down` with VIPs leaves the settings for the other VIPs in place.
 #[test]
-fn partial_down_is_not_reported_as_a_change() {
+fn removing_one_of_several_vips_is_not_reported_as_a_change() {
     if !privileged() {
         return;
     }
@@ -357,28 +357,28 @@ fn settings_lost_at_reboot_are_reported() {
     let world = World::new(1);
     world.prepare_direct_servers(&Family::V4.vip());
     let sysctls = "net/ipv4/conf/all/arp_announce, net/ipv4/conf/all/arp_ignore";
-    let lost = |what: &str| {
+    let assert_lost = |settings: &str| {
         let seen =
-            format!("only until the next boot: {what}; no unit or boot script restores this");
+            format!("only until the next boot: {settings}; no unit or boot script restores this");
         assert_finds(&world, "server0", &DOCTOR, &[&seen]);
     };
-    lost(&format!("10.71.0.10 on lo, {sysctls}"));
+    assert_lost(&format!("10.71.0.10 on lo, {sysctls}"));
     run_shell(
         &world,
         "server0",
         "printf 'net.ipv4.conf.all.arp_ignore = 1\nnet.ipv4.conf.all.arp_announce = 2\n' > /etc/sysctl.d/60-weir.conf",
     );
-    lost("10.71.0.10 on lo");
+    assert_lost("10.71.0.10 on lo");
     assert_enabled_at_boot(&world, "server0");
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
 
     // The unit does not restore another VIP, or the programs of a tunnel.
     world.prepare_direct_servers(&"10.71.0.12");
-    lost("10.71.0.12 on lo");
+    assert_lost("10.71.0.12 on lo");
     assert_enabled_at_boot(&world, "server0");
     world.prepare_servers(&["--forward", "tunnel", "--vip", "10.71.0.10"]);
-    lost("the programs for 10.71.0.10 tunnel ipip");
+    assert_lost("the programs for 10.71.0.10 tunnel ipip");
     let (code, text) = run_on(&world, "server0", &["real-server", "down"]);
     assert_eq!(code, 0, "{text}");
     assert_eq!(fix_command(&world, "server0", &DOCTOR, "next boot"), None);
@@ -474,7 +474,7 @@ fn vip_used_as_source_address_is_reported() {
     assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 }
 
-/// The VIP was added by hand, without `weir real-server up`.
+/// The VIP was added manually, without `weir real-server up`.
 #[test]
 fn unmanaged_vip_on_loopback_is_reported() {
     if !privileged() {
@@ -482,16 +482,16 @@ fn unmanaged_vip_on_loopback_is_reported() {
     }
     let world = World::new(1);
     let (vip, other) = ("10.71.0.12", "10.71.0.14");
-    let answers_arp = || {
+    let is_reachable_at_vip = || {
         world.ip("client", "neigh flush dev eth0");
         world
             .output("client", &format!("ping -c 1 -W 2 {vip}"))
             .status
             .success()
     };
-    assert!(!answers_arp());
+    assert!(!is_reachable_at_vip());
     world.ip("server0", &format!("addr add {vip}/32 dev lo"));
-    assert!(answers_arp(), "this is the reported fault");
+    assert!(is_reachable_at_vip(), "this is the reported fault");
     let unprotected = format!("{vip} on lo was not added by `weir real-server up`");
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 1, "{text}");
@@ -509,7 +509,7 @@ fn unmanaged_vip_on_loopback_is_reported() {
         assert_eq!(fix_command(&world, "server0", &DOCTOR, seen), None);
     };
     assert_fixed(&unprotected);
-    assert!(!answers_arp());
+    assert!(!is_reachable_at_vip());
 
     // The address is not among the prepared ones.
     world.ip("server0", &format!("addr add {other}/32 dev lo"));

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A proxy service whose pool has only the servers of the list `members`, and one that only redirects.
+/// Returns a configuration with a proxy service whose pool has only the servers of the list `members`, and with one
+/// that only redirects.
 fn list_config(world: &World) -> String {
     let (vip, list) = (Family::V4.vip(), world.path("members"));
     format!(

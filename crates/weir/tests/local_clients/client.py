@@ -13,7 +13,7 @@ CGROUP = sys.argv[1]
 if CGROUP != "-":
     with open(CGROUP + "/cgroup.procs", "w") as procs:
         procs.write(str(os.getpid()))
-held = []
+open_sockets = []
 
 
 def family(address):
@@ -31,7 +31,7 @@ def execute(command, address="", port=0):
     port = int(port)
     if command == "hold":
         client = connect_tcp(address, port)
-        held.append(client)
+        open_sockets.append(client)
         return [client.recv(100).decode(), client.getpeername()[:2]]
     if command == "get":
         with connect_tcp(address, port) as client:
@@ -41,28 +41,28 @@ def execute(command, address="", port=0):
         client.settimeout(5)
         client.connect((address, port))
         client.send(b"x")
-        held.append(client)
+        open_sockets.append(client)
         data, source = client.recvfrom(100)
         return [data.decode(), source[:2], client.getpeername()[:2]]
     if command == "unconnected":
         client = socket.socket(family(address), socket.SOCK_DGRAM)
         client.settimeout(5)
-        held.append(client)
+        open_sockets.append(client)
         client.sendto(b"x", (address, port))
         data, source = client.recvfrom(100)
         return [data.decode(), source[:2]]
     if command == "again":
-        held[-1].sendto(b"x", (address, port))
-        data, source = held[-1].recvfrom(100)
+        open_sockets[-1].sendto(b"x", (address, port))
+        data, source = open_sockets[-1].recvfrom(100)
         return [data.decode(), source[:2]]
     if command == "receive":
-        return [held[-1].recv(100).decode()]
+        return [open_sockets[-1].recv(100).decode()]
     if command == "send":
-        held[-1].send(b"x")
-        return [held[-1].recv(100).decode()]
+        open_sockets[-1].send(b"x")
+        return [open_sockets[-1].recv(100).decode()]
     if command == "close":
-        while held:
-            held.pop().close()
+        while open_sockets:
+            open_sockets.pop().close()
         return []
     if command == "load":
         failed, total, names, end = 0, 0, {}, time.time() + 300

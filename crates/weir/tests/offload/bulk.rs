@@ -226,7 +226,7 @@ impl EchoConnection {
         ))
     }
 
-    /// Sends as much of a message as fits in the send buffer.
+    /// Writes a message to the socket without waiting for the echo.
     pub(crate) fn send(&mut self, message: &[u8]) {
         self.0.write_all(message).expect("send the message");
     }
@@ -264,7 +264,7 @@ impl EchoConnection {
 }
 
 #[test]
-fn ratio_is_the_fastest_transfer_of_both_sides() {
+fn ratio_compares_the_fastest_transfers_in_each_direction() {
     let transfer = |up, down| Transfer {
         bytes: 1_000_000,
         up: Duration::from_millis(up),

@@ -51,7 +51,7 @@ fn service_without_servers_rejects_immediately() {
 }
 
 #[test]
-fn server_removal_resets_its_clients() {
+fn removing_a_server_resets_its_clients() {
     if !privileged() {
         return;
     }

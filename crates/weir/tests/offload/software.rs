@@ -58,8 +58,8 @@ fn director_output(world: &World, line: &str) -> String {
     String::from_utf8_lossy(&world.output("director", line).stdout).into_owned()
 }
 
-/// Returns the pins of the attachments to devices.
-fn device_pins(world: &World) -> Vec<PathBuf> {
+/// Returns the pins of generic XDP attachments.
+fn generic_xdp_pins(world: &World) -> Vec<PathBuf> {
     let mut pins = Vec::new();
     let mut directories = vec![world.pin_dir("director")];
     while let Some(directory) = directories.pop() {
@@ -98,7 +98,7 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     let pid = world.start_daemon(&text("xdp"));
     assert_eq!(world.status()["xdp"][0]["mode"], "generic");
     assert!(!has_gro(&world) && director_output(&world, "ip link show br0").contains("xdpgeneric"));
-    assert!(!device_pins(&world).is_empty());
+    assert!(!generic_xdp_pins(&world).is_empty());
     let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
     load.wait_for_more(150);
 
@@ -115,7 +115,11 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     world.kill_keeper(pid);
     let pid = world.start_daemon(&text("auto"));
     assert_at_tc(&world);
-    assert!(device_pins(&world).is_empty(), "{:?}", device_pins(&world));
+    assert!(
+        generic_xdp_pins(&world).is_empty(),
+        "{:?}",
+        generic_xdp_pins(&world)
+    );
     load.wait_for_more(150);
 
     world.reload(&text("xdp"));

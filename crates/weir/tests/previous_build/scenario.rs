@@ -73,7 +73,8 @@ impl Setup {
         if self.methods.iter().any(|(_, forward)| *forward == "nat") {
             world.route_replies_through_director();
         } else {
-            // A server with the VIP on its loopback device still accepts packets to its link address.
+            // A server that is prepared for tunnels has the VIP on its loopback device, so it also accepts the packets
+            // of `direct`.
             world.prepare_servers(&["--forward", "tunnel", "--vip", &vip]);
         }
         world

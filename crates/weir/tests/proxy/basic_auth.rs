@@ -137,10 +137,10 @@ fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
     assert_eq!(curl(&proxy, "/open", &[]), "204");
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/", &["-u", "b:password"]), "401");
-    let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
+    let wait_until = |description: &str, condition: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !condition() {
-            assert!(Instant::now() < deadline, "timed out: {what}");
+            assert!(Instant::now() < deadline, "timed out: {description}");
             std::thread::sleep(Duration::from_millis(100));
         }
     };

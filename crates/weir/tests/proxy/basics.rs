@@ -130,7 +130,7 @@ fn bodies_are_forwarded_in_every_framing() {
 }
 
 #[test]
-fn ambiguous_requests_are_rejected_without_contacting_a_server() {
+fn invalid_requests_are_rejected_without_contacting_a_server() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     for (request, status) in [
@@ -268,7 +268,7 @@ fn tcp_directions_close_independently() {
 }
 
 #[test]
-fn sigterm_finishes_open_requests() {
+fn open_requests_finish_after_sigterm() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);

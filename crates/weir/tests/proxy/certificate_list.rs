@@ -44,7 +44,7 @@ fn certificates_from_list_are_selected_by_sni() {
         .expect_err("certificate for another name was accepted")
         .to_string();
     assert!(error.contains("not valid for name"), "{error}");
-    // Errors have the position of the list entry.
+    // Invalid lists and entries are rejected.
     let file = proxy.directory.join("wrong.toml");
     for (list, message) in [
         ("", "`certificates` is an empty list"),

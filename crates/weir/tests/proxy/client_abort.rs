@@ -1,6 +1,6 @@
 //! Tests clients that disconnect before the response.
 //!
-//! Weir removes their requests from servers and queues, and keeps no state for them.
+//! Weir aborts their requests at the servers, removes them from queues, and keeps no state for them.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -109,10 +109,10 @@ fn serve(mut stream: TcpStream, shared: &SharedState) {
 }
 
 /// Waits until the condition returns true. Returns the elapsed time.
-pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+pub(super) fn wait_until(description: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < TIMEOUT, "timed out: {what}");
+        assert!(started.elapsed() < TIMEOUT, "timed out: {description}");
         std::thread::sleep(Duration::from_millis(10));
     }
     started.elapsed()
@@ -174,7 +174,7 @@ fn abandoned_requests_are_aborted_at_the_server() {
             client
         };
         let clients: Vec<Client> = (0..CLIENTS).map(|_| fetch()).collect();
-        // Late requests of the clients that have closed their connections can be among them.
+        // Late requests of clients from the previous round may be counted too.
         wait_until("all requests are at the server", || {
             origin.requests() >= requests_before + CLIENTS as u64
         });
@@ -340,7 +340,7 @@ fn closed_clients_in_queue_do_not_delay_others() {
     );
 }
 
-/// Two aborted requests release their slots and do not count as errors of the server.
+/// Aborted requests release their slots and do not count as errors of the server.
 #[test]
 fn abandoned_requests_free_their_slots() {
     let origin = SlowServer::start();

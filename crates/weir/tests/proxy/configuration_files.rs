@@ -145,12 +145,12 @@ fn replaced_certificates_are_loaded_without_a_reload() {
             .expect("no peer certificate")[0]
             .to_vec()
     };
-    let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
+    let wait_until = |description: &str, condition: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !condition() {
             assert!(
                 Instant::now() < deadline,
-                "timed out: {what}: {}",
+                "timed out: {description}: {}",
                 proxy.log()
             );
             std::thread::sleep(Duration::from_millis(200));

@@ -172,7 +172,7 @@ fn servers_of_replaced_name_are_used_until_the_new_name_resolves() {
         proxy.reload(&text);
         server_addresses(&proxy) == all_names
     });
-    // Its name server is not running yet.
+    // The name server for the new name is not running yet.
     proxy.reload(&with_dns(
         &proxy,
         &format!(

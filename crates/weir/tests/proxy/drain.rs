@@ -51,7 +51,7 @@ fn drain_closes_idle_server_connections_without_waiting() {
 }
 
 #[test]
-fn drain_waits_for_active_requests_up_to_its_timeout() {
+fn drain_waits_for_open_connections_up_to_its_timeout() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     // Neither side closes this connection.

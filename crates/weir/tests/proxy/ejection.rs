@@ -64,7 +64,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// responses with status 200 and with other statuses.
 fn fetch_until(
     proxy: &Proxy,
-    what: &str,
+    description: &str,
     mut condition: impl FnMut(&serde_json::Value) -> bool,
 ) -> [u64; 2] {
     let deadline = Instant::now() + TIMEOUT;
@@ -79,12 +79,15 @@ fn fetch_until(
         if condition(&status["services"][0]) {
             return received;
         }
-        assert!(Instant::now() < deadline, "timed out: {what}: {status:#}");
+        assert!(
+            Instant::now() < deadline,
+            "timed out: {description}: {status:#}"
+        );
     }
 }
 
 #[test]
-fn failing_server_is_ejected_and_retried() {
+fn failing_server_is_ejected_until_it_recovers() {
     let good = [Origin::start("one"), Origin::start("two")];
     let faulty = FaultyServer::start();
     let servers = [good[0].address(), faulty.address, good[1].address()];
@@ -93,16 +96,16 @@ fn failing_server_is_ejected_and_retried() {
         let reason = &service["servers"][1]["ejected"]["reason"];
         reason.as_str().map(str::to_owned)
     };
-    let healthy = fetch_until(&proxy, "the faulty server has received requests", |_| {
+    let counts = fetch_until(&proxy, "the faulty server has received requests", |_| {
         faulty.requests() > 20
     });
-    assert_eq!(healthy[1], 0);
+    assert_eq!(counts[1], 0);
 
     faulty.mode.store(RETURNS_500, Ordering::Relaxed);
     let mut cause = String::new();
     fetch_until(&proxy, "the faulty server is ejected", |service| {
-        reason(service).is_some_and(|why| {
-            cause = why;
+        reason(service).is_some_and(|reason| {
+            cause = reason;
             true
         })
     });
@@ -125,23 +128,23 @@ fn failing_server_is_ejected_and_retried() {
     );
     assert_eq!(proxy.log().matches("a server was ejected").count(), 1);
     let before = faulty.requests();
-    let during = fetch_until(&proxy, "the faulty server is still ejected", |service| {
+    let counts = fetch_until(&proxy, "the faulty server is still ejected", |service| {
         reason(service).is_some()
     });
-    assert_eq!((during[1], faulty.requests()), (0, before));
+    assert_eq!((counts[1], faulty.requests()), (0, before));
 
     // The server returns automatically. If it closes connections, Weir retries the requests on other servers and no
     // client receives an error.
     faulty.mode.store(HEALTHY, Ordering::Relaxed);
-    let recovered = fetch_until(&proxy, "the server is used again", |service| {
+    let counts = fetch_until(&proxy, "the server is used again", |service| {
         reason(service).is_none() && faulty.requests() > before + 20
     });
-    assert_eq!(recovered[1], 0);
+    assert_eq!(counts[1], 0);
     faulty.mode.store(CLOSES, Ordering::Relaxed);
-    let closing = fetch_until(&proxy, "the server is ejected again", |service| {
-        reason(service).is_some_and(|why| why.contains("without a complete response"))
+    let counts = fetch_until(&proxy, "the server is ejected again", |service| {
+        reason(service).is_some_and(|reason| reason.contains("without a complete response"))
     });
-    assert_eq!(closing[1], 0, "repeatable requests must be retried");
+    assert_eq!(counts[1], 0, "idempotent requests must be retried");
 }
 
 /// If all servers fail, they all remain in use. If `max_ejected` is 0, no server is ejected.

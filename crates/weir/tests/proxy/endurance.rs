@@ -9,9 +9,9 @@ use super::{Proxy, configuration, free_address};
 
 /// Number of rounds. Each round has one run without reloads and one with reloads.
 const ROUNDS: usize = 5;
-/// Interval at which a run without reloads checks whether `ab` has finished, and interval between reloads in the short
-/// form.
+/// Interval at which a run without reloads checks whether `ab` has finished.
 const POLL_INTERVAL: Duration = Duration::from_millis(35);
+/// Interval between reloads in the short form.
 const RELOAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// nginx on two addresses. A server with a thread per connection would distort the latencies.
@@ -26,14 +26,14 @@ impl Nginx {
         let directory = std::env::temp_dir().join(format!("weir-nginx-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("create directory");
         let addresses = [free_address(), free_address()];
-        let [one, two] = addresses;
+        let [first, second] = addresses;
         let prefix = directory.display();
         let file = directory.join("nginx.conf");
         let text = format!(
             "daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/log;\nevents {{ worker_connections \
              4096; }}\n\
-             http {{ access_log off; keepalive_requests 100000000; server {{ listen {one}; listen {two}; return 200 \
-             \"one\\n\"; }} }}\n"
+             http {{ access_log off; keepalive_requests 100000000; server {{ listen {first}; listen {second}; return \
+             200 \"one\\n\"; }} }}\n"
         );
         fs::write(&file, text).expect("write file");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -42,7 +42,7 @@ impl Nginx {
         let child = command.arg("-c").arg(&file).stderr(Stdio::null()).spawn();
         let child = child.expect("start nginx");
         let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(two).is_err() {
+        while TcpStream::connect(second).is_err() {
             assert!(Instant::now() < deadline, "nginx is not listening");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -128,8 +128,8 @@ fn requests_survive_many_reloads_soak() {
         (100_000, 150)
     };
     let nginx = Nginx::start();
-    let [one, two] = nginx.addresses;
-    let proxy = Proxy::start("http", &[one, two], "");
+    let [first, second] = nginx.addresses;
+    let proxy = Proxy::start("http", &[first, second], "");
     let (mut without_reloads, mut with_reloads) = (Vec::new(), Vec::new());
     let mut reloads = 0;
     for _ in 0..ROUNDS {
@@ -144,7 +144,7 @@ fn requests_survive_many_reloads_soak() {
         };
         with_reloads.push(run_ab(&proxy, requests / 5, interval, || {
             // Each reload changes one server and one limit, so Weir rebuilds pools and plans.
-            let servers = [two, one];
+            let servers = [second, first];
             let servers = &servers[..1 + reloads % 2];
             let extra = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
             proxy.reload(&configuration(proxy.listen, "http", servers, &extra));

@@ -1,6 +1,6 @@
 //! Tests `forward_auth`: another server authorizes requests from HTTP/1 and HTTP/2 clients.
 //!
-//! Without its verdict, Weir forwards no request.
+//! Weir does not forward a request until that server has authorized it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -305,7 +305,7 @@ fn no_request_is_admitted_without_a_verdict() {
 }
 
 #[test]
-fn bodies_pipelined_requests_and_http2_wait_for_the_verdict() {
+fn requests_with_bodies_pipelined_requests_and_http2_requests_are_authorized() {
     let (proxy, _origin, auth_server) = start(AUTH, "");
     let mut client = Client::connect(proxy.listen);
     for length in [10, 10_000, 300_000] {
@@ -358,7 +358,7 @@ fn bodies_pipelined_requests_and_http2_wait_for_the_verdict() {
 }
 
 #[test]
-fn cookies_and_trailers_do_not_pass_as_copied_fields() {
+fn client_cookies_and_trailers_cannot_spoof_copied_fields() {
     let (proxy, origin, auth_server) = start(AUTH, "");
     let auth = "copy_header = [\"Cookie: X-User\", \"X-User\"]";
     let configuration_for = |address: SocketAddr| {

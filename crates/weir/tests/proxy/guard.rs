@@ -69,7 +69,7 @@ fn reload_with_failing_servers_is_rolled_back() {
 }
 
 #[test]
-fn server_that_was_down_may_be_written_differently() {
+fn rewritten_address_of_a_down_server_causes_no_rollback() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
@@ -83,7 +83,7 @@ fn server_that_was_down_may_be_written_differently() {
     };
     let (succeeded, output) = reload(&format!("[::1]:{port}"), &["reload"]);
     assert!(succeeded, "{output}");
-    wait_until("the server to be down", || {
+    wait_until("the server is down", || {
         proxy.status()["services"][0]["servers"][1]["state"] == "down"
     });
     let same_address = format!("[0::1]:{port}");
@@ -262,7 +262,7 @@ fn token_add_names_the_missing_configuration_key() {
     assert!(
         succeeded
             && output.contains("run `weir reload` to activate it")
-            && !output.contains("write `"),
+            && !output.contains("set `"),
         "{output}"
     );
 }

@@ -14,9 +14,9 @@ const CONTINUATION: u8 = 9;
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
 
-/// Returns a literal field in HPACK. If `is_indexed` is true, both sides add the field to the dynamic table.
-fn field(is_indexed: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut out = vec![if is_indexed { 0x40 } else { 0 }];
+/// Returns a literal field in HPACK. If `with_indexing` is true, both sides add the field to the dynamic table.
+fn field(with_indexing: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut out = vec![if with_indexing { 0x40 } else { 0 }];
     for text in [name, value] {
         out.push(u8::try_from(text.len()).expect("too long"));
         out.extend_from_slice(text);
@@ -118,7 +118,7 @@ fn malformed_field_ends_only_its_stream() {
 }
 
 #[test]
-fn indexed_malformed_field_ends_each_stream_that_uses_it() {
+fn malformed_field_in_dynamic_table_ends_each_stream_that_uses_it() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = connect_http2(proxy.listen);

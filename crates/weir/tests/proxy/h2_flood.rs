@@ -1,6 +1,6 @@
 //! Tests HTTP/2 clients that flood the daemon with frames other than requests.
 //!
-//! The daemon reads them slowly and still serves their requests.
+//! The daemon reads from these clients slowly and still serves their requests.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, HoldingServer, OK, SETTINGS, connect_http2,
@@ -68,13 +68,13 @@ fn requests_offset_idle_frames() {
 }
 
 #[test]
-fn throttled_client_disconnect_aborts_its_request() {
+fn request_is_aborted_when_its_throttled_client_disconnects() {
     let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    let path = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    let block = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
     for number in 1..=20 {
         let mut client = connect_http2(proxy.listen);
-        let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &path);
+        let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block);
         client.write_all(&request).expect("write");
         wait_until("the request is at the server", || origin.in_progress() == 1);
         let pings = frame(PING, 0, 0, b"12345678").repeat(300);
@@ -112,7 +112,7 @@ fn client_may_send_after_goaway_until_it_is_disconnected() {
 }
 
 #[test]
-fn content_passes_between_empty_data_frames() {
+fn content_between_empty_data_frames_is_forwarded() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = connect_http2(proxy.listen);

@@ -1,6 +1,6 @@
 //! Tests that Weir forwards all of an HTTP/2 head that is longer than a stream's content buffer.
 
-use super::http2::{Echo, proxy_with};
+use super::http2::{Echo, start_http2_proxy};
 use super::scripted::{Action, ScriptedServer};
 use super::*;
 
@@ -49,7 +49,7 @@ fn long_response_head_reaches_http2_client() {
 #[test]
 fn long_request_head_reaches_http2_server() {
     let echo = Echo::start();
-    let proxy = proxy_with(&echo, LIMITS);
+    let proxy = start_http2_proxy(&echo, LIMITS);
     let mut arguments = vec!["--data".to_owned(), "hello".to_owned()];
     for (name, value) in fields() {
         arguments.extend(["-H".to_owned(), format!("{name}: {value}")]);

@@ -290,8 +290,8 @@ fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
 /// Requests `/quick`. Returns the first byte of the response's HPACK block, or an error: the code of a reset, or 1000
 /// plus the code of a GOAWAY.
 pub(super) fn fetch_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
-    let path = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
-    let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &path);
+    let block = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);
     client.write_all(&request).expect("write");
     loop {
         let mut header = [0; 9];
@@ -367,7 +367,8 @@ fn service_reset_limit_rejects_only_resetting_clients() {
     let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
     let mut other_client = connect_http2_from([127, 0, 3, 1], proxy.listen);
     assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
-    // Ten resets per network are within its limit. More than a thousand in total exceed the limit of the service.
+    // Nine resets from an address are within the limit per network. More than a thousand in total exceed the limit of
+    // the service.
     let mut resetting_client = connect_http2_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
         let outcome = reset([127, 0, 2, last], proxy.listen, 9);

@@ -4,8 +4,8 @@
 
 use super::*;
 
-/// A server whose connections announce given stream limits. It delays its responses until a given number of requests
-/// are in progress.
+/// A server that advertises configured stream limits. It delays its responses until it has received a configured
+/// number of requests.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -17,7 +17,7 @@ struct Behavior {
     stream_limit: fn(u64) -> u32,
     /// Stream limit after the first response; `None` = unchanged.
     limit_after_response: Option<u32>,
-    /// Number of requests in progress before the first response.
+    /// Number of requests that the server receives before it sends the first response.
     requests_before_response: u64,
 }
 
@@ -59,14 +59,14 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
         let connections = Arc::new(AtomicU64::new(0));
-        let (count, requests_in_progress) = (Arc::clone(&connections), Arc::new(AtomicU64::new(0)));
+        let (count, requests_received) = (Arc::clone(&connections), Arc::new(AtomicU64::new(0)));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let number = count.fetch_add(1, Ordering::SeqCst);
-                let requests_in_progress = Arc::clone(&requests_in_progress);
+                let requests_received = Arc::clone(&requests_received);
                 // The test closes connections intentionally.
                 std::thread::spawn(move || {
-                    serve(stream, number, behavior, &requests_in_progress).unwrap_or(())
+                    serve(stream, number, behavior, &requests_received).unwrap_or(())
                 });
             }
         });
@@ -86,7 +86,7 @@ fn serve(
     mut stream: TcpStream,
     number: u64,
     behavior: Behavior,
-    requests_in_progress: &AtomicU64,
+    requests_received: &AtomicU64,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.write_all(&max_streams_frame((behavior.stream_limit)(number)))?;
@@ -98,7 +98,7 @@ fn serve(
     loop {
         match frames.recv_timeout(Duration::from_millis(5)) {
             Ok((HEADERS, id)) => {
-                requests_in_progress.fetch_add(1, Ordering::SeqCst);
+                requests_received.fetch_add(1, Ordering::SeqCst);
                 waiting_streams.push(id);
             }
             Ok((kind, _)) => stream.write_all(&frame(
@@ -110,7 +110,7 @@ fn serve(
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(_) => return Ok(()),
         }
-        if requests_in_progress.load(Ordering::SeqCst) >= behavior.requests_before_response {
+        if requests_received.load(Ordering::SeqCst) >= behavior.requests_before_response {
             for id in waiting_streams.drain(..) {
                 stream.write_all(&frame(HEADERS, 5, id, &[0x88]))?;
                 if let Some(limit_after_response) = behavior.limit_after_response

@@ -35,7 +35,7 @@ fn access_log_shows_protocol_version() {
     }
     let read = || fs::read_to_string(&file).unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(10);
-    while read().lines().count() < 4 && Instant::now() < deadline {
+    while read().lines().count() < 3 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     for line in [
@@ -56,7 +56,7 @@ fn http2_works_with_and_without_tls() {
     let plain = Proxy::start("http", &[origin.address()], "");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let secure = Proxy::start("http", &[origin.address()], &tls);
-    let body = authority.file("body", &vec![b'x'; 3_000_000]);
+    let body = authority.write_file("body", &vec![b'x'; 3_000_000]);
     let origins = [
         (
             format!("http://{}", plain.listen),
@@ -323,7 +323,7 @@ pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
     /// Number of connections that have ended.
-    ended: Arc<AtomicU64>,
+    ended_connections: Arc<AtomicU64>,
 }
 
 impl Echo {
@@ -333,8 +333,8 @@ impl Echo {
         let address = listener.local_addr().expect("get local address");
         let connections = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&connections);
-        let ended = Arc::new(AtomicU64::new(0));
-        let ended_connections = Arc::clone(&ended);
+        let ended_connections = Arc::new(AtomicU64::new(0));
+        let ended_count = Arc::clone(&ended_connections);
         std::thread::spawn(move || -> Infallible {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -346,7 +346,7 @@ impl Echo {
                 loop {
                     let (stream, _) = listener.accept().await.expect("accept a connection");
                     count.fetch_add(1, Ordering::Relaxed);
-                    let ended_connections = Arc::clone(&ended_connections);
+                    let ended_count = Arc::clone(&ended_count);
                     tokio::spawn(async move {
                         let Ok(mut connection) = server::handshake(stream).await else {
                             return;
@@ -354,7 +354,7 @@ impl Echo {
                         while let Some(Ok((request, respond))) = connection.accept().await {
                             tokio::spawn(async move { echo(request, respond).await.unwrap_or(()) });
                         }
-                        ended_connections.fetch_add(1, Ordering::Relaxed);
+                        ended_count.fetch_add(1, Ordering::Relaxed);
                     });
                 }
             })
@@ -362,7 +362,7 @@ impl Echo {
         Self {
             address,
             connections,
-            ended,
+            ended_connections,
         }
     }
 }
@@ -406,12 +406,12 @@ async fn echo(
     send.send_trailers(trailers)
 }
 
-pub(super) fn grpc_proxy(echo: &Echo) -> Proxy {
-    proxy_with(echo, "")
+pub(super) fn start_grpc_proxy(echo: &Echo) -> Proxy {
+    start_http2_proxy(echo, "")
 }
 
 /// Starts a daemon that uses HTTP/2 to the server. Its service contains the lines `extra`.
-pub(super) fn proxy_with(echo: &Echo, extra: &str) -> Proxy {
+pub(super) fn start_http2_proxy(echo: &Echo, extra: &str) -> Proxy {
     let proxy = Proxy::start("http", &[echo.address], "");
     let text = configuration(proxy.listen, "http", &[echo.address], extra);
     proxy.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
@@ -419,9 +419,9 @@ pub(super) fn proxy_with(echo: &Echo, extra: &str) -> Proxy {
 }
 
 #[test]
-fn grpc_streams_both_ways_with_trailers() {
+fn grpc_messages_are_streamed_both_ways_with_trailers() {
     let echo = Echo::start();
-    let proxy = grpc_proxy(&echo);
+    let proxy = start_grpc_proxy(&echo);
     block_on(async {
         let mut send = connect_http2(proxy.listen).await;
         let (response, mut stream) = send
@@ -483,7 +483,7 @@ fn grpc_streams_both_ways_with_trailers() {
 #[test]
 fn http1_clients_reach_http2_servers() {
     let echo = Echo::start();
-    let proxy = grpc_proxy(&echo);
+    let proxy = start_grpc_proxy(&echo);
     let mut client = Client::connect(proxy.listen);
     client.send(
         "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
@@ -504,7 +504,7 @@ fn http1_clients_reach_http2_servers() {
 #[test]
 fn connection_is_closed_after_its_request_limit() {
     let echo = Echo::start();
-    let proxy = proxy_with(
+    let proxy = start_http2_proxy(
         &echo,
         "limits = { server_requests = 2 }\ntimeouts = { idle = \"1h\" }",
     );
@@ -513,8 +513,8 @@ fn connection_is_closed_after_its_request_limit() {
         let (head, _) = client.fetch("GET /trailers-only HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     }
-    let ended = || echo.ended.load(Ordering::Relaxed);
-    super::keeper::wait_until("four connections have ended", || ended() == 4);
+    let ended_connections = || echo.ended_connections.load(Ordering::Relaxed);
+    super::keeper::wait_until("four connections have ended", || ended_connections() == 4);
     assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 

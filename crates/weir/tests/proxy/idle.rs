@@ -3,7 +3,7 @@
 use super::*;
 
 /// After a burst of more concurrent clients than `idle_servers`, the next burst needs no new connections. Shortly
-/// afterwards, only the configured number of connections remains.
+/// afterwards, each worker keeps at most the configured number of connections.
 #[test]
 fn idle_pool_absorbs_second_burst_then_shrinks() {
     const CLIENTS: usize = 8;

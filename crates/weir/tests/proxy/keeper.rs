@@ -64,7 +64,7 @@ fn kill(pid: i32) {
 }
 
 #[test]
-fn signal_without_a_daemon_reaches_the_next_daemon() {
+fn signal_sent_while_no_daemon_runs_reaches_the_next_daemon() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let two_servers = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
@@ -229,7 +229,7 @@ fn counters_continue_after_kill_and_restart() {
 }
 
 #[test]
-fn daemon_exits_if_keeper_is_killed_and_another_can_start() {
+fn daemon_exits_if_keeper_is_killed_and_another_keeper_can_start() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = daemon(proxy.child.id());

@@ -106,7 +106,8 @@ impl ClientGroup {
                     .0
                     .set_read_timeout(timeout)
                     .expect("set read timeout");
-                client_loop(&mut client, &signals).map_err(|why| format!("client {number}: {why}"))
+                client_loop(&mut client, &signals)
+                    .map_err(|error| format!("client {number}: {error}"))
             });
             thread.expect("spawn a thread")
         };

@@ -31,7 +31,7 @@ fn server_name(proxy: &Proxy, path: &str, host: &str) -> String {
         .to_owned()
 }
 
-/// Returns a configuration with the pools `one` and `two`, the tables `tables`, and these routes.
+/// Returns a configuration with the pools `one` and `two`, these other tables, and these routes.
 fn configuration_with(proxy: &Proxy, origins: [&Origin; 2], tables: &str, routes: &str) -> String {
     let [one, two] = origins.map(Origin::address);
     let listen = proxy.listen;

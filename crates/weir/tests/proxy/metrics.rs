@@ -201,7 +201,7 @@ fn connections_frames_peaks_and_longest_times_are_reported() {
 }
 
 #[test]
-fn server_histograms_are_exported_with_full_metrics() {
+fn server_histograms_and_reload_results_are_exported() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     Client::connect(proxy.listen).fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");

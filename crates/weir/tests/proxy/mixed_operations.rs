@@ -261,7 +261,7 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
         }
         None => text.extend_from_slice(b"\r\n"),
     }
-    // A client that receives a response before it has sent everything still reads it.
+    // A client that receives a response before it has sent everything still reads the response.
     let _ = (&*stream).write_all(&text);
     let Ok(Some(head)) = read_head(reader) else {
         return (Outcome::NoResponse, false);
@@ -370,7 +370,7 @@ fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, tota
 }
 
 #[test]
-fn mixed_operations_end_with_matching_counters_soak() {
+fn records_match_after_mixed_operations_soak() {
     let is_soak = std::env::var_os("WEIR_SOAK").is_some();
     let total: u64 = if is_soak { 1_000_000 } else { 8_000 };
     let mut servers: Vec<Server> = (0..SERVERS)

@@ -128,7 +128,7 @@ fn failed_servers_are_reported_by_program_request_and_email() {
     let first = servers
         .iter()
         .find_map(|server| find_change(*server))
-        .expect("no change for this server");
+        .expect("no change of either server");
     assert_eq!(
         (&first["pool"], &first["from"], &first["to"]),
         (&"p".into(), &"up".into(), &"down".into())

@@ -17,7 +17,7 @@ use super::{Origin, Proxy, configuration, free_address};
 const OTHER_USER: u32 = 65_534;
 
 /// Runs a shell command as `OTHER_USER`. Returns its output.
-pub(super) fn as_other_user(command: &str) -> String {
+pub(super) fn run_as_other_user(command: &str) -> String {
     let id = OTHER_USER.to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
@@ -82,7 +82,7 @@ fn list_of_another_user_cannot_run_programs() {
     let list = create_list_directory(&proxy);
     let write = |text: &str| {
         let file = list.display();
-        let output = as_other_user(&format!(
+        let output = run_as_other_user(&format!(
             "printf '%s' '{text}' > {file}.new && mv {file}.new {file}"
         ));
         assert_eq!(output, "");
@@ -133,7 +133,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     let proxy = Proxy::start("http", &[one.address()], "");
     let list = create_list_directory(&proxy);
     let directory = list.parent().expect("no parent directory").to_owned();
-    as_other_user(&format!("echo {} > {}", two.address(), list.display()));
+    run_as_other_user(&format!("echo {} > {}", two.address(), list.display()));
     proxy.reload(&with_list(&proxy, &[one.address()], &list, ""));
     let addresses = [one.address(), two.address()].map(|server| server.to_string());
     assert_eq!(server_addresses(&proxy), addresses);
@@ -143,8 +143,8 @@ fn symlinked_list_is_neither_read_nor_shown() {
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("set permissions");
     let visible_text = |proxy: &Proxy| {
         let (_, table) = proxy.weir(&["status"]);
-        let (_, metrics) = proxy.weir(&["status", "--json"]);
-        [table, metrics, proxy.log()].concat()
+        let (_, json) = proxy.weir(&["status", "--json"]);
+        [table, json, proxy.log()].concat()
     };
     let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
     let first = shadow.lines().next().unwrap_or("TOPSECRET");
@@ -153,7 +153,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
         Path::new("/etc/shadow"),
         Path::new("../secret"),
     ] {
-        let output = as_other_user(&format!(
+        let output = run_as_other_user(&format!(
             "cd {} && ln -sfn {} made && mv -T made list",
             directory.display(),
             target.display()
@@ -173,7 +173,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
             "{text}"
         );
         assert_eq!(server_addresses(&proxy), addresses);
-        as_other_user(&format!(
+        run_as_other_user(&format!(
             "rm {}; echo {} > {0}",
             list.display(),
             two.address()
@@ -184,7 +184,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     }
 
     // Weir does not show the contents of a file that is not a list, and rejects a file that a third user owns.
-    as_other_user(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
+    run_as_other_user(&format!("echo 'TOPSECRET=1 x' > {}", list.display()));
     wait_until("the invalid list is rejected", || {
         !discovery_error(&proxy).is_empty()
     });
@@ -362,7 +362,7 @@ fn socket_user_cannot_run_programs() {
         .to_owned();
     let fetch = |path: &str, body: &serde_json::Value| {
         fs::write(home.join("body"), body.to_string()).expect("write file");
-        as_other_user(&format!(
+        run_as_other_user(&format!(
             "curl -sS -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir{path}",
             socket.display(),
             home.join("body").display()
@@ -455,7 +455,7 @@ fn commands_report_missing_privileges() {
     fs::copy(super::PROGRAM, &program).expect("copy the program");
     let run = |arguments: &str| {
         let directory = proxy.directory.display();
-        as_other_user(&format!(
+        run_as_other_user(&format!(
             "WEIR_RUNTIME_DIR={directory}/run WEIR_PIN_DIR={directory}/pins WEIR_CONFIG={directory}/weir.toml \
              {} {arguments}",
             program.display()

@@ -11,14 +11,14 @@ fn readded_service_accepts_clients() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let servers = [origin.address()];
-    let mut existing = Client::connect(proxy.listen);
-    echo(&mut existing, 0).expect("echo");
+    let mut existing_client = Client::connect(proxy.listen);
+    echo(&mut existing_client, 0).expect("echo");
     let other = configuration(free_address(), "tcp", &servers, "");
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
-    echo(&mut existing, 1).expect("echo");
+    echo(&mut existing_client, 1).expect("echo");
     proxy.reload(&configuration(proxy.listen, "tcp", &servers, ""));
-    echo(&mut existing, 2).expect("echo");
-    drop(existing);
+    echo(&mut existing_client, 2).expect("echo");
+    drop(existing_client);
     wait_until("the connection of the existing client has ended", || {
         let status = proxy.status();
         status["services"][0]["servers"][0]["active_connections"] == 0
@@ -32,17 +32,17 @@ fn readded_service_accepts_clients() {
 fn removed_service_stops_listening_while_a_client_is_connected() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
-    let mut existing = Client::connect(proxy.listen);
-    echo(&mut existing, 0).expect("echo");
+    let mut existing_client = Client::connect(proxy.listen);
+    echo(&mut existing_client, 0).expect("echo");
     let other = configuration(free_address(), "tcp", &[origin.address()], "");
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
-    echo(&mut existing, 1).expect("echo");
+    echo(&mut existing_client, 1).expect("echo");
     // If the listener stayed open without accepting connections, a client would connect and wait forever.
     wait_until("new connections are refused", || {
         TcpStream::connect(proxy.listen).is_err()
     });
     TcpListener::bind(proxy.listen).expect("bind the released address");
-    echo(&mut existing, 2).expect("echo");
+    echo(&mut existing_client, 2).expect("echo");
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn lines_are_counted_as_dropped_and_requests_succeed_without_syslog_daemon() {
 }
 
 #[test]
-fn renamed_log_file_is_recreated_and_sigusr1_keeps_logging() {
+fn renamed_log_file_is_recreated_and_daemon_survives_sigusr1() {
     let origin = Origin::start("o");
     let (proxy, file) = start_proxy(&origin, r#"{ path = "FILE", format = "{target}" }"#, "");
     let mut client = Client::connect(proxy.listen);
@@ -235,7 +235,7 @@ fn sampling_logs_every_failure() {
     });
     let logged = read_lines(&file, 5);
     let normal = logged.iter().filter(|line| !is_failure(line)).count();
-    // Each worker logs its own first request.
+    // Each worker logs its own first request, and one worker serves all requests of the client.
     assert!(normal <= 1, "{logged:?}");
 }
 

@@ -16,7 +16,7 @@ fn start_proxy(servers: &[SocketAddr], extra: &str) -> Proxy {
     daemon
 }
 
-fn status(proxy: &Proxy, request: &str) -> String {
+fn fetch_status(proxy: &Proxy, request: &str) -> String {
     let (head, _) = Client::connect(proxy.listen).fetch(request);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
@@ -53,7 +53,11 @@ fn only_listed_failures_are_retried() {
         let servers = [bad.address(), good.address()];
         let limit = "timeouts = { response = \"200ms\" }";
         let proxy = start_proxy(&servers, &format!("retry_on = []\n{limit}"));
-        assert_eq!(status(&proxy, GET), unlisted, "{condition} is not listed");
+        assert_eq!(
+            fetch_status(&proxy, GET),
+            unlisted,
+            "{condition} is not listed"
+        );
         let text = configuration(
             proxy.listen,
             "http",
@@ -65,9 +69,13 @@ fn only_listed_failures_are_retried() {
             "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
         );
         proxy.reload(&text);
-        assert_eq!(status(&proxy, GET), "200", "{condition} is listed");
+        assert_eq!(fetch_status(&proxy, GET), "200", "{condition} is listed");
         // Weir does not retry a request that is not idempotent.
-        assert_eq!(status(&proxy, POST), unlisted, "{condition} of a POST");
+        assert_eq!(
+            fetch_status(&proxy, POST),
+            unlisted,
+            "{condition} of a POST"
+        );
     }
 }
 
@@ -76,11 +84,11 @@ fn connect_failure_is_retried_if_listed() {
     let good = Origin::start("o");
     let servers = [free_address(), good.address()];
     let listed = start_proxy(&servers, "");
-    assert_eq!(status(&listed, GET), "200");
+    assert_eq!(fetch_status(&listed, GET), "200");
     // Weir may retry even a POST, because it has sent nothing.
-    assert_eq!(status(&listed, POST), "200");
+    assert_eq!(fetch_status(&listed, POST), "200");
     let unlisted = start_proxy(&servers, "retry_on = [\"empty\"]");
-    assert_eq!(status(&unlisted, GET), "502");
+    assert_eq!(fetch_status(&unlisted, GET), "502");
 }
 
 #[test]
@@ -110,7 +118,7 @@ fn last_servers_response_is_forwarded_unchanged() {
 
 /// The client has received an interim response. After a retry, it could receive a second one.
 #[test]
-fn no_retry_after_response_bytes_were_sent() {
+fn request_is_not_retried_after_response_bytes_were_sent() {
     let bad = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),

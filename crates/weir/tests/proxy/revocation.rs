@@ -13,12 +13,12 @@ fn revoke(authority: &Authority, files: &[&str]) -> String {
         let serial = serial.trim().trim_start_matches("serial=");
         index += &format!("R\t491231235959Z\t250101000000Z\t{serial}\tunknown\t/CN={file}\n");
     }
-    authority.file("revoked", index.as_bytes());
+    authority.write_file("revoked", index.as_bytes());
     let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\n\
                     default_crl_days=30\n";
-    // openssl creates a version 2 list if it has a CRL number. RFC 5280 requires both.
-    authority.file("number", b"01\n");
-    authority.file("crl.cnf", settings.as_bytes());
+    // openssl creates a version 2 list if the list has a CRL number. RFC 5280 requires both.
+    authority.write_file("number", b"01\n");
+    authority.write_file("crl.cnf", settings.as_bytes());
     let output = authority
         .openssl("ca -config crl.cnf -gencrl -keyfile ca.key -cert ca.pem -out clients.crl");
     let path = Path::new(&authority.ca()).with_file_name("clients.crl");
@@ -53,7 +53,7 @@ fn revoked_client_certificates_are_rejected() {
     proxy.reload(&configuration);
     // The client has a session from before the reload, which it must not be able to resume.
     assert_eq!(accepted(), [true, false]);
-    authority.file("clients.crl", b"no list");
+    authority.write_file("clients.crl", b"no list");
     let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(!succeeded, "{output}");
     assert!(

@@ -38,7 +38,7 @@ fn files_with_wrong_mode(directory: &Path, socket_mode: u32) -> Vec<String> {
 }
 
 /// Returns a command that runs as another user and group.
-pub(super) fn as_user(user: u32, group: u32, program: &str) -> Command {
+pub(super) fn command_as_user(user: u32, group: u32, program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid", &user.to_string(), "--regid", &group.to_string()])
@@ -136,7 +136,7 @@ fn runtime_files_are_private_under_any_umask() {
     }
     if weir_testing::require_root() {
         fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set permissions");
-        let mut grep = as_user(OTHER_USER, OTHER_USER, "grep");
+        let mut grep = command_as_user(OTHER_USER, OTHER_USER, "grep");
         let found = grep.args(["-r", "7f3a"]).arg(&proxy.directory).output();
         let found = String::from_utf8_lossy(&found.expect("run grep").stdout).into_owned();
         assert_eq!(found, "", "another user can read a secret");
@@ -161,21 +161,21 @@ fn processes_are_not_dumpable() {
     // The keeper executes the program as the other user, who might not have access to the repository.
     let program = test_directory.0.join("program");
     fs::copy(PROGRAM, &program).expect("copy the program");
-    let as_other_user = || {
+    let command_as_other_user = || {
         let program = program.to_str().expect("not UTF-8");
-        let mut command = as_user(OTHER_USER, OTHER_USER, program);
+        let mut command = command_as_user(OTHER_USER, OTHER_USER, program);
         Proxy::set_directories(&mut command, &test_directory.0);
         command
     };
     let log = fs::File::create(test_directory.0.join("log")).expect("create log file");
-    let mut child = as_other_user()
+    let mut child = command_as_other_user()
         .args(["run", "-c"])
         .arg(test_directory.0.join("weir.toml"))
         .stderr(log)
         .spawn()
         .expect("start weir");
     wait_until("the daemon of the other user is ready", || {
-        as_other_user()
+        command_as_other_user()
             .arg("status")
             .output()
             .expect("run weir")
@@ -185,7 +185,7 @@ fn processes_are_not_dumpable() {
     // A process that is not dumpable writes no core dump, and only root may trace it (proc(5)).
     let read = |pid: u32| {
         let memory = format!("/proc/{pid}/mem");
-        let mut head = as_user(OTHER_USER, OTHER_USER, "head");
+        let mut head = command_as_user(OTHER_USER, OTHER_USER, "head");
         let output = head.args(["-c", "1", &memory]).output().expect("run head");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -237,7 +237,7 @@ fn planted_symlink_is_not_followed() {
         let output = run_rejected(&test_directory.0);
         let expected = format!("/{name} is a symbolic link, but must be a regular file");
         assert!(output.contains(&expected), "{output}");
-        assert!(!victim.exists(), "{name} was written through");
+        assert!(!victim.exists(), "the daemon wrote through {name}");
         fs::remove_file(&link).expect("remove link");
     }
 }
@@ -314,7 +314,7 @@ fn socket_group_can_use_only_the_socket() {
     let plain = configuration(proxy.listen, "http", &[origin.address()], "");
     let configuration_with = |keys: &str| plain.replace("[node]\n", &format!("[node]\n{keys}\n"));
     let can_connect = |group: u32| {
-        let mut command = as_user(OTHER_USER, group, PROGRAM);
+        let mut command = command_as_user(OTHER_USER, group, PROGRAM);
         Proxy::set_directories(&mut command, &proxy.directory);
         let output = command.args(["status"]).output().expect("run weir");
         output.status.success()
@@ -328,7 +328,7 @@ fn socket_group_can_use_only_the_socket() {
     assert_eq!(files_with_wrong_mode(&run, 0o660), Vec::<String>::new());
     let metadata = fs::metadata(&run).expect("read metadata");
     assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (0o750, daemons));
-    let mut cat = as_user(OTHER_USER, daemons, "cat");
+    let mut cat = command_as_user(OTHER_USER, daemons, "cat");
     let read = cat.arg(run.join("in-force.toml")).output();
     assert!(!read.expect("run cat").status.success());
     proxy.reload(&configuration_with("socket_group = \"games\""));

@@ -54,7 +54,7 @@ fn start_again(proxy: &mut Proxy, environment: &[(&str, &str)]) {
 }
 
 #[test]
-fn secrets_of_all_sources_are_equivalent_and_survive_a_crash() {
+fn secrets_from_all_sources_are_equivalent_and_survive_a_crash() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let credentials = proxy.directory.join("credentials");
@@ -124,7 +124,7 @@ fn secrets_of_all_sources_are_equivalent_and_survive_a_crash() {
 }
 
 #[test]
-fn missing_secret_is_reported_at_its_key() {
+fn missing_or_invalid_secret_is_reported_at_its_line() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
@@ -181,7 +181,7 @@ fn missing_secret_is_reported_at_its_key() {
 }
 
 #[test]
-fn daemon_does_not_start_without_its_secret() {
+fn daemon_does_not_start_if_its_secret_has_no_source() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let test_directory = TestDirectory::new("secret");
@@ -286,7 +286,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
     let key = |name: &str| {
-        let path = authority.file(
+        let path = authority.write_file(
             name,
             format!("a key of {name} with at least thirty-two bytes\n").as_bytes(),
         );

@@ -323,7 +323,7 @@ fn backups_and_sorry_server_are_used_only_when_needed() {
 }
 
 #[test]
-fn hash_maps_equal_keys_to_one_server() {
+fn hash_scheduler_sends_equal_keys_to_one_server() {
     let origins: Vec<Origin> = ["a", "b", "c", "d"].map(Origin::start).into();
     let all: Vec<&Origin> = origins.iter().collect();
     let pool = |key: &str| {
@@ -454,7 +454,7 @@ fn access_log_records_requests() {
 }
 
 #[test]
-fn large_bodies_pass_in_both_directions() {
+fn large_bodies_are_forwarded_in_both_directions() {
     let origin = Origin::start("o");
     let proxy = start_proxy("http", &servers(&[&origin]), "");
     let mut client = Client::connect(proxy.listen);

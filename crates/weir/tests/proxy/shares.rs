@@ -1,6 +1,6 @@
 //! Tests the default scheduler of HTTP services over real connections.
 //!
-//! The test measures the shares of four servers, 0, 1 or 2 of which are unavailable.
+//! The tests measure the shares of four servers, 0, 1 or 2 of which are unavailable.
 //!
 //! With a correct scheduler, a case fails once in a million runs ([`SIGNIFICANCE`]).
 

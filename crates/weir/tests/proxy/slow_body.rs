@@ -1,6 +1,6 @@
 //! Tests clients that send a request body slowly.
 //!
-//! Weir connects to a server only after it has buffered the body, and immediately if the body must not be buffered.
+//! Weir connects to a server after it has buffered the body, or immediately if the body must not be buffered.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, connect_http2, frame};
 use super::keeper::wait_until;

@@ -1,4 +1,4 @@
-//! Sends requests that could be interpreted in two ways through Weir to common servers.
+//! Sends ambiguous requests through Weir to common servers.
 //!
 //! Weir and the server must count the same number of requests: if Weir treats bytes as a body and the server treats
 //! them as a request, the server counts one more.
@@ -531,7 +531,7 @@ func log(word string) {
 	file.WriteString(word + "\n")
 }
 
-// Requests that the server itself rejects are found in its log.
+// Logs the requests that the server itself rejects, because they reach no handler.
 type conn struct{ net.Conn }
 
 func (c conn) Write(data []byte) (int, error) {

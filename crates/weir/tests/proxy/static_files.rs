@@ -355,7 +355,7 @@ fn field_of_a_file_is_sent_regardless_of_the_request_path() {
 }
 
 #[test]
-fn server_page_for_missing_files_has_a_different_status() {
+fn server_page_for_missing_files_has_the_configured_status() {
     let origin = Origin::start("o");
     let proxy = start_proxy(
         &origin,

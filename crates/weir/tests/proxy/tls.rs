@@ -89,7 +89,7 @@ impl Authority {
     }
 
     /// Writes a file. Returns its path.
-    pub(super) fn file(&self, name: &str, content: &[u8]) -> String {
+    pub(super) fn write_file(&self, name: &str, content: &[u8]) -> String {
         let path = self.0.join(name);
         fs::write(&path, content).expect("write file");
         path.display().to_string()
@@ -223,9 +223,9 @@ fn reload_replaces_certificates_without_closing_connections() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let mut existing = connect(&config, proxy.listen, "a.example");
-    fetch(&mut existing, GET).expect("fetch");
-    let before = peer_certificate(&existing);
+    let mut existing_stream = connect(&config, proxy.listen, "a.example");
+    fetch(&mut existing_stream, GET).expect("fetch");
+    let before = peer_certificate(&existing_stream);
     let path = authority.sign("one", "DNS:a.example", 30);
     let same = configuration(proxy.listen, "http", &[origin.address()], &tls);
     proxy.reload(&same);
@@ -247,7 +247,7 @@ fn reload_replaces_certificates_without_closing_connections() {
     let file = proxy.directory.join("weir.toml");
     let (succeeded, output) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
     assert!(!succeeded && output.contains("one.pem"), "{output}");
-    fetch(&mut existing, GET).expect("fetch");
+    fetch(&mut existing_stream, GET).expect("fetch");
     let mut new = connect(&config, proxy.listen, "a.example");
     fetch(&mut new, GET).expect("fetch");
 }
@@ -560,7 +560,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
     );
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout past.key \
      -out past.csr");
-    authority.file("extensions", b"subjectAltName=DNS:web.internal\n");
+    authority.write_file("extensions", b"subjectAltName=DNS:web.internal\n");
     authority.openssl(
         "x509 -req -in past.csr -signkey past.key -days 0 -extfile extensions -out past.crt",
     );
@@ -610,10 +610,10 @@ fn x509_v1_certificate_error_is_readable() {
         log.contains(message) && !log.contains("OtherError"),
         "{log}"
     );
-    // Now use it as the certificate of a service.
+    // Now use this certificate for a service.
     let certificate_and_key = ["old.crt", "old.key"]
         .map(|name| fs::read_to_string(authority.0.join(name)).expect("read file"));
-    let path = authority.file("certs/old.pem", certificate_and_key.concat().as_bytes());
+    let path = authority.write_file("certs/old.pem", certificate_and_key.concat().as_bytes());
     let tls = format!("tls = {{ certificates = \"{path}\" }}");
     let file = proxy.directory.join("weir.toml");
     let text = configuration(proxy.listen, "http", &[server.listen], &tls);
@@ -727,7 +727,7 @@ fn check_reports_certificate_faults() {
     authority.sign("soon", "DNS:c.example", 5);
     let (succeeded, output) = check();
     assert!(
-        succeeded && output.contains("past.pem: the certificate expired today"),
+        succeeded && output.contains("past.pem: the certificate expired less than a day ago"),
         "{output}"
     );
     assert!(

@@ -411,9 +411,10 @@ struct RealCollector {
 impl RealCollector {
     fn start(directory: PathBuf) -> Self {
         let address = free_address();
-        let tools = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/otelcol.sh");
+        let script =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/otelcol.sh");
         let build_directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("otelcol");
-        let status = Command::new(tools)
+        let status = Command::new(script)
             .arg(&build_directory)
             .status()
             .expect("run build script");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::keeper::wait_until;
-use super::privilege::as_other_user;
+use super::privilege::run_as_other_user;
 use super::{Client, GET, Origin, Proxy, fs};
 
 /// Listens on a Unix socket at `path` and relays each connection to the server at `address`.
@@ -306,7 +306,7 @@ fn other_users_cannot_add_sockets() {
     let upload = |text: &str| {
         let body = proxy.directory.join("body");
         fs::write(&body, serde_json::json!({ "text": text }).to_string()).expect("write file");
-        as_other_user(&format!(
+        run_as_other_user(&format!(
             "curl -sS --max-time 20 -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir/v1/reload",
             control_socket.display(),
             body.display()

@@ -19,7 +19,7 @@ use super::tls::{self, Authority};
 use super::{Client, GET, Origin, Proxy};
 
 /// Returns the number of upgrades.
-fn rounds() -> u32 {
+fn upgrade_count() -> u32 {
     if std::env::var_os("WEIR_SOAK").is_some() {
         100
     } else {
@@ -52,7 +52,8 @@ impl PersistentClients {
                 let mut client = Client::connect(address);
                 let mut round = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    exchange(&mut client, round).map_err(|why| format!("round {round}: {why}"))?;
+                    exchange(&mut client, round)
+                        .map_err(|error| format!("round {round}: {error}"))?;
                     round += 1;
                     exchanges.fetch_add(1, Ordering::Relaxed);
                 }
@@ -71,7 +72,7 @@ impl PersistentClients {
     fn wait_for_progress(&self) {
         let before = self.exchanges.load(Ordering::Relaxed);
         let has_ended = |thread: &JoinHandle<_>| thread.is_finished();
-        wait_until("progress of the persistent clients", || {
+        wait_until("the persistent clients have made progress", || {
             let failed = self.threads.iter().any(has_ended);
             failed || self.exchanges.load(Ordering::Relaxed) > before + 50
         });
@@ -81,8 +82,8 @@ impl PersistentClients {
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            if let Err(why) = thread.join().expect("client thread panicked") {
-                panic!("{why}");
+            if let Err(error) = thread.join().expect("client thread panicked") {
+                panic!("{error}");
             }
         }
         self.exchanges.load(Ordering::Relaxed)
@@ -126,7 +127,7 @@ fn no_request_fails_during_upgrades_under_load_soak() {
         PersistentClients::start(proxy.listen, 4, fetch),
     );
     let mut pids = std::collections::BTreeSet::new();
-    for _ in 0..rounds() {
+    for _ in 0..upgrade_count() {
         persistent.wait_for_progress();
         let (succeeded, output) = proxy.upgrade();
         assert!(succeeded, "{output}");
@@ -137,10 +138,10 @@ fn no_request_fails_during_upgrades_under_load_soak() {
     let [served, refused, failed] = load.stop();
     println!(
         "{} upgrades: {responses} requests by persistent clients, {served} by others",
-        rounds()
+        upgrade_count()
     );
     assert_eq!((refused, failed), (0, 0));
-    assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
+    assert_eq!(pids.len(), upgrade_count() as usize, "{pids:?}");
     // Weir adds the counters of an old daemon when that daemon's last client has disconnected.
     wait_until("the status counts all requests", || {
         let status = proxy.status();
@@ -156,7 +157,7 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
     // The message of this client is incomplete during the upgrades.
     let mut incomplete = TcpStream::connect(proxy.listen).expect("connect");
     incomplete.write_all(b"hello, ").expect("write");
-    for _ in 0..rounds() {
+    for _ in 0..upgrade_count() {
         persistent.wait_for_progress();
         let (succeeded, output) = proxy.upgrade();
         assert!(succeeded, "{output}");
@@ -174,7 +175,7 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
     assert_eq!(text, "hello, world");
     println!(
         "{} upgrades: {} messages verified",
-        rounds(),
+        upgrade_count(),
         persistent.stop()
     );
     assert_eq!(origin.connections(), 5, "expected no new connection");

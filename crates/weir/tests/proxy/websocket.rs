@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use super::http2::{Echo, grpc_proxy};
+use super::http2::{Echo, start_grpc_proxy};
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::Authority;
 use super::*;
@@ -150,7 +150,7 @@ fn early_hints_are_sent_over_http2() {
     let echo = Echo::start();
     let proxies = [
         Proxy::start("http", &[origin.address()], ""),
-        grpc_proxy(&echo),
+        start_grpc_proxy(&echo),
     ];
     for (proxy, versions) in proxies.iter().zip([
         ["--http2-prior-knowledge", "HTTP/2"],

@@ -65,7 +65,9 @@ fn proxied_clients_get_a_reset_from_the_next_director() {
     pair.world.ip("second", &vip_v6);
     pair.update_neighbor("client", VIP_V6, "second");
     for (stream, address) in streams.iter_mut().zip(addresses) {
-        let error = stream.read(&mut [0]).expect_err("the director is silent");
+        let error = stream
+            .read(&mut [0])
+            .expect_err("the connection must be reset");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{address}");
     }
     // New connections are accepted.

@@ -6,7 +6,7 @@ use super::world::{privileged, sh};
 
 const ADDRESS: &str = "10.0.0.77";
 const OTHER_ADDRESS: &str = "10.9.0.10";
-/// Without this, a second announcement would follow the takeover after five seconds.
+/// Without this setting, a second announcement would follow the takeover after five seconds.
 const ONE_ANNOUNCEMENT: &str = "garp_delay = \"0s\"";
 
 /// Starts the only director, which becomes active.

@@ -39,7 +39,7 @@ impl Drop for BusyCpus {
 }
 
 /// Sets the advertisement interval of both directors and returns the number of takeovers within the duration.
-fn takeovers_within(pair: &Pair, interval: &str, duration: Duration) -> u64 {
+fn count_takeovers(pair: &Pair, interval: &str, duration: Duration) -> u64 {
     for (host, priority) in [("director", 150), ("second", 100)] {
         pair.reload(host, &config(priority, "").replace("100ms", interval));
     }
@@ -59,8 +59,8 @@ fn takeovers_within(pair: &Pair, interval: &str, duration: Duration) -> u64 {
     let before = takeovers();
     let recorder = Recorder::start(pair);
     let started = Instant::now();
-    while let Some(rest) = duration.checked_sub(started.elapsed()) {
-        std::thread::sleep(rest.min(PROGRESS_INTERVAL));
+    while let Some(remaining) = duration.checked_sub(started.elapsed()) {
+        std::thread::sleep(remaining.min(PROGRESS_INTERVAL));
         println!(
             "advertisements every {interval}, after {:?}: longest gap {:?}, takeovers {}",
             started.elapsed(),
@@ -84,8 +84,8 @@ fn backup_does_not_take_over_while_cpus_are_busy_soak() {
     let _busy = BusyCpus::start();
     // RFC 9568 allows intervals down to 10 ms. With that interval, a pause of 30 ms causes a takeover, so the test only
     // prints the number.
-    let shortest = takeovers_within(&pair, "10ms", Duration::from_secs(seconds.div_ceil(10)));
+    let shortest = count_takeovers(&pair, "10ms", Duration::from_secs(seconds.div_ceil(10)));
     println!("{shortest} takeovers with advertisements every 10 ms");
-    let takeovers = takeovers_within(&pair, "100ms", Duration::from_secs(seconds));
+    let takeovers = count_takeovers(&pair, "100ms", Duration::from_secs(seconds));
     assert_eq!(takeovers, 0, "the backup took over without a fault");
 }

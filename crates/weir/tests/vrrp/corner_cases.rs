@@ -35,8 +35,8 @@ fn removing_an_address_keeps_others_of_its_network() {
     let first = router("outside", 51, "192.0.2.10");
     pair.start("director", &first);
     pair.wait_for("the first address", || pair.holds("director", "192.0.2.10"));
-    let both = format!("{first}{}", router("other", 52, "192.0.2.11"));
-    pair.reload("director", &both);
+    let two_routers = format!("{first}{}", router("other", 52, "192.0.2.11"));
+    pair.reload("director", &two_routers);
     pair.wait_for("the second address", || {
         pair.holds("director", "192.0.2.11")
     });

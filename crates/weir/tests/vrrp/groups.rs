@@ -71,7 +71,7 @@ fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
 }
 
 /// A director that does not receive the peer's advertisements on one of two segments remains a backup on both. If
-/// it became active, the peer's advertisements on the other segment would make it a backup again, over and over.
+/// it became active, the peer's advertisements on the other segment would make it a backup again and again.
 #[test]
 fn group_does_not_flap_while_one_segment_is_cut() {
     if !privileged() {

@@ -18,9 +18,9 @@ fn wait_for_pending(pair: &Pair, start: &str) {
     });
 }
 
-/// The first virtual router of a director whose VIP was on `vip_interface`.
+/// The reload adds the first virtual router to a director whose VIP was on `vip_interface`.
 #[test]
-fn new_router_waits_visibly_for_the_guard() {
+fn commands_show_that_a_new_router_waits_for_the_guard() {
     if !privileged() {
         return;
     }
@@ -73,7 +73,7 @@ fn new_router_waits_visibly_for_the_guard() {
 }
 
 #[test]
-fn changed_and_removed_routers_wait_visibly_for_the_guard() {
+fn commands_show_that_changed_and_removed_routers_wait_for_the_guard() {
     if !privileged() {
         return;
     }

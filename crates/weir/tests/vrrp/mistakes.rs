@@ -1,4 +1,4 @@
-//! Tests that `weir doctor` reports settings that differ between two directors, with both values and the key to change.
+//! Tests that `weir doctor` reports conflicting settings of two directors, with the values and the key to change.
 
 use crate::pair::{Pair, VIP};
 use crate::world::privileged;
@@ -98,9 +98,9 @@ fn address_missing_on_the_standby_is_reported_once() {
              forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"q\"\n"
         )
     };
-    let both = format!("\"{VIP}/24\", \"{other}/24\"");
+    let both_addresses = format!("\"{VIP}/24\", \"{other}/24\"");
     let mut pair = Pair::new();
-    pair.start("director", &with_service(150, &both));
+    pair.start("director", &with_service(150, &both_addresses));
     pair.wait_for_state("director", "active");
     pair.start("second", &with_service(100, &format!("\"{VIP}/24\"")));
     pair.wait_for("the peer", || {
@@ -124,7 +124,7 @@ fn address_missing_on_the_standby_is_reported_once() {
     }
     let text = doctor(&pair, "director");
     assert!(!text.contains(other), "{text}");
-    pair.reload("second", &with_service(100, &both));
+    pair.reload("second", &with_service(100, &both_addresses));
     pair.wait_for("no finding", || !doctor(&pair, "second").contains(other));
     assert!(!pair.holds("second", other));
 }

@@ -30,7 +30,7 @@ fn address_is_added_and_announced_on_its_interface() {
     pair.ip("director", "link set side up");
     pair.ip("client", "link set far up");
     pair.ip("client", "addr add 10.9.0.1/24 dev far");
-    // Only the director's announcement can give the client the right MAC address.
+    // The client sends no ARP requests. With `arp_accept`, the director's gratuitous ARP creates a neighbor entry.
     sh(&format!(
         "ip netns exec {client} sysctl -qw net.ipv4.conf.far.arp_accept=1"
     ));

@@ -45,7 +45,7 @@ impl Pair {
         });
     }
 
-    /// Starts `weir run` and waits until the daemon answers. Addresses are added before it listens.
+    /// Starts `weir run` and waits until the daemon responds. The daemon adds addresses before it listens.
     pub(crate) fn start_without_agent(&mut self, host: &str, config: &str) {
         self.spawn(host, config);
         self.wait_for("the daemon", || {
@@ -179,8 +179,8 @@ impl Pair {
         fs::read_to_string(self.path(&format!("{host}.log"))).unwrap_or_default()
     }
 
-    pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
-        wait_for(what, TIMEOUT, condition);
+    pub(crate) fn wait_for(&self, description: &str, condition: impl FnMut() -> bool) {
+        wait_for(description, TIMEOUT, condition);
     }
 
     pub(crate) fn wait_for_state(&self, host: &str, state: &str) {

@@ -1,4 +1,4 @@
-//! Tests that clients of a failed director's proxy get a reset soon after the takeover. They send nothing themselves.
+//! Tests that clients of a failed director's proxy get a reset soon after the takeover, even if they send nothing.
 
 use std::fs;
 use std::io::{ErrorKind, Read};

@@ -193,12 +193,12 @@ fn overlap_is_time_with_two_active_directors() {
         (700, 0, 100),
     ];
     assert_eq!(overlap(&silent), Duration::ZERO);
-    let both = [
+    let overlapping = [
         (0, 0, 100),
         (50, 1, 50),
         (100, 0, 100),
         (150, 1, 50),
         (200, 0, 100),
     ];
-    assert_eq!(overlap(&both), Duration::from_millis(100));
+    assert_eq!(overlap(&overlapping), Duration::from_millis(100));
 }

@@ -1,4 +1,4 @@
-//! Tests with random faults of two directors that exactly one director is active after each schedule.
+//! Injects random faults into two directors and tests that exactly one director is active after each schedule.
 //!
 //! A recorder receives the directors' advertisements. Both directors must never have been active at the same time for
 //! longer than the RFC allows.
@@ -19,7 +19,7 @@ const SCHEDULES: u64 = 3;
 const SOAK_SCHEDULES: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time with two active directors. The director with the lower priority stops at the other's next
-/// advertisement; the rest of the time is a margin for slow machines.
+/// advertisement; the remaining time is a margin for slow machines.
 const MAX_OVERLAP: Duration = Duration::from_millis(300);
 const HOSTS: [&str; 2] = ["director", "second"];
 

@@ -46,7 +46,7 @@ fn upgrade_with_large_file_causes_no_failover_soak() {
 /// With this interval, the other director becomes active after less than 40 ms, so an upgrade may cause a failover on a
 /// slow machine. Prints the longest time between two advertisements.
 #[test]
-fn upgrade_with_shortest_interval_is_measured_soak() {
+fn same_director_is_active_after_upgrades_with_the_shortest_interval_soak() {
     if privileged() && std::env::var_os("WEIR_SOAK").is_some() {
         let pair = start_pair("10ms", "");
         let recorder = Recorder::start(&pair);
@@ -137,10 +137,10 @@ fn assert_upgrades_without_gap(interval: &str, more: &str, limit: Duration) {
     println!("longest time between two advertisements: {gap:?}");
     assert!(gap <= limit, "no advertisement for {gap:?}");
     let received = recorder.received();
-    let others = received
+    let from_peer = received
         .iter()
         .filter(|it| it.source.to_string() != "10.0.0.3");
-    assert_eq!(others.count(), 0, "{received:?}");
+    assert_eq!(from_peer.count(), 0, "{received:?}");
     // No advertisement may have priority 0, which a director sends when it stops.
     assert!(received.iter().all(|it| it.priority == 150), "{received:?}");
     assert_eq!(pair.router("second")["takeovers"], 0);

@@ -24,7 +24,7 @@ impl World {
         names.into_iter().collect()
     }
 
-    /// Like [`World::get`], with a time limit.
+    /// Like [`World::get`], with a different time limit.
     pub fn get_within(&self, seconds: u32, url: &str) -> Result<Vec<u8>, String> {
         let output = self.output("client", &format!("curl -sS -g --max-time {seconds} {url}"));
         if output.status.success() {

@@ -107,7 +107,7 @@ impl Load {
         load
     }
 
-    /// Waits until `more` additional requests have been answered or a client has failed.
+    /// Waits until `more` additional requests have received a response or a client has failed.
     pub fn wait_for_more(&self, more: u64) {
         let before = self.exchanges.load(Ordering::Relaxed);
         wait_for("more exchanges", Duration::from_secs(60), || {

@@ -290,13 +290,13 @@ pub fn full_prefix(family: Family) -> u8 {
     if family == Family::V4 { 32 } else { 128 }
 }
 
-/// Waits until `condition` is true. Panics with `what` after `limit`.
-pub fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+/// Waits until `condition` is true. Panics with `description` after `limit`.
+pub fn wait_for(description: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {
         assert!(
             Instant::now() < deadline,
-            "timed out after {limit:?} waiting for {what}"
+            "timed out after {limit:?} waiting for {description}"
         );
         std::thread::sleep(Duration::from_millis(50));
     }

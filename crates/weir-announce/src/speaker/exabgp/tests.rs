@@ -13,7 +13,7 @@ use weir_model::{Announce, RequiredServices, Speaker};
 use super::*;
 use crate::speaker::{Driver, Routes, step_size};
 
-/// The pipes of an ExaBGP, with a thread that handles them as ExaBGP does: it opens the reply pipe for each reply, and
+/// ExaBGP's pipes, with a thread that handles them as ExaBGP does: it opens the reply pipe for each reply, and
 /// keeps a reply that no process can read.
 struct ExaBgp {
     pipe: PathBuf,
@@ -52,8 +52,8 @@ impl ExaBgp {
         }
     }
 
-    /// Starts the thread, which replies with `reply`, or not at all if it is empty. `earlier` are unread replies to
-    /// earlier commands.
+    /// Starts the thread, which sends the result of `reply` for each command, or nothing if the result is empty.
+    /// `earlier` are unread replies to earlier commands.
     fn start(&mut self, earlier: &[&str], reply: impl Fn(&str) -> &'static str + Send + 'static) {
         let mut input = options().read(true).write(true).open(&self.pipe).unwrap();
         let output = self.pipe.with_extension("out");
@@ -144,7 +144,7 @@ async fn full_pipe_delays_commands() {
     while filler.write_all(line.as_bytes()).is_ok() {}
     let (settings, current) = (exabgp.settings(), routes(10));
     let mut driver = Driver::new([]);
-    // The first command finds a full pipe, because the thread does not run yet.
+    // The pipe is full when the first command is written, because the thread does not run yet.
     let apply = driver.apply(&settings, &current);
     let start = async { exabgp.start(&[], |line| if line.starts_with('#') { "" } else { "done" }) };
     let (result, ()) = tokio::join!(apply, start);
@@ -192,7 +192,7 @@ async fn replies_to_earlier_commands_are_skipped() {
 }
 
 #[tokio::test]
-async fn missing_reply_is_a_timeout_unless_exabgp_never_replies() {
+async fn missing_reply_is_a_timeout_if_exabgp_has_replied_before() {
     let mut exabgp = ExaBgp::new("missing");
     exabgp.start(&[], |line| match line.contains("10.0.0.3/32") {
         true => "",
@@ -225,7 +225,7 @@ async fn written_commands_are_accepted_if_exabgp_does_not_reply() {
 }
 
 #[tokio::test]
-async fn replies_are_expected_again_if_exabgp_was_restarted() {
+async fn exabgp_that_has_replied_may_be_silent_after_a_restart() {
     let mut exabgp = ExaBgp::new("restarted");
     exabgp.start(&[], |_| "done");
     let command = ["announce route 10.0.0.1/32 next-hop self\n".to_owned()];

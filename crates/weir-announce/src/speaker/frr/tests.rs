@@ -216,13 +216,13 @@ fn success(text: &str) -> (String, u8) {
     (text.to_owned(), 0)
 }
 
-/// bgpd with a prefix list for both address families.
+/// Returns the replies of a bgpd that has a usable prefix list for both address families.
 fn usable_lists() -> Rules {
     Rules::from([(QUERY, success(ENTRIES)), (QUERY_V6, success(ENTRIES))])
 }
 
 #[tokio::test]
-async fn prefix_list_changes_between_network_and_route() {
+async fn prefix_list_is_changed_between_removals_of_network_and_route() {
     let daemons = Daemons::new("update");
     daemons.start(BGPD_SOCKET, usable_lists());
     daemons.start(STATICD_SOCKET, Rules::new());
@@ -489,7 +489,7 @@ async fn lost_connection_is_an_error() {
 }
 
 #[tokio::test]
-async fn silent_daemon_is_a_timeout() {
+async fn silent_daemon_causes_a_timeout() {
     let daemons = Daemons::new("silent");
     let _listener = UnixListener::bind(daemons.directory.join(BGPD_SOCKET)).unwrap();
     let settings = daemons.settings(None);

@@ -1,4 +1,4 @@
-//! Lowers the actions of routes: a pool, a split, a redirect, or a response.
+//! Lowers the actions of routes: a pool, a split, files, a redirect, a response, a close or a restart.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl ActionKeys<'_, '_, '_> {
         }
     }
 
-    /// Lowers `restart`; the only other keys allowed are conditions and `rewrite`.
+    /// Lowers `restart`, which requires `rewrite` and excludes actions, authentication, limits and logging.
     fn restart(&self, sink: &mut Sink<'_>, restart: RestartAt) -> Option<RouteAction> {
         let others = [
             "pool",
@@ -142,6 +142,7 @@ impl ActionKeys<'_, '_, '_> {
             "body",
             "files",
             "basic_auth",
+            "forward_auth",
             "limits",
             "max_connections",
             "access_log",

@@ -65,8 +65,8 @@ pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredCon
     }
 }
 
-/// Returns the alternatives of a key: one value or a list. An empty list is an error, because it would match every
-/// request or none.
+/// Returns the alternatives of a key: one value or a list. An empty list is an error, because it would match no
+/// request.
 fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) -> &'a [Item<'t>] {
     let Some((entry, _)) = view.get(key) else {
         return &[];

@@ -87,14 +87,14 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
         .into_iter()
         .chain(HEADER_KEYS)
     {
-        let is_applied_to_answer = matches!(key, "set_response_header" | "add_response_header")
+        let is_applied_to_response = matches!(key, "set_response_header" | "add_response_header")
             && (view.get("redirect").is_some() || view.get("status").is_some());
         if let Some((entry, _)) = view.get(key)
             && view.get("pool").is_none()
             && view.get("split").is_none()
             && !has_pool(view)
             && !(key.ends_with("_response_header") && view.get("files").is_some())
-            && !is_applied_to_answer
+            && !is_applied_to_response
             && !(key == "rewrite" && view.get("restart").is_some())
         {
             let message = format!("`{key}` has no effect: the request is not sent to a server");

@@ -80,20 +80,20 @@ fn lower_table(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> 
         files.strip = strip.trim_end_matches('/').to_owned();
     }
     if let Some(names) = texts(sink, view, "index") {
-        let what = "a file name that contains no `/` and does not begin with `.`";
-        files.index = checked_texts(sink, &names, what, |name| {
+        let expected = "a file name that contains no `/` and does not begin with `.`";
+        files.index = check_texts(sink, &names, expected, |name| {
             !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.')
         })?;
     }
     if let Some(paths) = texts(sink, view, "try") {
-        let what = "a path such as \"{path}.html\" or \"/index.html\", without `..`; `{path}` is the only variable";
-        files.attempts = checked_texts(sink, &paths, what, is_attempt)?;
+        let expected = "a path such as \"{path}.html\" or \"/index.html\", without `..`; `{path}` is the only variable";
+        files.attempts = check_texts(sink, &paths, expected, is_valid_attempt)?;
     }
     files.pool = view.text(sink, "pool").map(|(pool, _)| pool.to_owned());
     Some(files)
 }
 
-fn is_attempt(path: &str) -> bool {
+fn is_valid_attempt(path: &str) -> bool {
     let has_base = path.starts_with('/') || path.starts_with(StaticFiles::PATH);
     let fixed_part = path.replace(StaticFiles::PATH, "");
     has_base
@@ -115,17 +115,19 @@ fn texts<'a>(
     )
 }
 
-fn checked_texts(
+fn check_texts(
     sink: &mut Sink<'_>,
     texts: &[(&str, &Range<usize>)],
-    what: &str,
+    expected: &str,
     is_valid: impl Fn(&str) -> bool,
 ) -> Option<Vec<String>> {
     let mut all = Vec::new();
     for (text, span) in texts {
         if !is_valid(text) {
             let message = format!("invalid entry `{}`", text.escape_debug());
-            sink.push(Diagnostic::new(Code::BadText, span, message).fix(format!("write {what}")));
+            sink.push(
+                Diagnostic::new(Code::BadText, span, message).fix(format!("write {expected}")),
+            );
             return None;
         }
         all.push((*text).to_owned());

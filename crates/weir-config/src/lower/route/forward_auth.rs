@@ -62,7 +62,7 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
     let message = format!("invalid path `{}`", text.escape_debug());
     sink.push(
         Diagnostic::new(Code::BadName, span, message)
-            .cause("variables are not allowed, because a client could use them to change the query")
+            .cause("the path must begin with `/`; a client could use variables to change the query")
             .fix(
                 "write a fixed path such as \"/verify\", and send properties of the request with `set_header`",
             ),

@@ -106,7 +106,7 @@ fn mirrors(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Mirror> {
         _ => std::slice::from_ref(&entry.item),
     };
     if items.len() > Mirror::MAX {
-        let message = format!("a route has at most {} mirrors", Mirror::MAX);
+        let message = format!("a route can have at most {} mirrors", Mirror::MAX);
         let found = Diagnostic::new(Code::OutOfRange, &entry.item.span, message);
         sink.push(found.fix("remove some of the mirrors"));
     }

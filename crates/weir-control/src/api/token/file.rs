@@ -58,7 +58,7 @@ pub enum TokenFileError {
         /// Permission bits.
         mode: u32,
     },
-    /// A line does not have the form `NAME ROLE HASH`.
+    /// A line does not have the form `NAME ROLE HASH`, or its name already occurred.
     #[error("{path}:{line}: {reason}", path = path.display())]
     Line {
         /// The file.
@@ -84,7 +84,8 @@ pub enum TokenFileError {
 /// Reads the tokens from a file, which must be owned by root or this user and must not be accessible to others.
 ///
 /// # Errors
-/// Fails if the file cannot be read, has the wrong owner or mode, or has an invalid line.
+/// Fails if the file cannot be read, is not a regular file, is too large, has the wrong owner or mode, or has an
+/// invalid line.
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     // Open the file without blocking, because it could be a FIFO.
     let file =
@@ -96,7 +97,7 @@ pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
 /// is not stored.
 ///
 /// # Errors
-/// Fails if the file cannot be used or written, or if the name is invalid or in use.
+/// Fails if the file cannot be used or written, the name is invalid or in use, or no random number is available.
 pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFileError> {
     let invalid_name = |reason| TokenFileError::Name {
         path: path.to_owned(),

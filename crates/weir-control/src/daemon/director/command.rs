@@ -10,7 +10,7 @@ impl<P: Plane> Director<P> {
     /// Executes a request, even if its client has disconnected. Upgrades are executed by `upgrade`, which responds to
     /// other requests in the meantime.
     pub async fn execute(&mut self, command: Command) {
-        let Some(command) = self.answer(command) else {
+        let Some(command) = self.respond_if_read_only(command) else {
             return;
         };
         match command {
@@ -55,7 +55,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Responds to a request that changes nothing. Returns any other request.
-    pub(super) fn answer(&self, command: Command) -> Option<Command> {
+    pub(super) fn respond_if_read_only(&self, command: Command) -> Option<Command> {
         match command {
             Command::Status(reply) => {
                 let _ = reply.send(self.status());

@@ -138,7 +138,8 @@ impl<P: Plane> Director<P> {
         configuration::remove_unused_files(active, self.runtime_dir.path());
     }
 
-    /// Replies to a request that changed a server, after the group has settled the change.
+    /// Replies to a request that changed a server: with `[sync]` in a group, after the group has settled the change;
+    /// otherwise immediately.
     pub(super) fn reply_when_settled(&mut self, key: SharedKey, reply: PendingReply) {
         let reply = match self.configured.sync {
             Some(_) => self.group.defer_reply(key.clone(), reply),
@@ -211,8 +212,8 @@ impl<P: Plane> Director<P> {
     /// Returns the configuration to publish, without its version, and warnings about certificates and other files.
     ///
     /// # Errors
-    /// Fails if the configuration is invalid on this director, if a certificate file that it names cannot be read, or
-    /// if it would put unencrypted secrets into etcd.
+    /// Fails if `[cluster]` is not configured, if the configuration is invalid on this director, if a certificate file
+    /// that it names cannot be read, or if it would put unencrypted secrets into etcd.
     fn publishable(
         &self,
         request: &PublishRequest,

@@ -42,14 +42,14 @@ impl<P: Plane> Director<P> {
                 self.configure_checks();
             }
             Err(error) => {
-                tracing::error!(%error, "failed to apply a server list; the previous list stays active");
+                tracing::error!(%error, "failed to apply a server list; the previous list remains in use");
                 self.membership.reject(&lists, &error.to_string());
             }
         }
     }
 
-    /// Adds a server with these keys to a pool, or gives these keys to an added server; `None` removes the server. With
-    /// `[sync]` in a group, the reply is delayed until the group has settled the change.
+    /// Adds a server with these keys to a pool, or replaces the keys of an added server; `None` removes the server.
+    /// With `[sync]` in a group, the reply is delayed until the group has settled the change.
     pub(super) async fn request_member_change(
         &mut self,
         pool: &str,
@@ -115,8 +115,8 @@ impl<P: Plane> Director<P> {
     }
 }
 
-/// Rejects `max_connections` for a server whose choice must not depend on one director's connections, as `weir check`
-/// does for the servers in the configuration.
+/// Rejects `max_connections` for a server whose selection must not depend on one director's connections, as
+/// `weir check` does for the servers in the configuration.
 fn reject_limit(
     configured: &Desired,
     pool: &str,
@@ -126,10 +126,10 @@ fn reject_limit(
         .get("max_connections")
         .is_some_and(|limit| limit.as_u64() != Some(0));
     let mut services = configured.services.iter();
-    let is_agreed = configured.cluster.is_some()
+    let needs_sync = configured.cluster.is_some()
         && configured.sync.is_none()
         && services.any(|it| it.pool == pool && it.forward != Forward::Socket);
-    if has_limit && is_agreed {
+    if has_limit && needs_sync {
         return Err(ApiError::new(format!(
             "`max_connections` needs [sync] in a group of directors, because layer 4 services use the pool {pool} and \
              each director counts only its own connections; omit `max_connections`, or add [sync]"

@@ -47,7 +47,7 @@ impl Node {
         self.is_draining
     }
 
-    /// Reports to the announcer which VIPs can serve, if this has changed.
+    /// Reports to the announcer which VIPs can be served, if this has changed.
     ///
     /// A VIP for which `must_announce` returns true stays announced, because no other director announces it.
     pub(super) fn announce(
@@ -72,8 +72,8 @@ impl Node {
     /// Drains this director, or makes it ready again. Records the new state before it takes effect.
     ///
     /// # Errors
-    /// Fails if the state cannot be recorded, or if there is nothing for another director to take over. In both cases,
-    /// nothing changes.
+    /// Fails if the state cannot be recorded, or if this director is to be drained but has neither `[announce]` nor
+    /// `[vrrp.NAME]`. In both cases, nothing changes.
     pub(super) fn set_state(
         &mut self,
         update: NodeUpdate,
@@ -124,9 +124,9 @@ impl Node {
     }
 }
 
-fn send_to_agent(runtime_dir: &Path, order: &ControlRequest) {
+fn send_to_agent(runtime_dir: &Path, request: &ControlRequest) {
     for attempt in 1..=ATTEMPTS {
-        match weir_vrrp_agent::send_request(runtime_dir, order) {
+        match weir_vrrp_agent::send_request(runtime_dir, request) {
             Ok(_) => return,
             Err(weir_vrrp_agent::Error::Socket { .. }) if attempt < ATTEMPTS => {
                 std::thread::sleep(RETRY_INTERVAL);

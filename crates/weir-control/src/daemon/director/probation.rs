@@ -172,7 +172,7 @@ impl<P: Plane> Director<P> {
     /// Ends the probation and confirms the active configuration.
     pub(super) fn end_probation(&mut self) {
         let confirmed = self.probation.take();
-        // The command reads the record after the reply.
+        // Update the record before the reply, because the command reads the record after the reply.
         self.record_configuration();
         confirmed.into_iter().for_each(Probation::confirm);
     }
@@ -239,7 +239,7 @@ impl<P: Plane> Director<P> {
             .restore(checkpoint, desired, &suspended, &saved, probes);
         let events = self.group.apply_verdicts(self.checks.take_results());
         let applied = self.plane.apply_health(events);
-        if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
+        if let Err(error) = applied.and_then(|()| self.plane.end_ejections_except(ejected)) {
             tracing::error!(%error, "failed to restore all server states");
         }
         self.notify_pool_changes();

@@ -195,6 +195,9 @@ fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
 
 /// Returns the names of a pool's servers, for an error message.
 fn server_names(pool: &Pool) -> String {
+    if pool.servers.is_empty() {
+        return "no servers".to_owned();
+    }
     list_names(pool.servers.iter().map(|server| server.name.as_str()))
 }
 

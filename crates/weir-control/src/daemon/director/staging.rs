@@ -15,8 +15,8 @@ use crate::group_configuration::GroupConfiguration;
 use crate::plane::{Plane, WantedConfiguration};
 
 impl<P: Plane> Director<P> {
-    /// Stages a version, and reports to the group that it is staged. If this fails, the report is the same, because the
-    /// rollout must continue: the configuration's errors are reported when it is applied.
+    /// Stages a version, and reports to the group that it is staged, even if staging failed: the rollout must continue,
+    /// and the configuration's errors are reported when it is applied.
     pub(super) async fn stage(&mut self, version: u64, publication: &str, replaces: bool) {
         match self.try_stage(publication, replaces).await {
             Ok(false) => {}
@@ -34,7 +34,7 @@ impl<P: Plane> Director<P> {
         self.group.finish_staging(version);
     }
 
-    /// Returns whether the staged servers have changed.
+    /// Stages the servers of a publication. Returns whether the staged servers have changed.
     async fn try_stage(&mut self, publication: &str, replaces: bool) -> Result<bool, String> {
         let Some(cluster) = &self.configured.cluster else {
             return Ok(false);
@@ -76,9 +76,12 @@ impl<P: Plane> Director<P> {
             return;
         }
         match self.apply_staged(desired).await {
-            Ok(()) => tracing::info!("staged the servers before the last change"),
+            Ok(()) => tracing::info!("staged the servers from before the last change"),
             Err(error) => {
-                tracing::warn!(error, "failed to stage the servers before the last change");
+                tracing::warn!(
+                    error,
+                    "failed to stage the servers from before the last change"
+                );
             }
         }
     }
@@ -115,7 +118,7 @@ fn servers_before(pool: &Pool, key: &SharedKey, value: &Value) -> Option<Vec<Ser
             if update.0.is_none() {
                 server.weight = 0;
             }
-            // The current override does not apply.
+            // Without its name, the current override does not apply.
             server.name.clear();
         }
         (Kind::Server, Some(index)) if !is_removed => {

@@ -36,8 +36,8 @@ pub(crate) struct DrainingDaemon<P> {
 impl<P: Plane> Director<P> {
     /// Executes an upgrade. Meanwhile, responds to those `requests` that change nothing: a start can take more than a
     /// minute, and Pacemaker and keepalived consider a director faulty if it does not report its status. Flows are
-    /// synchronized too, because the active director can fail while its successor starts. Returns the other requests,
-    /// which a successor executes instead of this daemon if the upgrade succeeds.
+    /// synchronized too, because the active director can fail while the successor starts. Returns the other requests.
+    /// If the upgrade succeeds, the caller must drop them: their clients send them again, to the successor.
     pub(crate) async fn upgrade(
         &mut self,
         request: UpgradeRequest,
@@ -56,7 +56,7 @@ impl<P: Plane> Director<P> {
                     sync_at = Instant::now() + self.sync.step_until_replaced(self.plane.engine());
                 }
                 Some(command) = requests.recv(), if waiting.len() < MAX_WAITING => {
-                    waiting.extend(self.answer(command));
+                    waiting.extend(self.respond_if_read_only(command));
                 }
             }
         };
@@ -96,7 +96,7 @@ impl<P: Plane> Director<P> {
                     Ok(()) => reason,
                     Err(error) => {
                         tracing::error!(%error, "failed to revert the successor's changes");
-                        format!("{reason}; failed to revert its changes: {error}")
+                        format!("{reason}; failed to revert the successor's changes: {error}")
                     }
                 }))
             }

@@ -17,7 +17,7 @@ use weir_sys::privileged;
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
-/// Returns a random number that is not 0.
+/// Returns a random number that is not 0, and below 2^53 so that it is exact in JSON.
 pub(super) fn random_nonzero() -> Result<u64, String> {
     let mut bytes = [0; 8];
     ::aws_lc_rs::rand::fill(&mut bytes)

@@ -21,7 +21,7 @@ pub(super) fn member_record(config: &Cluster, desired: &Desired, mtu: Option<u32
     }
 }
 
-/// Assembles the state that this director reports.
+/// Assembles the state that this director reports. `stages_versions` is false; the caller sets it.
 pub(super) fn local_state(
     record: MemberRecord,
     health_states: &BTreeMap<(String, String), ServerHealth>,
@@ -48,7 +48,7 @@ pub(super) fn local_state(
     }
 }
 
-/// Returns the communities of the routes that the director announces, in order.
+/// Returns the communities of the routes that the director announces, sorted and without duplicates.
 fn communities(announce: &Announce) -> Vec<String> {
     let communities: BTreeSet<String> = announce
         .communities

@@ -157,7 +157,7 @@ impl Store {
     }
 
     /// Writes the record. When this function returns, the record survives the daemon's exit, unless [`Self::error`]
-    /// returns an error. Soon afterwards, it also survives a reboot.
+    /// returns an error. If there is a state directory, the record soon also survives a reboot.
     pub(super) fn save(&mut self, record: &mut Record) {
         record.number += 1;
         match serde_json::to_vec(record) {

@@ -13,7 +13,8 @@ use weir_cluster::SharedKey;
 
 use crate::api::{Reply, ServerStatus};
 
-/// Maximum delay of a reply. If a director fails during this time, its connections are lost anyway.
+/// Maximum delay of a reply. A director that has not settled the change by then has failed, and its connections are
+/// lost anyway.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time that this director waits for its moved flows to be sent to its peers, and the interval between checks.
 const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);

@@ -36,7 +36,7 @@ pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient
     };
     let shadow = Path::new("/etc/shadow");
     let results = [
-        ("attempt to open /etc/shadow", helper.open(shadow).map(drop)),
+        ("request /etc/shadow", helper.open(shadow).map(drop)),
         (
             "attempt to append to /etc/shadow",
             helper.append(shadow).map(drop),
@@ -79,7 +79,8 @@ fn report(attempt: &str, result: io::Result<()>) {
     }
 }
 
-/// Tries to apply configurations that root did not write, and an edit on behalf of a nonexistent client.
+/// Tries to apply configurations that root did not write, to add a probe, and to execute and permit an edit that no
+/// client has requested.
 fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     let text = privileged::read(&options.config).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,4 +1,4 @@
-//! Confines a daemon that a service manager has started as an unprivileged account, with a separate helper service.
+//! Confines a daemon that a service manager has started under an unprivileged account, with a separate helper service.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ use crate::keeper::{KeeperState, RootInfo};
 /// The variable that the service manager sets to the unit's credentials directory (see systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Restricts file access and system calls, as in a daemon that drops root privileges itself. Must be called before the
-/// process has other threads.
+/// Drops capabilities, restricts file access and system calls like a daemon that drops root privileges itself, and
+/// connects to the helper and to the engine process. Must be called before the process has other threads.
 ///
 /// # Errors
 /// Fails if the kernel rejects a step. The process must then exit.

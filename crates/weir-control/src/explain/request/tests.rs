@@ -1,4 +1,4 @@
-//! Tests explanations of requests for a configuration without a daemon.
+//! Tests `weir explain --request` on a configuration file, without a daemon.
 
 use super::*;
 use weir_config::{Host, parse};
@@ -109,6 +109,25 @@ fn literal_address_selects_the_service_that_listens_there() {
         other.outcome.as_deref(),
         Some("no http service listens on 192.0.2.9:80; http services listen on 192.0.2.1:80")
     );
+}
+
+#[test]
+fn listener_on_all_addresses_is_selected_for_its_own_family_only() {
+    let service = |file: &str, url: &str| {
+        let desired = parse(file, &Host::default()).unwrap().desired;
+        let request = Request::parse(&format!("GET {url}"), &[]).unwrap();
+        let explained = request.explain(&desired, None, Path::new("weir.toml"));
+        explained.service
+    };
+    let v6 = FILE.replace("\"0.0.0.0:80\"", "\"[::]:80\"");
+    for (file, url, expected) in [
+        (FILE, "http://192.0.2.1/", Some("web")),
+        (FILE, "http://[2001:db8::1]/", None),
+        (&v6, "http://[2001:db8::1]/", Some("web")),
+        (&v6, "http://192.0.2.1/", None),
+    ] {
+        assert_eq!(service(file, url).as_deref(), expected, "{url}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::keeper::helper::{Kind, is_closed};
 use crate::keeper::root_info::RootInfo;
 use crate::runtime_dir;
 
-/// Time limit for a request, including a restart of the service.
+/// Time limit for a connection to the service, which may be restarted, and then for its response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for stopping virtual routers and announcements. The service stops both at the same time; stopping the
 /// announcer can take longer.
@@ -85,10 +85,10 @@ fn connect(path: &Path) -> Result<Channel, String> {
 }
 
 /// Asks the helper service or a keeper at the socket `path` to permit a program. Does nothing if this process is not
-/// root, or if no process listens on the socket.
+/// root, or if it cannot connect to the socket.
 ///
 /// # Errors
-/// Returns a message if the process rejects the request.
+/// Returns a message if the process rejects the request, or sends no valid response in time.
 pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -115,7 +115,7 @@ impl ServiceClient {
     /// Connects to the service at `path`, and starts a thread that receives responses.
     ///
     /// # Errors
-    /// Fails if the service cannot be reached within [`REQUEST_TIMEOUT`].
+    /// Fails if no service that runs as root can be reached within [`REQUEST_TIMEOUT`].
     pub(in crate::keeper) fn connect(path: &Path) -> Result<Self, Error> {
         let started = Instant::now();
         let channel = loop {
@@ -149,7 +149,7 @@ impl ServiceClient {
         Ok(client)
     }
 
-    /// Sends a request and returns the response. Blocks for at most [`REQUEST_TIMEOUT`].
+    /// Sends a request and returns the response. Blocks for at most twice [`REQUEST_TIMEOUT`].
     fn request(&self, request: &ToService) -> Result<(FromService, Vec<OwnedFd>), String> {
         let (sender, response) = mpsc::channel();
         let started = Instant::now();
@@ -183,7 +183,7 @@ impl ServiceClient {
     /// Acquires the runtime directory's lock. The service prepares the directory.
     ///
     /// # Errors
-    /// Fails if another process holds the lock, or the directory cannot be used.
+    /// Fails if another process holds the lock, the directory cannot be used, or the service does not respond in time.
     pub(in crate::keeper) fn lock(&self) -> Result<OwnedFd, Error> {
         let unexpected = || Error::Service {
             reason: "the helper service sent an invalid response".to_owned(),

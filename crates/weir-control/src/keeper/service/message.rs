@@ -1,7 +1,8 @@
 //! Defines the messages between an unprivileged keeper and the helper service: JSON with file descriptors.
 //!
 //! Either side can be one version older than the other, so fields and messages may be added, but must never change
-//! their meaning.
+//! their meaning. The service rejects a message with a field that it does not know, so a new field of such a message
+//! must be omitted unless it is needed.
 
 use std::path::PathBuf;
 

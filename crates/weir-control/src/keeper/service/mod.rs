@@ -2,8 +2,9 @@
 //!
 //! A service manager runs the keeper unprivileged. The keeper holds descriptors and restarts the daemon. Neither task
 //! requires privileges. This service starts the processes that need privileges: the helpers of daemons, the VRRP agent
-//! with its helper, and the announcer. It reads no data from clients and executes no requests from the daemon. The
-//! helpers execute those requests. Each helper enforces a policy that it reads from root's files.
+//! with its helper, and the announcer. It reads no data from clients. It executes only one kind of request from the
+//! daemon: to set the group of the API's socket. The helpers execute the others. Each helper enforces a policy that it
+//! reads from root's files.
 //!
 //! The keeper connects to a socket that only root can create, and each side obtains the identity of the other from the
 //! kernel. The service serves one keeper at a time; other keepers wait. A keeper specifies the programs to start as
@@ -226,7 +227,7 @@ impl Acceptor {
         let group = desired.and_then(|desired| desired.node.socket_group);
         let Some(group) = group.and_then(|group| weir_sys::names::group_id(&group)) else {
             return reject(
-                "the configuration file sets no socket_group, or the group does not exist"
+                "the configuration file is unusable or sets no socket_group, or the group does not exist"
                     .to_owned(),
             );
         };
@@ -444,7 +445,7 @@ fn read_desired(configuration: &Path) -> Option<Desired> {
     let text = match weir_helper::read_trusted(configuration) {
         Ok(text) => text,
         Err(error) => {
-            tracing::warn!(%error, "the helper service cannot use the configuration file");
+            tracing::warn!(%error, "failed to read the configuration file for the helper service");
             return None;
         }
     };
@@ -452,7 +453,7 @@ fn read_desired(configuration: &Path) -> Option<Desired> {
     if let Err(reason) = &parsed {
         tracing::warn!(
             reason,
-            "the configuration file cannot be used by the helper service"
+            "the helper service ignores the invalid configuration file"
         );
     }
     parsed.ok()

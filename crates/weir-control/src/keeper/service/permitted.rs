@@ -1,7 +1,8 @@
 //! Manages the programs that may be started as root.
 //!
-//! These are the helper service's own file, and files that root has permitted with `weir upgrade`. An unprivileged
-//! daemon or its keeper requests the start, so the kernel must confirm that the process that permits a program is root.
+//! These are the file of this process (the helper service, or a keeper that runs as root), and files that root has
+//! permitted with `weir upgrade`. An unprivileged daemon or its keeper requests the start, so the kernel must confirm
+//! that the process that permits a program is root.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,7 +85,7 @@ pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> Fr
 /// Returns the path to a permitted program, with links resolved.
 ///
 /// # Errors
-/// Returns a message if root has not permitted the program.
+/// Returns a message if root has not permitted the program, or if another user can change or replace it.
 pub(super) fn check(permitted: &Mutex<Permitted>, program: &Path) -> Result<PathBuf, String> {
     let permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
     permitted.check(program)
@@ -153,7 +154,7 @@ impl PermitSocket {
     /// Returns the path to a permitted program, with links resolved.
     ///
     /// # Errors
-    /// Returns a message if root has not permitted the program.
+    /// Returns a message if root has not permitted the program, or if another user can change or replace it.
     pub(in crate::keeper) fn check(&self, program: &Path) -> Result<PathBuf, String> {
         check(&self.permitted, program)
     }

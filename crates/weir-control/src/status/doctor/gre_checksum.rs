@@ -6,7 +6,7 @@ use weir_model::Desired;
 use super::super::Report;
 use crate::gre_tunnel::services_with_gre_checksum;
 
-/// The counter of packets of many segments for tunnels with a checksum per segment.
+/// The counter of dropped packets of many segments whose tunnel requires a checksum per segment.
 const REASON: &str = "drop_gso_tunnel";
 
 impl Report {

@@ -168,8 +168,8 @@ fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
         let seconds = router.last_ignored_seconds.get(reason).copied();
         if let Some(seconds) = seconds.filter(|it| *it < MISMATCH_SECONDS) {
             let problem = format!(
-                "{count} advertisements for the virtual router {name} were ignored since Weir started, the last one \
-                 {seconds} s ago: {reason}"
+                "{count} advertisements for the virtual router {name} were ignored (`{reason}`) since Weir started, \
+                the last one {seconds} s ago"
             );
             let effect = "two directors may have the addresses at the same time";
             let fix = format!("use the same {keys} in [vrrp.{name}] on all directors");

@@ -32,8 +32,8 @@ pub(super) fn truncate(line: &str, width: usize) -> String {
     start + "…"
 }
 
-/// Breaks long lines at blanks and indents the continuation lines. Lines with escape sequences are not changed, because
-/// they never exceed `width`.
+/// Breaks long lines at blanks, indents the continuation lines, and truncates words that do not fit into a line. Lines
+/// with escape sequences are not changed, because they never exceed `width`.
 pub(super) fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -65,7 +65,7 @@ pub(super) fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// Formats a number with at most five digits, with a unit prefix if necessary.
+/// Formats a number with at most five digits and, if necessary, a unit prefix. Numbers above 99,999 T have more digits.
 pub(super) fn format_short(number: u64) -> String {
     let units = [
         (1, ""),

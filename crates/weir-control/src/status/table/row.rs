@@ -28,7 +28,8 @@ fn state(server: &Server) -> &str {
     }
 }
 
-/// Returns the reason for a server's state, followed by all causes of a changed weight.
+/// Returns the reason for a server's state, followed by the causes of a changed weight, the latency and the reason for
+/// an ejection.
 fn reason(server: &Server) -> String {
     let reason = match &server.overridden {
         // Do not show an override that equals the state.
@@ -117,7 +118,7 @@ pub(super) mod wide {
     }
 }
 
-/// Formats rows of 80 columns.
+/// Formats rows that fit into 80 columns, for terminals.
 pub(super) mod narrow {
     use super::*;
 

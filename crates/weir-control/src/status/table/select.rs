@@ -16,7 +16,7 @@ fn suggestion(name: &str, pools: &[String], of_service: Option<&str>) -> String 
     if let Some(pool) = of_service {
         format!("; service {name} uses pool {pool}: run `weir status {pool}`")
     } else if pools.is_empty() {
-        "; no service has a pool".to_owned()
+        "; there are no services".to_owned()
     } else {
         format!("; pools in use: {}", pools.join(", "))
     }

@@ -21,7 +21,7 @@ impl Body {
     /// Adds received bytes, and decodes the complete chunks.
     ///
     /// # Errors
-    /// Returns why the body is invalid.
+    /// Returns why the body is invalid or too long.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         self.raw.extend_from_slice(bytes);
         if self.chunked {

@@ -113,7 +113,49 @@ fn only_status_is_checked_without_body_conditions() {
 }
 
 #[test]
-fn other_protocols_fail_immediately() {
+fn header_has_a_maximum_length() {
+    for (len, expected) in [
+        (HEAD_MAX_BYTES, Reply::More),
+        (
+            HEAD_MAX_BYTES + 1,
+            Reply::Finished(Outcome::failed("header too long")),
+        ),
+    ] {
+        let mut head = b"HTTP/1.1 200 OK\r\nA: ".to_vec();
+        head.resize(len, b'a');
+        assert_eq!(exchange(Http::default()).receive(&head), expected, "{len}");
+    }
+}
+
+#[test]
+fn chunks_and_their_size_lines_have_a_maximum_length() {
+    let push = |bytes: &[u8]| {
+        let mut body = Body::default();
+        body.chunked = true;
+        body.push(bytes)
+    };
+    assert_eq!(push(&[b'0'; 4096]), Ok(()));
+    assert_eq!(push(&[b'0'; 4097]), Err("invalid chunk in the body"));
+    assert_eq!(push(b"100000\r\n"), Ok(()));
+    assert_eq!(push(b"100001\r\n"), Err("body too long"));
+}
+
+#[test]
+fn response_to_head_ends_after_its_header() {
+    let expected = Http {
+        method: "HEAD".to_owned(),
+        without: Some(Pattern::new("error").unwrap()),
+        ..Http::default()
+    };
+    for framing in ["Content-Length: 9", "Transfer-Encoding: chunked"] {
+        let response = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n");
+        let outcome = outcome_of(&expected, response.as_bytes(), false);
+        assert_eq!(outcome, "Passed: http 200", "{framing}");
+    }
+}
+
+#[test]
+fn other_protocols_and_truncated_headers_fail() {
     let any = Http::default();
     assert_eq!(
         outcome_of(&any, b"SSH-2.0-OpenSSH_9.2\r\n", false)
@@ -180,7 +222,11 @@ fn end_of_body_depends_on_length_chunks_or_close() {
     }
     let mut long = exchange(up.clone());
     long.receive(head.as_bytes());
-    assert_eq!(long.receive(&[b'0'; 4096]), Reply::More, "a size line");
+    assert_eq!(
+        long.receive(&[b'0'; 4096]),
+        Reply::More,
+        "size line of 4096 bytes"
+    );
     let invalid = Outcome::failed("invalid chunk in the body");
     assert_eq!(long.receive(b"0"), Reply::Finished(invalid));
     let open = b"HTTP/1.0 200 OK\r\n\r\nSite Down";
@@ -260,7 +306,7 @@ fn body_must_have_the_expected_digest() {
         digest: Some(digest),
         ..Http::default()
     };
-    // md5sum and sha256sum of the same line.
+    // The MD5 digest of the body of `RESPONSE`, and the SHA-256 digest of an empty body.
     let md5 = 0xf8ba_c304_b7c2_8c40_dc49_39db_6a32_3697_u128.to_be_bytes();
     let empty = [
         0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9,

@@ -131,6 +131,42 @@ fn large_table_chooses_the_first_match() {
 }
 
 #[test]
+fn lists_depend_on_host_and_path() {
+    assert_eq!(hash_of_host(b"A.example"), hash_of_host(b"a.example"));
+    assert_ne!(hash_of_host(b"a.example"), hash_of_host(b"b.example"));
+    let hosts = [None, Some(hash_of_host(b"a")), Some(hash_of_host(b"b"))];
+    let paths = [BASIS, hash_segments("/a").0, hash_segments("/b").0];
+    let keys: std::collections::HashSet<u64> = hosts
+        .iter()
+        .flat_map(|host| paths.map(|path| key(*host, path)))
+        .collect();
+    assert_eq!(keys.len(), 9);
+    let differs = |bit: u32| key(hosts[1], 1 << bit) != key(hosts[1], 0);
+    assert!((0..u64::BITS).all(differs));
+    let mut route = Route::new(RouteAction::Close);
+    let exact = |host: &str| HostPattern::Exact(host.to_owned());
+    route.when.hosts = vec![exact("a"), exact("b")];
+    assert_eq!(host_hashes(&route), hosts[1..]);
+    route.when.hosts.push(HostPattern::Suffix(".c".to_owned()));
+    assert_eq!(host_hashes(&route), [None]);
+}
+
+#[test]
+fn table_needs_tls_or_restarts_if_a_route_does() {
+    let needs = |route: Route| {
+        let table = RouteTable::new(vec![Route::new(RouteAction::Close), route]);
+        (table.needs_tls(), table.has_restarts())
+    };
+    let plain = || Route::new(RouteAction::Close);
+    assert_eq!(needs(plain()), (false, false));
+    let mut tls = plain();
+    tls.when.tls_versions = vec![weir_model::TlsVersion::V13];
+    assert_eq!(needs(tls), (true, false));
+    let restart = Route::new(RouteAction::Restart(weir_model::RestartAt::First));
+    assert_eq!(needs(restart), (false, true));
+}
+
+#[test]
 fn set_of_many_regular_expressions_selects_the_correct_route() {
     let route = |number: usize| {
         let mut route = Route::new(RouteAction::Close);

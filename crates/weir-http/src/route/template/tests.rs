@@ -99,6 +99,13 @@ fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) 
 }
 
 #[test]
+fn hidden_value_has_two_hashes_of_the_key() {
+    let value = hidden((7 << 64) + 9);
+    let halves = ((value >> 64) as u64, value as u64);
+    assert_eq!(halves, (siphash((9, 7), b"1"), siphash((9, 7), b"2")));
+}
+
+#[test]
 fn groups_come_from_the_rewrite_expression() {
     let route = route(None, Some("^/(.)"));
     let path =
@@ -140,6 +147,10 @@ fn redirect_contains_host_and_path() {
         None,
     );
     assert_eq!(location, "https://a.example/x?y=1#{ x}{");
+    assert_eq!(
+        redirect_location("{scheme}://{host}/", &get("[2001:db8::1]:80", "/"), None),
+        "https://[2001:db8::1]/"
+    );
     let old = "GET /x HTTP/1.0\r\n\r\n";
     assert_eq!(
         redirect_location("https://{host}{path}", old, None),
@@ -280,7 +291,7 @@ proptest! {
 }
 
 #[test]
-fn invalid_client_identifiers_are_rejected() {
+fn invalid_request_ids_of_clients_are_rejected() {
     let id = RequestId::from_client(b"a-1_:/+=.~Z").unwrap();
     assert_eq!(id.to_bytes(), b"a-1_:/+=.~Z");
     for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {
@@ -290,7 +301,7 @@ fn invalid_client_identifiers_are_rejected() {
 }
 
 #[test]
-fn generated_identifiers_are_hexadecimal_and_do_not_reveal_their_key() {
+fn generated_request_ids_are_hexadecimal_and_differ_by_key() {
     let text = |key| String::from_utf8(RequestId::Generated(key).to_bytes()).unwrap();
     let id = text(1);
     assert!(id.len() == 32 && id.bytes().all(|byte| b"0123456789abcdef".contains(&byte)));

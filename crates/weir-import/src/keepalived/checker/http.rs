@@ -8,11 +8,11 @@ use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::{Probe, literal};
 
-/// Returns one check per URL.
+/// Returns one check per valid URL.
 pub(super) fn checks(
     kind: &str,
     checker: &Checker<'_>,
-    retries: u64,
+    default_retries: u64,
     notes: &mut Notes,
 ) -> Vec<Probe> {
     let mut checker = Checker {
@@ -29,7 +29,7 @@ pub(super) fn checks(
     }
     let mut probes = Vec::new();
     for url in &http.urls {
-        let mut probe = checker.probe(kind, retries, notes);
+        let mut probe = checker.probe(kind, default_retries, notes);
         http.set_version(&mut probe, notes);
         if let Some((name, position)) = &http.sni {
             probe.push(Entry::new("server_name", name.as_str(), *position));
@@ -265,7 +265,7 @@ fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
             (Some(first), Some(last)) if first <= last => codes.push(word.clone()),
             _ => notes.add(
                 node.position,
-                format!("not imported: {word} is not a status code"),
+                format!("not imported: {word} is not a status code or a range"),
             ),
         }
     }

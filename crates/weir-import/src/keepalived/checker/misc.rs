@@ -12,7 +12,7 @@ use crate::probe::Probe;
 pub(super) fn check(
     globals: &Globals,
     checker: &Checker<'_>,
-    retries: u64,
+    default_retries: u64,
     notes: &mut Notes,
 ) -> Option<Probe> {
     let mut program: Option<(Vec<String>, &Node)> = None;
@@ -63,7 +63,7 @@ pub(super) fn check(
         specific_lines: Vec::new(),
         node: checker.node,
     };
-    let mut probe = checker.probe("script", retries, notes);
+    let mut probe = checker.probe("script", default_retries, notes);
     probe.push(Entry::new("command", words, node.position).essential());
     match user {
         Some((user, position)) => probe.push(Entry::new("user", user, position)),

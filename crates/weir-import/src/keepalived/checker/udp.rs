@@ -8,7 +8,11 @@ use crate::note::Notes;
 use crate::probe::Probe;
 
 /// Converts a `UDP_CHECK` to a `udp` check. Returns `None` if it requires no reply.
-pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
+pub(super) fn check(
+    checker: &Checker<'_>,
+    default_retries: u64,
+    notes: &mut Notes,
+) -> Option<Probe> {
     let mut payload: Located<String> = None;
     let mut reply: Option<&Node> = None;
     for node in &checker.specific_lines {
@@ -31,7 +35,7 @@ pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> O
         checker.node.reject(notes, reason);
         return None;
     };
-    let mut probe = checker.probe("udp", retries, notes);
+    let mut probe = checker.probe("udp", default_retries, notes);
     match payload {
         Some((payload, position)) => probe.push(Entry::new("payload", payload, position)),
         None => {

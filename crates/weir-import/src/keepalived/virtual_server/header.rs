@@ -50,7 +50,7 @@ pub(super) fn parse_header<'a>(
                 .and_then(|word| field::parse_unsigned(word, 1, u32::MAX.into()));
             match mark {
                 Some(mark) => Some(Header::Mark(mark)),
-                None => reject(notes, "the firewall mark is missing"),
+                None => reject(notes, "the firewall mark is missing or invalid"),
             }
         }
         Some(word) => {
@@ -125,7 +125,7 @@ pub(super) fn listeners(
         Header::Group(_, group) => !group.addresses.is_empty(),
     };
     if has_addresses && directives.protocol.is_none() {
-        notes.remark(node.position, "no protocol: UDP, keepalived's default");
+        notes.remark(node.position, "no protocol: UDP is used, as in keepalived");
     }
     if !has_addresses && let Some((_, position)) = directives.protocol {
         notes.remark(position, "not imported: a firewall mark has no protocol");

@@ -7,7 +7,7 @@ use crate::document::{Entry, Item, Table, Value};
 use crate::keepalived::tree::{Node, parse_command};
 use crate::note::{Notes, Position};
 
-/// A program, and the change for which it is called.
+/// A program, and the change for which it is run.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     position: Position,
@@ -42,7 +42,7 @@ impl Program {
                 let server = servers
                     .iter()
                     .find(|item| item.position == Some(position))?;
-                // keepalived does not call a program for a server's first result.
+                // keepalived does not run a program for a server's first result if the server is up.
                 let change = if self.is_up { "down:up" } else { "*:down" };
                 format!("{}:{change}", shell_quote(address(&server.value)?))
             }

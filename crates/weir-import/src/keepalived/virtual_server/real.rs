@@ -25,7 +25,10 @@ pub(super) fn read_real_server(
     field::note_extra_words(notes, node, 2);
     let address: Option<IpAddr> = node.word(1).and_then(|word| word.parse().ok());
     let (Some(address), Some(port)) = (address, field::parse_port(node)) else {
-        node.reject(notes, "the address or the port is missing");
+        node.reject(
+            notes,
+            "the address is missing, or the address or port is invalid",
+        );
         return None;
     };
     let mut real = RealServer {

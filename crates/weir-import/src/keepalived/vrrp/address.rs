@@ -48,7 +48,7 @@ pub(super) fn read_addresses(
         };
         if length.is_none() {
             let reason = format!(
-                "the prefix length is invalid, and was set to {max_length}, as keepalived does"
+                "the prefix length is invalid, and was set to {max_length}, as in keepalived"
             );
             notes.remark(line.position, reason);
         }
@@ -165,7 +165,7 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
         notes.add(line.position, reason);
     } else if !cosmetic.is_empty() {
         let cosmetic = cosmetic.join(", ");
-        let reason = format!("{cosmetic} is not imported: it does not affect the path of packets");
+        let reason = format!("not imported: {cosmetic} (no effect on the path of packets)");
         notes.remark(line.position, reason);
     }
     device

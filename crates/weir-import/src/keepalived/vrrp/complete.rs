@@ -1,6 +1,6 @@
 //! Applies the corrections that keepalived makes after it has read an instance (`vrrp_complete_instance` in vrrp.c).
 //!
-//! These are mutually exclusive lines, defaults for the initial state, and ignored weights.
+//! The corrections concern mutually exclusive lines, the priority of an initial master, and ignored weights.
 
 use super::super::tree::Node;
 use crate::document::{Entry, Item, Table, Value};
@@ -41,8 +41,7 @@ pub(super) fn complete(
 /// instance that starts as master or has `nopreempt`.
 fn correct_preemption(table: &mut Table, is_owner: bool, is_master: bool, notes: &mut Notes) {
     if is_owner || is_master {
-        let reason =
-            "not imported: keepalived ignores it with `state MASTER` and with priority 255";
+        let reason = "not imported: keepalived ignores it with `state MASTER` or priority 255";
         let preempt = table
             .entries
             .iter()

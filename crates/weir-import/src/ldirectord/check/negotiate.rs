@@ -431,7 +431,7 @@ impl Request<'_> {
             },
             None => notes.add(
                 check_position,
-                "any reply passes; without `receive` ldirectord considers every server down",
+                "any reply passes; without `receive`, ldirectord considers every server down",
             ),
         }
         Some(probe)

@@ -1,7 +1,7 @@
-//! Converts negotiate checks with protocols that Weir does not support to perl scripts.
+//! Converts negotiate checks to perl scripts, for protocols that Weir does not support.
 //!
-//! The protocols are SQL with a password and a query, LDAP, and files over FTP. A script has the same steps and modules
-//! that ldirectord uses.
+//! The protocols are SQL with a password and a query, LDAP, and files over FTP. A script takes the same steps and uses
+//! the same modules as ldirectord.
 //!
 //! The scripts set `$0` to hide the command line of the process, which contains the password. They do so before perl
 //! loads the modules, which takes most of a probe's time.

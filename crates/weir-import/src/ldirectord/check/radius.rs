@@ -77,7 +77,7 @@ fn hide_password(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec
 mod tests {
     use super::*;
 
-    /// The example of RFC 2865 section 7.1.
+    /// The example in RFC 2865 section 7.1.
     #[test]
     fn hidden_password_matches_rfc_example() {
         let authenticator = [

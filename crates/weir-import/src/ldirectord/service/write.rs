@@ -375,7 +375,7 @@ impl Section {
     }
 }
 
-/// Returns the most common forwarding method; the order of precedence is direct, nat, tunnel.
+/// Returns the most common forwarding method; of equally common ones, the first in the order direct, nat, tunnel.
 fn service_method(real_servers: &[RealServer]) -> Method {
     let count = |forward: Forward| {
         let has_method = |real: &&RealServer| {

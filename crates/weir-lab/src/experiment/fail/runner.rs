@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::phase::{LoadRun, Phase, Phases};
 use super::{FALL, INTERVAL, LOAD_RUN_LIMIT, RISE, STEADY_TIME, Setup, TIMEOUT, failure_window};
 use crate::error::{LabError, Result};
-use crate::experiment::trial::Setting;
+use crate::experiment::trial::RunContext;
 use crate::interrupt::wait_for;
 use crate::peer::weir::{self, Director};
 use crate::peer::{START_LIMIT, ab, http, nginx};
@@ -20,7 +20,7 @@ pub(super) struct Runner<'a> {
     director: Director<'a>,
     /// The program of the first server, which the test stops and restarts.
     stopped_server: Option<Daemon>,
-    _others: Vec<Daemon>,
+    _other_servers: Vec<Daemon>,
     run_size: (u32, u32),
 }
 
@@ -28,22 +28,22 @@ impl<'a> Runner<'a> {
     /// Starts the hosts and programs, and waits until every server is up.
     pub(super) fn start(
         setup: &Setup,
-        setting: &Setting<'a>,
+        context: &RunContext<'a>,
         topology: &'a Topology,
         base: &'a Path,
     ) -> Result<Self> {
         let mut servers = Vec::new();
         for host in &topology.servers {
-            servers.push(start_server(base, host, setting.pages)?);
+            servers.push(start_server(base, host, context.pages)?);
         }
         let stopped_server = Some(servers.remove(0));
-        let program = setting.weir.ok_or(LabError::Usage {
+        let program = context.weir.ok_or(LabError::Usage {
             option: "--weir",
             reason: "the test requires the weir program".into(),
         })?;
         let pins = |host: &str| {
             let name = format!("{}-{host}", topology.number);
-            setting.session.pin_directory(&name)
+            context.session.pin_directory(&name)
         };
         let directories = weir::Directories {
             base,
@@ -71,7 +71,7 @@ impl<'a> Runner<'a> {
             base,
             director,
             stopped_server,
-            _others: servers,
+            _other_servers: servers,
             run_size: setup.run_size,
         };
         let all_up = || {
@@ -87,8 +87,8 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs all phases.
-    pub(super) fn run(&mut self, setting: &Setting<'_>) -> Result<Phases> {
-        let set_activity = |text: &str| setting.progress.set("weir", text);
+    pub(super) fn run(&mut self, context: &RunContext<'_>) -> Result<Phases> {
+        let set_activity = |text: &str| context.progress.set("weir", text);
         set_activity("measuring with all servers up");
         let started_at = Instant::now();
         let before = self.run_load_until(|| Ok(started_at.elapsed() >= STEADY_TIME))?;
@@ -100,7 +100,7 @@ impl<'a> Runner<'a> {
         let connections_before = self.first_server()?.connections;
         let started_at = Instant::now();
         let host = &self.topology.servers[0];
-        self.stopped_server = Some(start_server(self.base, host, setting.pages)?);
+        self.stopped_server = Some(start_server(self.base, host, context.pages)?);
         let (mut restarted, up_after) = self.run_until_state("up", started_at)?;
         // With lc, the server's broken connections still count as active, and an active connection weighs as much as
         // 256 inactive ones. The scheduler does not select the server until the load of the other servers is as high.
@@ -139,7 +139,7 @@ impl<'a> Runner<'a> {
             }
             match reported_after {
                 None if start.elapsed() > limit => Err(LabError::Deadline {
-                    what: format!("Weir to report the server as {state}"),
+                    event: format!("Weir to report the server as {state}"),
                     seconds: limit.as_secs(),
                     detail: String::new(),
                 }),

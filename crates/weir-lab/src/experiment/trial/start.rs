@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use super::{Balancer, Setting, Site, Trial};
+use super::{Balancer, RunContext, Site, Trial};
 use crate::cgroup::Cgroup;
 use crate::error::{LabError, Result};
 use crate::experiment::disturbance::{self, LiveBalancer};
@@ -33,7 +33,7 @@ impl Trial {
 
     pub(super) fn start_balancer<'a>(
         &self,
-        setting: &Setting<'a>,
+        context: &RunContext<'a>,
         topology: &'a Topology,
         base: &Path,
         directory: &Path,
@@ -71,7 +71,7 @@ impl Trial {
                     workers: &servers,
                 };
                 RunningBalancer::Program {
-                    _daemon: nginx::start(&launcher, setting.pages, &role)?,
+                    _daemon: nginx::start(&launcher, context.pages, &role)?,
                 }
             }
             Balancer::NginxProxy(method) => {
@@ -80,31 +80,31 @@ impl Trial {
                     servers: &servers,
                 };
                 RunningBalancer::Program {
-                    _daemon: nginx::start(&launcher, setting.pages, &role)?,
+                    _daemon: nginx::start(&launcher, context.pages, &role)?,
                 }
             }
             Balancer::Weir(forward) => RunningBalancer::Weir {
-                _director: self.start_weir(setting, topology, base, forward, cgroup)?,
+                _director: self.start_weir(context, topology, base, forward, cgroup)?,
             },
             Balancer::Disturbed(subject, kind) => {
                 let weir = match subject.forward() {
                     Some(forward) => {
-                        Some(self.start_weir(setting, topology, base, forward, cgroup)?)
+                        Some(self.start_weir(context, topology, base, forward, cgroup)?)
                     }
                     None => None,
                 };
                 let setup = disturbance::Setup {
                     namespace: &topology.director.namespace,
                     directory: directory.to_owned(),
-                    pages: setting.pages,
-                    weir: setting.weir,
+                    pages: context.pages,
+                    weir: context.weir,
                     servers,
                 };
                 RunningBalancer::Disturbed(LiveBalancer::start(subject, kind, setup, weir)?)
             }
             Balancer::Ldirectord => {
                 let director =
-                    self.start_weir(setting, topology, base, weir::Forward::Direct, None)?;
+                    self.start_weir(context, topology, base, weir::Forward::Direct, None)?;
                 self.start_ldirectord(&launcher, director, &servers)?
             }
         })
@@ -129,18 +129,18 @@ impl Trial {
 
     fn start_weir<'a>(
         &self,
-        setting: &Setting<'a>,
+        context: &RunContext<'a>,
         topology: &'a Topology,
         base: &Path,
         forward: weir::Forward,
         cgroup: Option<&Cgroup>,
     ) -> Result<weir::Director<'a>> {
-        let program = setting.weir.ok_or(LabError::Usage {
+        let program = context.weir.ok_or(LabError::Usage {
             option: "--weir",
             reason: "the method requires the weir program".into(),
         })?;
         let pins = |host: &str| {
-            setting
+            context
                 .session
                 .pin_directory(&format!("{}-{host}", topology.number))
         };
@@ -159,7 +159,7 @@ impl Trial {
 
 /// A running balancer. Dropping it stops the balancer.
 pub(super) enum RunningBalancer<'a> {
-    /// Rules in the namespace, which are removed with the namespace.
+    /// No program: there is no balancer, or it consists of rules, which are removed with their namespace.
     Nothing,
     Program {
         _daemon: Daemon,

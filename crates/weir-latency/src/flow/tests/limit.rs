@@ -21,7 +21,7 @@ fn first_payload_is_classified_by_its_first_bytes() {
 }
 
 #[test]
-fn clock_has_microseconds_if_milliseconds_exceed_the_age_or_microseconds_fit() {
+fn clock_unit_is_microseconds_if_milliseconds_exceed_the_age_or_microseconds_fit() {
     const AGE: u64 = 100 * MS;
     const LOOP: u64 = 10 * MS;
     for (clock, loop_ns, request_offset, expected) in [
@@ -60,6 +60,20 @@ fn handshake_may_take_900_ms_and_is_used_for_10_s() {
         let mut connection = Connection::new(1).open();
         connection.payload(9_986_000, 200, 0);
         connection.acknowledge(us, 700, 9_990_000);
+        connection.check(expected, reasons);
+    }
+}
+
+/// The handshake took 10 ms. The tolerance is 2 ms and one unit of the clock.
+#[test]
+fn acknowledgement_takes_at_least_as_long_as_in_the_handshake() {
+    for (sent_us, expected, reasons) in [
+        (13_000, &[2_000][..], &[][..]),
+        (14_000, &[], &[Reason::ClockShifted]),
+    ] {
+        let mut connection = Connection::new(1_000).open();
+        connection.payload(11_000, 200, 0);
+        connection.acknowledge(20_000, 700, sent_us);
         connection.check(expected, reasons);
     }
 }
@@ -182,7 +196,7 @@ fn end_of_a_connection_without_a_held_sample_counts_nothing() {
     }
 }
 
-/// The first exchange is discarded. What is acknowledged after it still counts.
+/// The first exchange is discarded. Bytes that are acknowledged after it still count.
 #[test]
 fn tickets_are_counted_between_two_exchanges() {
     let mut connection = Connection::new(1).open();
@@ -197,7 +211,7 @@ fn tickets_are_counted_between_two_exchanges() {
     connection.check(&[5_000], &[Reason::Handshake, Reason::Retransmitted]);
 }
 
-/// Returns whether the SYN of another flow with the same slot takes the slot 20 ms after the packets of a connection.
+/// Returns whether the SYN of another flow takes the slot of a connection, `at_us` after the start of the connection.
 fn is_slot_free(connection: &mut Connection, at_us: u64) -> bool {
     let other = Packet {
         hash: connection.hash + 1,
@@ -319,7 +333,8 @@ fn response_is_not_a_ticket_if_the_tickets_were_acknowledged_5_ms_ago() {
     }
 }
 
-/// The lengths of the client's second flight, the number of acknowledgements of 255 bytes, and the samples.
+/// The cases are the length of the client's second flight, the number of acknowledgements of 255 bytes, and the
+/// samples.
 #[test]
 fn finished_message_has_at_most_100_bytes_and_two_tickets_follow_it() {
     for (length, acknowledgements, expected) in [
@@ -366,7 +381,7 @@ fn sample_after_1200_bytes_is_not_held() {
 }
 
 #[test]
-fn interim_responses_and_alerts_have_their_lengths() {
+fn interim_responses_and_alerts_are_recognized_by_length() {
     for (is_tls, bytes, reason) in [
         (false, 1, Some(Reason::Closed)),
         (false, 2, None),
@@ -408,7 +423,7 @@ fn interim_responses_and_alerts_have_their_lengths() {
 
 /// If the payload were a request, the response would not be a response to the first request.
 #[test]
-fn control_messages_have_their_lengths() {
+fn control_messages_are_recognized_by_length() {
     for (protocol, length, is_control) in [
         (FirstPayload::Other, 9, false),
         (FirstPayload::Preface, 9, true),
@@ -454,7 +469,7 @@ fn request_in_the_first_packet_after_the_syn_is_measured() {
 
 /// The client's FIN can be lost on the way to the director. It has a sequence number, but no payload.
 #[test]
-fn sequence_number_after_a_lost_fin_is_not_a_lost_request() {
+fn sequence_gap_of_a_lost_fin_is_not_a_lost_request() {
     for (missing, expected, reasons) in [
         (1, &[5_000][..], &[][..]),
         (2, &[], &[Reason::Retransmitted]),

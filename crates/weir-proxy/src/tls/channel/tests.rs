@@ -139,10 +139,10 @@ fn handshake_agrees_on_name_and_protocol() {
 #[test]
 fn records_are_processed_for_any_segmentation() {
     for step in [1, 2, 5, 7, 64, 1_000] {
-        let (theirs, mut relay_in) = UnixStream::pair().expect("create socket pair");
-        let (mut relay_out, ours) = UnixStream::pair().expect("create socket pair");
-        let mut client = Peer::client(false, b"h2", theirs);
-        let mut server = Peer::server(TlsVersion::V12, ours);
+        let (client_end, mut relay_in) = UnixStream::pair().expect("create socket pair");
+        let (mut relay_out, server_end) = UnixStream::pair().expect("create socket pair");
+        let mut client = Peer::client(false, b"h2", client_end);
+        let mut server = Peer::server(TlsVersion::V12, server_end);
         relay_in.set_nonblocking(true).expect("set nonblocking");
         relay_out.set_nonblocking(true).expect("set nonblocking");
         let sent = content(3_000);
@@ -359,10 +359,10 @@ fn version_below_the_minimum_fails_on_both_sides() {
 
 #[test]
 fn modified_record_breaks_connection() {
-    let (theirs, mut relay_in) = UnixStream::pair().expect("create socket pair");
-    let (mut relay_out, ours) = UnixStream::pair().expect("create socket pair");
-    let mut client = Peer::client(false, b"h2", theirs);
-    let mut server = Peer::server(TlsVersion::V12, ours);
+    let (client_end, mut relay_in) = UnixStream::pair().expect("create socket pair");
+    let (mut relay_out, server_end) = UnixStream::pair().expect("create socket pair");
+    let mut client = Peer::client(false, b"h2", client_end);
+    let mut server = Peer::server(TlsVersion::V12, server_end);
     relay_in.set_nonblocking(true).expect("set nonblocking");
     relay_out.set_nonblocking(true).expect("set nonblocking");
     for _ in 0..4 {

@@ -28,7 +28,7 @@ fn weights_are_ignored() {
 }
 
 #[test]
-fn weight_zero_is_skipped() {
+fn server_with_weight_zero_is_skipped() {
     rr(&[1, 0, 1], &[(None, &[3, 1, 3, 1])]);
 }
 
@@ -58,7 +58,7 @@ fn added_server_waits_for_the_next_round() {
 }
 
 #[test]
-fn removing_last_chosen_server_continues_after_it() {
+fn walk_continues_after_removal_of_last_chosen_server() {
     rr(
         &[1, 1, 1],
         &[(None, &[3, 2]), (Some(Remove(2)), &[1, 3, 1])],
@@ -66,7 +66,7 @@ fn removing_last_chosen_server_continues_after_it() {
 }
 
 #[test]
-fn removing_last_chosen_head_continues_after_it() {
+fn walk_continues_after_removal_of_last_chosen_head() {
     rr(&[1, 1, 1], &[(None, &[3]), (Some(Remove(3)), &[2, 1, 2])]);
 }
 
@@ -83,7 +83,7 @@ fn server_added_after_removal_of_last_chosen_head_is_next() {
 }
 
 #[test]
-fn removing_last_chosen_middle_server_and_adding_one_continues() {
+fn walk_continues_if_last_chosen_middle_server_is_removed_and_one_is_added() {
     rr(
         &[1, 1, 1],
         &[

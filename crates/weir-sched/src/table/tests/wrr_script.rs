@@ -10,7 +10,7 @@ fn wrr(weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
 /// Tests the order that a running kernel uses: the lowest pass comes first, because it was the highest pass when the
 /// first server was added.
 #[test]
-fn adding_one_by_one_begins_with_the_lowest_pass() {
+fn walk_begins_with_the_lowest_pass_if_servers_are_added_one_by_one() {
     wrr(
         &[1, 2, 3, 0, 4],
         &[(None, &[5, 3, 2, 1, 5, 5, 3, 5, 3, 2, 5, 3, 2, 1, 5])],
@@ -18,7 +18,7 @@ fn adding_one_by_one_begins_with_the_lowest_pass() {
 }
 
 #[test]
-fn new_service_begins_with_the_highest_pass() {
+fn walk_of_a_new_service_begins_with_the_highest_pass() {
     let members = [member(3, 1), member(2, 3), member(1, 2)];
     let start = crate::table::wrr::start(&members);
     let mut cursor = Cursor::default();
@@ -29,7 +29,18 @@ fn new_service_begins_with_the_highest_pass() {
 }
 
 #[test]
-fn equal_weights_are_plain_round_robin() {
+fn pass_is_aligned_to_a_smaller_step() {
+    // Before the change, the passes are 7, 4 and 1, and the second one is complete. After it, they are 9, 7, 5, 3 and
+    // 1; the current one is 4 / 2 * 2 + 1 = 5.
+    let steps: &[(_, &[u32])] = &[
+        (None, &[2, 1, 1, 2, 1]),
+        (Some(Edit(1, 10)), &[2, 1, 2, 1, 2, 1, 1, 1, 2, 1]),
+    ];
+    wrr(&[9, 6], steps);
+}
+
+#[test]
+fn equal_weights_produce_plain_round_robin() {
     wrr(&[3, 3, 3], &[(None, &[3, 2, 1, 3, 2, 1])]);
 }
 
@@ -56,12 +67,12 @@ fn flows_are_rejected_until_a_server_has_weight() {
 }
 
 #[test]
-fn passes_step_by_the_common_divisor() {
+fn passes_differ_by_the_common_divisor() {
     wrr(&[4, 2], &[(None, &[2, 1, 1, 2, 1, 1, 2])]);
 }
 
 #[test]
-fn edit_restarts_the_pass() {
+fn edit_restarts_the_search_at_the_head() {
     wrr(
         &[1, 2, 3],
         &[
@@ -88,7 +99,7 @@ fn pass_below_new_maximum_continues() {
 }
 
 #[test]
-fn pass_is_aligned_to_the_new_step() {
+fn pass_is_aligned_to_a_larger_step() {
     // In the pass of weight 4, the step becomes 3: the passes are now 7, 4 and 1, and the pass of weight 4 continues.
     wrr(
         &[1, 5],

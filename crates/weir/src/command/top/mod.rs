@@ -110,7 +110,8 @@ async fn execute(client: &Client, change: ServerChange) -> String {
     }
 }
 
-/// Reads terminal events on a separate thread, because the read blocks. The thread runs until the process exits.
+/// Reads terminal events on a separate thread, because the read blocks. The thread runs until the process exits or the
+/// terminal is closed.
 fn read_events() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
     std::thread::spawn(move || {

@@ -19,6 +19,7 @@ pub(super) enum Sort {
     /// Configuration order.
     #[default]
     File,
+    /// By address, as text.
     Name,
     /// States that need attention first.
     State,
@@ -28,7 +29,7 @@ pub(super) enum Sort {
     Rate,
     /// By bytes per second, descending.
     Bytes,
-    /// Longest 99th percentile first.
+    /// By the 99th percentile of the latency, descending.
     Latency,
 }
 
@@ -75,7 +76,9 @@ pub(super) struct Key {
 pub(super) struct Row {
     pub(super) level: Level,
     pub(super) key: Key,
+    /// State of a service or server; of a pool, the number of usable servers and of all servers.
     pub(super) state: String,
+    /// Weight of a server; if the effective weight differs, `EFFECTIVE/CONFIGURED`.
     pub(super) weight: String,
     /// Number of current connections.
     pub(super) active: u64,

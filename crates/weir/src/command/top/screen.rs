@@ -84,7 +84,7 @@ impl Screen {
         screen
     }
 
-    /// Replaces the report. The selected row remains selected.
+    /// Replaces the report. The selected row remains selected if the new report has it.
     pub(super) fn update(&mut self, report: Report, now: Instant) {
         let before = std::mem::replace(&mut self.report, report);
         self.earlier = Some((before, self.read_at));
@@ -107,9 +107,9 @@ impl Screen {
                 elapsed: self.read_at.saturating_duration_since(*read_at),
             });
         self.rows = rows(&self.report, earlier, &self.options);
-        let same = key.and_then(|key| self.rows.iter().position(|row| row.key == key));
+        let index = key.and_then(|key| self.rows.iter().position(|row| row.key == key));
         let last = self.rows.len().saturating_sub(1);
-        self.selected = same.unwrap_or(self.selected).min(last);
+        self.selected = index.unwrap_or(self.selected).min(last);
     }
 
     /// Handles a pressed or repeated key; ignores its release.

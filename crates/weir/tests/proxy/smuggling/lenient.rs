@@ -45,7 +45,7 @@ fn read_line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// Parses the digits at the beginning of a text, after spaces and signs. Without digits, returns 0.
+/// Parses the digits at the beginning of a text, after spaces, tabs and plus signs. Without digits, returns 0.
 fn parse_number(text: &str, radix: u32) -> u64 {
     let digits: String = text
         .trim_start_matches([' ', '\t', '+'])
