@@ -1,4 +1,4 @@
-//! Tests that the table of reasons in the manual matches `weir_reasons.h`; `WEIR_UPDATE_DOCS=1` regenerates the table.
+//! Tests that the manual's page of reasons matches `weir_abi::REASONS`; regenerates it with `WEIR_UPDATE_DOCS=1`.
 
 #![allow(
     clippy::disallowed_methods,

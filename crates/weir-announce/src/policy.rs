@@ -1,4 +1,4 @@
-//! Restricts an unprivileged daemon's announcements to the VIPs and the speaker in root's file.
+//! Restricts an unprivileged daemon's announcements to the VIPs and the speaker in root's configuration file.
 //!
 //! Within these limits, the daemon only reports which VIPs have services that can serve.
 
@@ -67,7 +67,7 @@ impl PermittedAnnounce {
     }
 }
 
-/// The settings and VIPs of root's file, which limit an unprivileged daemon.
+/// The settings and VIPs of root's configuration file, which limit an unprivileged daemon.
 #[derive(Debug)]
 pub(crate) struct Policy(RootSection<PermittedAnnounce>);
 
@@ -87,7 +87,7 @@ impl Policy {
     /// the report.
     ///
     /// # Errors
-    /// Returns a message if root's file does not permit the report or cannot be used.
+    /// Returns a message if root's configuration file does not permit the report or cannot be used.
     pub(crate) fn check(&mut self, daemon_report: &DaemonReport) -> Result<(), String> {
         if self
             .0
@@ -161,7 +161,7 @@ pool = "p"
             ..file_settings
         };
         assert!(!permitted.covers(&daemon_report("10.0.0.9", other)));
-        // The group may publish services for any VIP in the networks of root's file.
+        // The group may publish services for any VIP in the networks that root's configuration file permits.
         const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
             vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
         let text = format!("{TEXT}{CLUSTER}").replace("forward = \"nat\"", "forward = \"socket\"");

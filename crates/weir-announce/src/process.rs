@@ -41,8 +41,8 @@ struct PendingRequest {
 }
 
 /// Runs the announcer until SIGTERM, until another announcer takes over, or until the keeper has exited and all routes
-/// are withdrawn. After SIGTERM, withdraws all routes within [`STOP_TIMEOUT`]. `configuration` is root's file, which
-/// limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
+/// are withdrawn. After SIGTERM, withdraws all routes within [`STOP_TIMEOUT`]. `configuration` is root's configuration
+/// file, which limits the announcements of an unprivileged daemon. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Returns an error if the signal handler or the socket cannot be created.

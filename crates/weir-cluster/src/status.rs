@@ -77,8 +77,8 @@ pub struct Status {
     pub down: Verdicts,
 }
 
-/// Prefix of the text that reports different BGP communities of two directors. Routers use both directors' routes
-/// together, unless the routers' policies depend on these communities.
+/// Prefix of the text that reports different BGP communities of two directors. Routers still balance traffic across
+/// both directors' routes (ECMP), unless their policies depend on these communities.
 pub const COMMUNITIES_DIFFER: &str = "BGP communities ";
 
 /// Prefix of the text that reports different MTUs of two directors.

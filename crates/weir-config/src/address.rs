@@ -188,7 +188,7 @@ fn split_protocol(text: &str) -> Result<(Protocol, &str), AddressError> {
         ),
         Some(("sctp", _)) => (
             Code::NotBuilt,
-            format!("`{text}`: SCTP is not yet supported"),
+            format!("`{text}`: SCTP is not built yet"),
             "use tcp/ or udp/".to_owned(),
         ),
         Some((other, rest))

@@ -80,10 +80,7 @@ fn planned_keys(section: &Section) -> String {
         .collect();
     match planned.as_slice() {
         [] => String::new(),
-        _ => format!(
-            "\nNot yet supported, and rejected: {}.\n",
-            planned.join(", ")
-        ),
+        _ => format!("\nNot built yet, and rejected: {}.\n", planned.join(", ")),
     }
 }
 
@@ -113,7 +110,7 @@ fn key_card(key: &Key, when: Option<&str>) -> String {
     if let Some(choices) = choices(&key.kind) {
         for (label, words) in [
             ("Also accepted", choices.aliases),
-            ("Not yet supported", choices.planned),
+            ("Not built yet", choices.planned),
         ] {
             if !words.is_empty() {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();

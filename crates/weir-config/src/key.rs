@@ -155,7 +155,7 @@ impl Key {
         Self::new(
             name,
             Kind::Planned,
-            Presence::Absent("not yet supported"),
+            Presence::Absent("not built yet"),
             purpose,
             "",
         )
@@ -216,7 +216,7 @@ impl Kind {
     /// Returns the description for "expected …" and for the manual.
     pub(crate) fn syntax(&self) -> String {
         match self {
-            Self::Planned => "not yet supported".to_owned(),
+            Self::Planned => "not built yet".to_owned(),
             Self::PoolName => "the name of a pool".to_owned(),
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),

@@ -246,7 +246,7 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let servers: Vec<_> = lowered
         .pools
         .iter()
-        .flat_map(|pool| &pool.servers)
+        .flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
         .collect();
     let services: Vec<_> = lowered.services.iter().map(|it| &it.name).collect();
     let needed = needed_servers(lowered);

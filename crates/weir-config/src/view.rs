@@ -143,7 +143,7 @@ impl<'a, 't> View<'a, 't> {
                     Diagnostic::new(
                         Code::NotBuilt,
                         &entry.key_span,
-                        format!("`{}` is not yet supported", key.name),
+                        format!("`{}` is not built yet", key.name),
                     )
                     .cause(key.purpose)
                     .fix("remove it; settings that are not implemented are rejected, not ignored"),
@@ -391,7 +391,7 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
         return Diagnostic::new(
             Code::NotBuilt,
             span,
-            format!("\"{keyword}\" is not yet supported"),
+            format!("\"{keyword}\" is not built yet"),
         )
         .fix(format!("use {known}"));
     }
@@ -529,7 +529,7 @@ fn section_with_key(
         &catalog::ROOT,
     ];
     let all = || common.iter().chain(&catalog::PAGES);
-    // A limit of the service can have another name in a route.
+    // A limit of the service can have a different name in a route.
     let limit = (section.path == catalog::SERVICE.path)
         .then(|| has_equivalent(&&catalog::PROXY_LIMITS))
         .flatten();

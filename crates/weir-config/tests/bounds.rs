@@ -217,7 +217,7 @@ fn key_of_a_virtual_router_is_a_text_or_hexadecimal() {
 
 #[test]
 fn burst_of_a_limit_fits_its_rate() {
-    // The rate allows 32 000 requests in the maximum of 32 000 seconds.
+    // The rate allows 32,000 requests in the maximum of 32,000 seconds.
     for (limits, code) in [
         ("rate = 1, burst = 32000", None),
         ("rate = 1, burst = 32001", Some(Code::OutOfRange)),

@@ -99,7 +99,7 @@ impl PublishedFile {
     }
 
     /// Returns a name for a file with this content. The name contains no characters that are special in a path. It
-    /// depends on the path and the content, so a renewed certificate has another name.
+    /// depends on the path and the content, so a renewed certificate gets a different name.
     pub fn name(&self) -> String {
         /// Number of hexadecimal digits of the digest.
         const DIGITS: usize = 32;
@@ -131,7 +131,7 @@ impl GroupConfiguration {
         if self.files.is_empty() {
             return self.text.clone();
         }
-        // A map with keys that are strings can always be serialized.
+        // A map with string keys can always be serialized.
         let files = serde_json::to_string(&self.files).unwrap_or_default();
         format!("{FORMAT_PREFIX}{FORMAT_VERSION}\n{files}\n{}", self.text)
     }
@@ -139,8 +139,8 @@ impl GroupConfiguration {
     /// Returns the text and the files of a publication.
     ///
     /// # Errors
-    /// Returns a one-line message if a later version of Weir has published it, if it is malformed, or if it has too
-    /// many or too large files. The message contains no part of the files.
+    /// Returns a one-line message if the publication is from a later version of Weir, is malformed, or contains too
+    /// many files or files that are too large. The message contains no part of the files.
     pub fn read_publication(publication: &str) -> Result<(String, PublishedFiles), String> {
         let Some(rest) = publication.strip_prefix(FORMAT_PREFIX) else {
             return Ok((publication.to_owned(), PublishedFiles::default()));
@@ -222,7 +222,7 @@ mod tests {
             let error = read(later).unwrap_err();
             assert!(error.contains("a later version"), "{error}");
         }
-        // Every prefix of a valid publication is rejected, or has the same files.
+        // Every prefix of a valid publication is rejected, has no files, or has the same files.
         let configuration = GroupConfiguration {
             text: "[pool.a]\n".to_owned(),
             files: files(vec![file("/a", "secret")]),

@@ -22,7 +22,7 @@ use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
 use crate::sys::Access;
 use crate::testrun::{self, TestInput, TestRun};
 
-/// Options of [`Dataplane::open`].
+/// Options for [`Dataplane::open`].
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// The pin directory, on a bpffs.

@@ -1,7 +1,7 @@
 //! Defines the sizes of the data plane, and reads and writes the pinned layout record.
 //!
-//! The record contains the current generation of state, flow table and programs. Replacing the record is the atomic
-//! step that activates a new data plane. The record also contains the hash secret, which the flow table depends on.
+//! The record identifies the current state, flow table and programs. Replacing the record is the atomic step that
+//! activates a new data plane. The record also contains the hash secret, on which the flow table depends.
 
 #![allow(unsafe_code, reason = "the record is a map value")]
 
@@ -18,7 +18,8 @@ use crate::pod::{self, Pod};
 use crate::spec::ARRAY;
 use crate::sys;
 
-/// Sizes of the data plane's maps. All memory, except for hash maps, is allocated when the maps are created.
+/// Sizes of the data plane's maps. The maps' memory is allocated when they are created, except that of hash maps with
+/// `BPF_F_NO_PREALLOC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
@@ -26,7 +27,7 @@ pub struct Sizes {
     pub services: u32,
     /// Number of server rows, one per server in a service, including row 0; at most [`DESTS_MAX`].
     pub dests: u32,
-    /// Number of count rows that all services of a pool share; they follow the server rows.
+    /// Number of rows with flow counts that all services of a pool share; they follow the server rows.
     pub pool_rows: u32,
     /// Number of 16-byte elements for lists, hash tables and ranges, including element 0.
     pub elements: u32,
@@ -64,7 +65,7 @@ impl Sizes {
         self.flows.div_ceil(BUCKET_SLOTS)
     }
 
-    /// Returns the number of count rows: the server rows, then the pool rows.
+    /// Returns the number of rows with flow counts: the server rows and the pool rows.
     pub fn live_rows(&self) -> u32 {
         self.dests.saturating_add(self.pool_rows)
     }
@@ -74,7 +75,7 @@ impl Sizes {
     /// # Errors
     /// [`Error::Size`] for the first size that is out of range.
     pub fn check(&self) -> Result<()> {
-        // The maxima keep every map below 4 GiB, the limit for map offsets.
+        // The maxima limit every map to about 4 GiB.
         let limits = [
             ("services", self.services, 2, 1 << 20),
             ("dests", self.dests, 2, DESTS_MAX),

@@ -232,7 +232,7 @@ impl Maps {
         Ok(elements.len() as u32)
     }
 
-    /// Returns a row of counts.
+    /// Returns a row with flow counts.
     ///
     /// # Errors
     /// Fails if the row is outside the map.

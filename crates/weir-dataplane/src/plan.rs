@@ -139,7 +139,7 @@ fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) 
     Ok(true)
 }
 
-/// Also pins the old state's maps of counts in the new state, if they fit.
+/// Also pins the old state's [`Group::Counts`] maps in the new state, if they fit.
 pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result<()> {
     let directory = pins.state(new.state);
     fs::create_dir_all(&directory).at(&directory)?;

@@ -289,7 +289,7 @@ fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Optio
 }
 
 /// Reports that a second director has a VIP that only the active director should have. `is_waiting` is true if the
-/// virtual router on this machine starts, changes or stops when the guard of a reload ends.
+/// virtual router on this machine starts, changes or stops when the reload guard ends.
 fn second_active_director(device: &str, vip: IpAddr, mac: &str, is_waiting: bool) -> Diagnosis {
     let finding = Diagnosis::new(
         format!("{mac} on {device} also has the VIP {vip}: two directors are active"),

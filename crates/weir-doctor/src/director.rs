@@ -138,8 +138,8 @@ fn daemon_finding(daemon: &Daemon, root: &Path) -> Option<Diagnosis> {
         Daemon::Running(_) => return None,
         Daemon::NotRunning => Diagnosis::new(
             "no daemon is running",
-"checks do not run, and nothing is repaired; only packets for services of an earlier daemon are still \
-            forwarded",
+            "checks do not run, and nothing is repaired; only packets for services of an earlier daemon are still \
+             forwarded",
         )
         .fix(start_command(root)),
         Daemon::Starting => {

@@ -10,7 +10,7 @@ pub struct DaemonReport {
     pub services: Vec<ServiceReport>,
     /// The active directors of the virtual routers that are backup on this machine.
     pub active_peers: Vec<ActivePeer>,
-    /// The addresses of virtual routers that start, change or stop when the guard of a reload ends.
+    /// The addresses of virtual routers that start, change or stop when the reload guard ends.
     pub waiting_vips: BTreeSet<IpAddr>,
 }
 

@@ -1,8 +1,8 @@
 //! Synchronizes flows: passes data between the socket, the sessions with the peers, and the engine's flow table.
 //!
 //! Steps take place every few milliseconds in the engine's process, so flows do not cross a channel. A datagram is
-//! parsed only after it has been authenticated with the key from root's file. The number of datagrams per step is
-//! limited, so a full table does not delay requests.
+//! parsed only after it has been authenticated with the key from root's configuration file. The number of datagrams per
+//! step is limited, so a full table does not delay requests.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

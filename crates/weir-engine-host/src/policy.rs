@@ -1,8 +1,8 @@
-//! Decides which configurations the daemon may apply: only those written by root.
+//! Decides which configurations the daemon may apply: only those whose layer 4 part root permits.
 //!
 //! The daemon sends the text that it has loaded. The text is accepted if its layer 4 part is the same as that of
 //! - the current configuration file, if only root can write it and the files that it includes. On a member of a group,
-//!   the part published by the group is first added to the file, within the limits set in root's file
+//!   the part published by the group is first added to the file, within the limits that the file sets
 //!   ([`weir_helper::with_published_part`]),
 //! - the active configuration, or the previous one, which a guarded reload may restore, or
 //! - the configuration that was last active, as recorded in [`RECORD_FILE`]: a daemon that is restarted after a crash
@@ -236,7 +236,8 @@ impl AcceptedConfiguration {
         }
     }
 
-    /// Returns `[sync]` with its key. This process reads the key, because only root's file may refer to a key file.
+    /// Returns `[sync]` with its key. This process reads the key, because only root's configuration file may refer to a
+    /// key file.
     ///
     /// # Errors
     /// Returns a message if the secrets cannot be read.
@@ -250,8 +251,8 @@ impl AcceptedConfiguration {
         }
     }
 
-    /// Returns the listeners of proxy services. The daemon, not root's file, determines them. They select the clients
-    /// that get a segment after a takeover, and the segment's source must be on this machine (`proxied`).
+    /// Returns the listeners of proxy services. The daemon, not root's configuration file, determines them. They select
+    /// the clients that get a segment after a takeover, and the segment's source must be on this machine (`proxied`).
     pub(crate) fn proxy_listeners(&self) -> ProxyListeners {
         ProxyListeners::new(&self.desired)
     }
@@ -507,7 +508,8 @@ pool = "p"
         assert!(refused.contains("192.0.2.2 is not in `vips`"), "{refused}");
     }
 
-    /// The limits on added servers come from root's file, even for a text that differs only in its limits.
+    /// The limits on added servers come from root's configuration file, even for a text that differs only in its
+    /// limits.
     #[test]
     fn group_limits_come_from_roots_file() {
         if !weir_testing::require_root() {

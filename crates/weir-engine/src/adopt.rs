@@ -1,8 +1,8 @@
 //! Recovers the row allocation from pinned maps if the state file is lost.
 //!
-//! Services are identified by their listeners, servers by address and port within a service. A server that has a row
-//! but is not in the configuration becomes a removed server: its flows continue, and the row is not reused while they
-//! exist.
+//! Services are identified by their listeners or marks, servers by address and port within a service. A server that
+//! has a row but is not in the configuration becomes a removed server: its flows continue, and the row is not reused
+//! while they exist.
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,7 @@ use crate::state::StateFile;
 use crate::stored_state::{EngineState, StoredState, Undo};
 use crate::vip::{self, read_record, remove_record, write_record};
 
-/// The objects that [`clean`] removed.
+/// What [`clean`] removed or restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CleanSummary {
     /// Whether programs, maps and attachments were pinned.
@@ -35,8 +35,9 @@ pub struct CleanSummary {
 /// runtime, in the director's network namespace.
 ///
 /// # Errors
-/// Fails if another daemon uses the pin directory, or an object cannot be removed. The state file then remains, so a
-/// retry can continue.
+/// Fails if another daemon uses the pin directory, the state file cannot be read, an object cannot be removed, or an
+/// offload setting cannot be restored. The state file or the record of added addresses then remains, so a retry can
+/// continue.
 pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     let pins = PinDir::new(&paths.pin_dir);
     pins.check_owner(&paths.lock())?;
@@ -94,9 +95,9 @@ pub fn has_changes(paths: &Paths) -> bool {
     is_pinned(paths) || !read_record(&paths.runtime_dir).is_empty()
 }
 
-/// Removes a pinned data plane that is attached neither to interfaces nor to cgroups and has no ipvsadm services, for
-/// example one left by a daemon that was killed during startup. Returns whether it was removed. Keeps the added VIPs
-/// and the recorded state of servers.
+/// Removes a pinned data plane that is attached neither to interfaces nor to cgroups and has no ipvsadm services or
+/// timeouts, for example one left by a daemon that was killed during startup. Returns whether it was removed. Keeps
+/// the added VIPs and the recorded state of servers.
 ///
 /// # Errors
 /// See [`clean`].

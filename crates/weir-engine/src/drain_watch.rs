@@ -41,11 +41,11 @@ pub(crate) struct UncertainFlows {
     /// Inactive flows that are open: half-closed flows whose replies the director sees, and UDP flows with
     /// `strict_ipvs`.
     inactive_open: u64,
-    /// Inactive flows that are open while packets arrive.
+    /// Half-closed flows with recent packets whose replies bypass the director: they are open while packets arrive.
     half_closed_recent: u64,
-    /// Active flows that are open while packets arrive: handshakes that are not complete.
+    /// Incomplete handshakes with recent packets: they are open while packets arrive.
     handshakes_recent: u64,
-    /// Handshakes without recent packets.
+    /// Incomplete handshakes without recent packets.
     handshakes_abandoned: u64,
 }
 

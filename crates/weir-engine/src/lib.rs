@@ -2,10 +2,10 @@
 //!
 //! The caller opens the engine in two steps ([`Opening`]), and then calls one [`Engine`] from one task, with
 //! configurations, weights, network events and ticks. The results are plain values: [`snapshot`], [`Explanation`],
-//! listings, [`Handshakes`]. The engine has no callbacks and no event loop, opens no client sockets, reads no
-//! configuration file, and does not depend on the proxy, the API or the keeper. It gets the state of servers
-//! ([`weir_state::ServerStates`]) as an argument, never changes it, and keeps no copy. It shares only the map of probes
-//! ([`weir_dataplane::ProbeTable`]), to which probes write directly.
+//! listings, [`Handshakes`]. The engine has no callbacks and no event loop, does not listen for clients or connect to
+//! servers, reads no configuration file, and does not depend on the proxy, the API or the keeper. It gets the state of
+//! servers ([`weir_state::ServerStates`]) as an argument, never changes it, and keeps no copy. It shares only the map
+//! of probes ([`weir_dataplane::ProbeTable`]), to which probes write directly.
 //!
 //! | methods | purpose |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | [`Engine::record_health`], [`Engine::copy_override`] | add to the state file |
 //! | [`Engine::network_event`], [`Engine::tick`], [`Engine::repair_drift`] | keep rows and network up to date |
 //! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::read_handshakes`] | read |
-//! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |
+//! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another Weir process |
 //!
 //! [`PinnedEngine`], [`PersistedState`], [`added_vips`] and [`with_ipvsadm_services`] read the state that the last
 //! engine left behind, without an engine; [`clean()`] removes this state. [`vip`] adds addresses for a proxy while

@@ -1,4 +1,4 @@
-//! Builds the data for `ipvsadm -L` from the maps: services in the file and those of ipvsadm, and connections.
+//! Builds the data for `ipvsadm -L` from the maps: ipvsadm's services, services in the file, and connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -138,7 +138,7 @@ impl ListingInput<'_> {
         })
     }
 
-    /// Returns the first VIP or mark of a service.
+    /// Returns the first VIP of a service, or its first mark as an address.
     fn first_address(&self, name: &str) -> Option<IpAddr> {
         let service = self.desired.service(name)?;
         let address = service.listen.first().map(|listener| listener.address);

@@ -51,8 +51,8 @@ impl MarkRouting {
             .collect()
     }
 
-    /// Removes the rules of these marks, and the rules of address families that have no marks any more. Returns how
-    /// many marks' rules were removed.
+    /// Removes the rules of these marks, and the rules of address families that have no marks any more. Returns the
+    /// number of removed mark rules.
     pub(crate) async fn remove_rules(
         &mut self,
         netlink: &Netlink,
@@ -74,7 +74,7 @@ impl MarkRouting {
         Ok(removed)
     }
 
-    /// Removes all rules and the devices. Returns how many marks' rules were removed.
+    /// Removes all rules and the devices. Returns the number of removed mark rules.
     ///
     /// # Errors
     /// Fails if the kernel rejects a change.

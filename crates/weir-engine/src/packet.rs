@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use weir_model::Protocol;
 
-/// A client's packet, written as `tcp SRC:PORT VIP:PORT`, with IPv6 addresses in brackets.
+/// A client's packet, written as `PROTOCOL SOURCE:PORT VIP:PORT`, with IPv6 addresses in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Transport protocol.

@@ -30,8 +30,8 @@ pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     added
 }
 
-/// Adds the services created with ipvsadm, which are in the state file, to a configuration; returns the configuration
-/// unchanged if the state file is unreadable.
+/// Adds the services created with ipvsadm, which are in the state file, to a configuration. Returns the configuration
+/// unchanged if the state file is unreadable, or if a layer 4 service and an ipvsadm service have the same listener.
 pub fn with_ipvsadm_services(runtime_dir: &Path, configured: Desired) -> Desired {
     let saved = StateFile::new(runtime_dir).read().ok().flatten();
     let merged = saved.map(|saved| saved.engine.origin.merged_with(configured.clone()));

@@ -124,7 +124,7 @@ pub struct Client {
     token: Mutex<Option<String>>,
 }
 
-/// Shows only the endpoints, because the other fields contain the password and the token.
+/// Prints only the endpoints, because the other fields contain the password and the token.
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")

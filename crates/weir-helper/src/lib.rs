@@ -2,7 +2,7 @@
 //!
 //! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The configuration text that an unprivileged daemon sends only selects one of the versions of root's file
+//! The configuration text that an unprivileged daemon sends only selects one of the versions of this file
 //! ([`RootSection`]). If the host already has an address of a virtual router, the helper removes it while the router is
 //! not active, unless it is the source address of the router's advertisements. When the channel is closed, the helper
 //! removes all addresses, because the caller no longer advertises them. The keeper holds both ends of the channel, so
@@ -63,7 +63,7 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The file is owned by neither root nor this process's user, or other users can write to it.
+    /// The file's owner is not trusted, other users can write to the file, or it is not a regular file.
     #[error("{path}: must be owned by root and not writable by others", path = path.display())]
     Untrusted {
         /// The file.

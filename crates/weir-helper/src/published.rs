@@ -1,10 +1,11 @@
-//! Combines root's configuration with the part that a cluster of directors has published.
+//! Combines root's configuration with the part that a group of directors has published.
 //!
 //! An unprivileged daemon supplies the published part, and could supply any text. The result therefore contains root's
-//! own part, and the published part may contain only what root's file permits: parsing enforces `[cluster.publish]`,
-//! and root's file must name all programs and files.
+//! own part, and the published part may contain only what root's configuration file permits: parsing enforces
+//! `[cluster.publish]`, and root's configuration file must name all programs and files.
 
-/// Returns root's configuration with the published part of a daemon's text, if both are for the same cluster.
+/// Returns root's configuration with the published part of a daemon's text, or without it if the text has no such part
+/// for root's group.
 ///
 /// # Errors
 /// Returns a message if the published part contains something that only root's own file may contain.

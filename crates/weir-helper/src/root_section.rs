@@ -19,7 +19,7 @@ use crate::Error;
 use crate::daemon::read_trusted;
 use crate::published::with_published_part;
 
-/// A section of root's file, with its recorded, active and previous content.
+/// A section of root's configuration file, with its recorded, active and previous content.
 #[derive(Debug)]
 pub struct RootSection<T> {
     /// Name in messages, such as `[announce]`.

@@ -1,4 +1,4 @@
-//! Reads the virtual routers from root's record of the active configuration, or from root's file.
+//! Reads the virtual routers from root's record of the active configuration, or from root's configuration file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) struct RouterSource {
     is_written_by_daemon: bool,
     /// Files that may contain the active configuration; the first one that exists is used.
     active_files: Vec<PathBuf>,
-    /// Root's file.
+    /// Root's configuration file.
     configuration: PathBuf,
     root_section: RootSection<Routers>,
     /// The result of the last successful read, and the versions of the files before it.

@@ -30,8 +30,8 @@ const CALLERS_MAX: usize = 2;
 /// Serves the caller at the other end of the channel, and callers that are added later, until all channels are closed.
 /// Then removes the added objects. `active_files` are files that may contain the active configuration; the first one
 /// that exists is used. A file that an unprivileged daemon has written can only select among the virtual routers of
-/// `configuration`, root's file. If `adopt` is true, the addresses of an earlier helper are kept, for the same caller
-/// or its successor. Must be called inside a tokio runtime.
+/// `configuration`, root's configuration file. If `adopt` is true, the addresses of an earlier helper are kept, for
+/// the same caller or its successor. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Fails if the addresses cannot be read or removed, or if SIGTERM cannot be handled.

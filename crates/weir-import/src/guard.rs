@@ -5,7 +5,7 @@
 //! When in doubt, list a keyword: a superfluous entry only makes the operator check one more line, but a missing entry
 //! can admit clients without a warning.
 
-/// Actions of haproxy rules that reject or authenticate clients: `http-request deny`, `tcp-request content reject`.
+/// Actions of haproxy rules that restrict access, as in `http-request deny` and `tcp-request content reject`.
 const ACTIONS: &[&str] = &[
     "deny",
     "tarpit",

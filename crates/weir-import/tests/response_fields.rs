@@ -1,6 +1,4 @@
-//! Tests the import of directives that replace response fields, error pages and timeouts of individual requests.
-//!
-//! haproxy and nginx replace values of response fields. Error pages can be redirects or empty.
+//! Tests the import of directives that change response fields, error pages and timeouts, and of `monitor-net`.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 

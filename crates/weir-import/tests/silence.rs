@@ -27,7 +27,7 @@ const DEFAULT_LINES: &[&str] = &[
     "mode tcp",
     "option tcp-check",
     "server_name _;",
-    // This is the default directory of pages.
+    // nginx's default `root`, which contains only its default pages.
     "location = /50x.html { root /usr/share/nginx/html; internal; }",
     "ip_family inet",
     "ip_family inet6",
@@ -70,7 +70,7 @@ fn silent_lines(
                 continue;
             }
             let mut other_lines = lines.clone();
-            // An empty line would end a section of ldirectord.
+            // Remove the line instead of emptying it: an empty line ends an ldirectord section.
             other_lines.remove(index);
             let text = other_lines.join("\n");
             if without_line_numbers(&import(&case.name, &text, &environment)) == full_output {

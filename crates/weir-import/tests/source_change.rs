@@ -26,7 +26,7 @@ fn first_route(imported: &Imported) -> String {
     keys.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns whether a change of behavior is reported for this line.
+/// Returns whether a loss is reported for this line.
 fn is_lost(imported: &Imported, line: usize) -> bool {
     let prefix = format!("line {line}: ");
     imported.losses.iter().any(|note| note.starts_with(&prefix))

@@ -19,7 +19,7 @@ use crate::{Columns, Edit, Names, ServiceKey};
 pub enum Command {
     /// Changes the table.
     Edit(Edit),
-    /// Lists services or connections (`-L`).
+    /// Lists services, connections, timeouts or synchronization daemons (`-L`).
     List(List, Columns),
     /// Saves the table (`-S`).
     Save(Columns),

@@ -91,7 +91,7 @@ fn report_has_rates_of_one_server_and_haproxy() {
     assert_eq!(rows[0]["ratio"], 1.0);
     for row in rows {
         assert_eq!(row["failed"], 0, "{row}");
-        // The shaper is active if no response is faster than the link: 200 Mbit/s, which is 24 414 KB/s.
+        // The shaper is active if no response is faster than the link: 200 Mbit/s, which is 24,414 KB/s.
         let rate = row["kbytes_per_second"].as_f64().expect("is a number");
         assert!(rate > 0.0 && rate < 200e6 / 8.0 / 1024.0 * 1.05, "{row}");
     }

@@ -2,7 +2,7 @@
 //!
 //! Each crate has an allowance of findings per rule in `tidy/allowed.txt`. The test fails if there are more findings
 //! than allowed. If there are fewer, it prints that the allowance can be lowered; `TIDY_UPDATE=1 cargo test -p weir-lab
-//! --test tidy` lowers it, and never raises it. [`rule`] defines the rules, [`scan`] splits the source text.
+//! --test tidy` lowers it, and never raises it. [`rule`] defines the rules; [`scan`] splits the source text.
 
 #[path = "tidy/rule.rs"]
 mod rule;
@@ -126,7 +126,7 @@ fn tracked_files(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the crate of a file, or its top directory.
+/// Returns the area of a file: its crate, `weir/tests`, its top-level directory, or `.` for a file in the root.
 fn area(path: &str) -> String {
     let mut parts = path.split('/');
     match (parts.next(), parts.next(), parts.next()) {

@@ -453,7 +453,7 @@ fn random_scenario(seed: u64) -> Scenario {
     let servers = pick(&[2, 3, 4, 6]);
     let directors = pick(&[1, 1, 2, 4]);
     let per_server = directors * pick(&[250, 500]);
-    // Each of a server's slots processes 1 000 requests per second: the rate is at most half of the servers' capacity.
+    // Each of a server's slots processes 1,000 requests per second: the rate is at most half of the servers' capacity.
     let slots = (per_server / 500).max(pick(&[4, 8, 32]));
     Scenario {
         directors: directors as usize,

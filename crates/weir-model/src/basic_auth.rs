@@ -76,8 +76,9 @@ impl BasicAuth {
         self.users.get(user).map(String::as_str)
     }
 
-    /// Returns the password hash of the user with this number, modulo the number of users. The proxy verifies this hash
-    /// for an unknown user, so that the response time does not reveal which users exist.
+    /// Returns the password hash of the user with this number, modulo the number of users. For an unknown
+    /// user, the proxy verifies the password against this hash, so that the response time does not reveal which users
+    /// exist.
     pub fn any_hash(&self, number: u64) -> Option<&str> {
         let index = number.checked_rem(self.users.len() as u64)?;
         let mut hashes = self.users.values().skip(usize::try_from(index).ok()?);
@@ -95,7 +96,7 @@ impl BasicAuth {
     }
 }
 
-/// Shows no hashes.
+/// Omits the password hashes.
 impl fmt::Debug for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BasicAuth({self})")

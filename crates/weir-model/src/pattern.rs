@@ -32,7 +32,7 @@ impl TextRegex {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// Returns an error if the expression is invalid or needs too much memory.
+    /// Returns an error if the regular expression is invalid or needs too much memory.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         Self::compile(text, false)
     }

@@ -62,7 +62,7 @@ impl Secret {
     }
 }
 
-/// Shows only the source.
+/// Prints only the source.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({})", self.source)

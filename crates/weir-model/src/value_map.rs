@@ -267,7 +267,7 @@ impl Hash for MapEntries {
     }
 }
 
-/// Shows only the number of entries.
+/// Prints only the number of entries.
 impl fmt::Debug for MapEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MapEntries({})", self.len())

@@ -116,7 +116,7 @@ pub struct RouterAnnouncements {
     pub refresh_repeat: u32,
 }
 
-/// A key or password; its value is never shown.
+/// A key or password. `Debug` omits the value.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouterKey(pub Vec<u8>);
 
@@ -133,14 +133,14 @@ pub struct RouterHmac {
     pub keys: Vec<(u8, RouterKey)>,
     /// ID of the key that signs packets.
     pub active: u8,
-    /// Which packets are signed and must be signed.
+    /// Whether sent packets are signed, and whether received packets must be.
     pub mode: RouterHmacMode,
     /// Maximum difference between the clocks of two directors.
     pub window: Duration,
 }
 
 named_enum! {
-    /// Which packets are signed and must be signed.
+    /// Whether sent packets are signed, and whether received packets must be.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum RouterHmacMode {
         /// Packets are signed, and signatures are required.
@@ -263,8 +263,8 @@ pub struct Track {
     pub object: TrackObject,
     /// Subtracted from the priority on failure. For a file, its number is multiplied by this value and subtracted.
     pub penalty: u8,
-    /// Added to the priority on success. If both are 0, a failure releases the addresses. For a file, its number is
-    /// multiplied by this value and added; if both are 0, the number itself is added.
+    /// Added to the priority on success. If `penalty` and `bonus` are both 0, a failure releases the addresses. For a
+    /// file, its number is multiplied by this value and added; if both are 0, the number itself is added.
     pub bonus: u8,
     /// For a file: every number except 0 releases the addresses. `penalty` and `bonus` are 0.
     #[serde(default)]

@@ -14,14 +14,14 @@ use crate::tls::ClientConfigs;
 pub(crate) struct Context {
     /// The data plane's table of probes that use a service's forwarding path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Service addresses, which are not selected as the default source of a probe.
+    /// Addresses of the layer 4 services, which are not selected as the default source of a probe.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations for probes.
     pub(crate) tls_configs: ClientConfigs,
 }
 
 impl Context {
-    /// Replaces the values with those of a configuration.
+    /// Replaces the path table, and the VIPs with those of a configuration. Reloads the TLS configurations.
     pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
         *lock(&self.path_table) = path_table;
         self.tls_configs.reload();

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::path_table::{PathObservation, PathPackets, PathTable};
 use crate::source::source;
 
-/// A maximum segment size, in bytes, that fits in any tunnel with an MTU of 1500.
+/// A maximum segment size, in bytes, that leaves room for any tunnel's headers on a link with an MTU of 1500.
 const TUNNEL_MSS: u32 = 1200;
 
 /// A probe through a service's path. Dropping this removes the probe's map entry.
@@ -116,7 +116,7 @@ impl PathProbe {
         can_claim && self.table.claims_vip(packets).await
     }
 
-    /// Explains a failed probe from the observed packets.
+    /// Returns the reason for a failed probe, based on the observed packets.
     fn failure_reason(&self, observed: &PathObservation, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.path;
         if observed.answered > 0 {

@@ -14,7 +14,8 @@ use weir_health::Target;
 /// is an IPv6 VIP, another address of the director is used.
 ///
 /// # Errors
-/// Returns an error if there is no route, or if the route's source is a VIP and there is no other IPv6 address.
+/// Returns an error if there is no route, if the route's source is an IPv4 VIP, or if it is an IPv6 VIP and no other
+/// usable address can be read.
 pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAddr> {
     if let Some(source) = target.source {
         return Ok(source);

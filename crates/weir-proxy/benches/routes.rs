@@ -1,6 +1,6 @@
 //! Compares the CPU time per request with that of HAProxy and nginx, for many routes and map entries.
 //!
-//! The cases are 1 000 routes, 1 000 regex routes, and a map with 100 000 entries. Each proxy has one worker on CPU 0;
+//! The cases are 1,000 routes, 1,000 regex routes, and a map with 100,000 entries. Each proxy has one worker on CPU 0;
 //! the load generator and the origin server run on CPU 1.
 //!
 //! Every request matches the last route or the last map entry.

@@ -5,7 +5,7 @@ use weir_model::{Desired, Proxy, Route};
 use crate::static_file::open_root;
 use crate::tls::Problem;
 
-/// Returns a problem for each directory that would make a start or reload fail.
+/// Returns a problem for each directory that cannot be opened: a start or reload would fail.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let routes = desired
         .proxies

@@ -142,7 +142,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
             fatal: true,
             message: format!("service {}: {file}: {error}", proxy.name),
             cause: "the daemon cannot start or reload with this configuration".to_owned(),
-fix: "use a readable file of at most 64 KiB: a body, or a whole HTTP response with a Content-Type"
+            fix: "use a readable file of at most 64 KiB: a body, or a whole HTTP response with a Content-Type"
             .to_owned(),
             source: page.source,
         })

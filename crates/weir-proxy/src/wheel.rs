@@ -20,7 +20,7 @@ pub(crate) struct Wheel {
     /// Index of the next slot to process, counted from the clock's start.
     next_slot: u64,
     entries: usize,
-    /// Whether due entries remained in the last call of [`Wheel::take_expired`].
+    /// Whether due entries remained after the last call to [`Wheel::take_expired`].
     is_behind: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Implements bounded load for hashing schedulers: new flows of a server that has reached its bound go to others.
+//! Implements bounded load for hashing schedulers: a new flow that hashes to a server at its bound goes to another
+//! server.
 //!
 //! The algorithm is from Mirrokni, Thorup and Zadimoghaddam (SODA 2018).
 //!

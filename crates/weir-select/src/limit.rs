@@ -1,9 +1,9 @@
 //! Limits each client's request rate and requests in progress, with fixed-size tables that all workers share.
 //!
-//! A table is a 4-way set-associative array of atomic entries. An entry consists of a tag, which is a part of the hash
-//! of the client's key, and a value. If a new client's row is full, a rate limit replaces the client that is least
-//! ahead of its rate, and a concurrency limit does not count the new client, so a full table rejects fewer requests,
-//! never more.
+//! A table is a 4-way set-associative array of atomic entries: each key maps to one row (set) of four entries. An entry
+//! consists of a tag, which is a part of the hash of the client's key, and a value. If a new client's row is full, a
+//! rate limit replaces the client that is least ahead of its rate, and a concurrency limit does not count the new
+//! client, so a full table rejects fewer requests, never more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,14 +148,14 @@ impl RateLimit {
     }
 
     /// Returns how far a client is ahead of its rate, in units. No client can be further ahead than the burst, so a
-    /// larger number means an old entry whose time has wrapped.
+    /// larger difference means that `due` is in the past: the subtraction has wrapped.
     fn units_ahead(&self, due: u32, now: u32) -> u64 {
         let ahead = u64::from(due.wrapping_sub(now));
         if ahead > self.burst { 0 } else { ahead }
     }
 }
 
-/// Limits the requests in progress.
+/// Limits the number of requests in progress, for each client or in total.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     table: Table,
@@ -180,9 +180,9 @@ impl Drop for Slot {
 pub enum Admission {
     /// The request is counted.
     Counted(Slot),
-    /// The table has no free entry in which to count the request.
+    /// The client's row has no free entry: the request is allowed, but not counted.
     Uncounted,
-    /// The client has too many requests in progress.
+    /// The client has the maximum number of requests in progress.
     Rejected,
 }
 

@@ -1,4 +1,4 @@
-//! Defines the rules for retrying failed requests.
+//! Defines the rules for retrying failed requests, and the faults that passive health checks count.
 
 use weir_model::{RetryCondition, RetryOn};
 

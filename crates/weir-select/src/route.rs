@@ -55,7 +55,7 @@ impl Limits {
     }
 
     /// Checks a request against the limits. Returns its concurrency slot, if the number of concurrent requests is
-    /// limited.
+    /// limited and the request was counted.
     ///
     /// # Errors
     /// Returns the rejection, with status 413 or 429.

@@ -136,7 +136,7 @@ pub enum Failure {
     TotalTimeoutConnecting,
     /// The HTTP/2 connection had no free stream; nothing was sent.
     Declined,
-    /// The connection was closed before a complete response head.
+    /// The connection was closed before a complete response head was received.
     Lost {
         /// Whether the connection had served other requests.
         reused: bool,

@@ -1,4 +1,5 @@
-//! Reads the kernel's clocks, such as those of the data plane's timestamps, and the clock of health checks.
+//! Reads the kernel's clocks, including those that the data plane uses for timestamps, and provides the clock for
+//! health checks.
 //!
 //! Values of [`now_ns`] are in nanoseconds, and are comparable only with values of the same clock or its BPF helper.
 //! Pure crates take the time as an argument.
@@ -95,7 +96,7 @@ mod tests {
         assert!(0 < coarse && coarse <= fine && fine <= boot);
     }
 
-    /// The wall clock was set forward after this clock had started.
+    /// The clock starts at Unix time 1000 s, as if the wall clock had been set forward since then.
     #[test]
     fn steady_clock_does_not_follow_the_wall_clock() {
         let start = Duration::from_secs(1000);

@@ -1,4 +1,4 @@
-//! Creates private files, which only the owner can read, replaces files atomically, and reads files of trusted owners.
+//! Creates private files (mode 0600) and memory files, replaces files atomically, and reads files of trusted owners.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -110,15 +110,15 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// account can also write to the directory, it can neither create nor replace such a file.
 ///
 /// # Errors
-/// Fails if the file cannot be read. If another user owns the file, or it is not a regular file or has other hard
-/// links, the error is [`io::ErrorKind::NotFound`] too.
+/// Fails if the file cannot be read. The error is [`io::ErrorKind::NotFound`] also if another user owns the file, or
+/// if it is not a regular file or has other hard links.
 pub fn read_owned_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
     let metadata = file.metadata()?;
     let process_user = rustix::process::geteuid().as_raw();
     let is_trusted_owner = metadata.uid() == 0 || metadata.uid() == process_user;
-    // Another account may have created a hard link to root's file (link(2)).
+    // Another account may have created a hard link to a file of root (link(2)).
     if !metadata.is_file() || !is_trusted_owner || metadata.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }

@@ -1,7 +1,7 @@
 //! Opens a file by a path that may contain directories of other accounts.
 //!
 //! If a privileged process follows another account's link, it reads or writes a file that this account chose. Links are
-//! therefore followed only if no other account can have created them: in directories that only root and the process's
+//! therefore followed only if no other account could have created them: in directories that only root and the process's
 //! own account can write to, or if root or the process's own account owns the link. fs.protected_symlinks (proc(5))
 //! does the same for directories such as `/tmp`. In a directory of another account, the file must also be a regular
 //! file without other hard links (link(2)).

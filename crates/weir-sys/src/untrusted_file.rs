@@ -275,7 +275,7 @@ mod tests {
             );
         }
         assert!(read(&file, Owner::Any, MAX_BYTES).is_ok());
-        // A hard link to root's file.
+        // A hard link to a file of root.
         chown(&file, Some(0), None).unwrap();
         fs::hard_link(&file, inside.join("second")).unwrap();
         let reason = read(&inside.join("second"), Owner::Expected, MAX_BYTES).unwrap_err();

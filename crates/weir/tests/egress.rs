@@ -1,7 +1,7 @@
 //! Tests the paths to servers and back that depend on the host's network.
 //!
-//! The cases are unresolved neighbors, a device to which XDP cannot send, servers behind routers, and a kernel with and
-//! without forwarding.
+//! The cases are unresolved neighbors, a device on which XDP cannot send, servers behind routers, and a kernel with
+//! and without forwarding.
 
 mod world;
 
@@ -150,7 +150,7 @@ fn nat_works_without_kernel_forwarding() {
     assert_nat_works(false);
 }
 
-/// The servers are on a separate segment behind a bridge, and XDP cannot send to the bridge.
+/// The servers are on a separate segment behind a bridge, and XDP cannot send on the bridge.
 #[test]
 fn egress_through_a_bridge_works() {
     if !privileged() {

@@ -1,6 +1,7 @@
-//! Tests that Weir stops using a server that dies under load, and uses it again after it recovers.
+//! Tests health checks: a server that dies is not used until it recovers. Also tests quorum, maint, notifications and
+//! `weir explain`.
 //!
-//! No reload, restart or different order in the file makes a dead server usable.
+//! A reload, a restart or a different order of servers does not make a dead server usable.
 
 mod world;
 
@@ -135,7 +136,7 @@ fn dead_server_is_removed_and_returns_under_load() {
     assert_eq!(complete, 20_000);
     assert!(failed < 20_000 / 2, "{failed} failed");
     // A client may reuse the port of a connection that was open when the server died. The director never saw the end of
-    // that connection.
+    // that connection, so the request fails.
     let (complete, failed) = request_counts(start_ab(&world, 2000));
     assert_eq!(complete, 2000);
     let concurrency = 4;
@@ -173,7 +174,7 @@ fn dead_server_stays_down_after_restart_and_reload() {
         return;
     }
     let mut world = prepared_world(3);
-    // `start = "up"` would make the server usable until two probes have failed.
+    // With `start = "up"`, a server whose state was lost would be usable until two probes have failed.
     let check = format!("{HTTP}\nstart = \"up\"");
     let mut pid = world.start_daemon(&config(&[0, 1, 2], "", &check));
     world.kill_nginx(1);
@@ -204,7 +205,7 @@ fn dead_server_stays_down_after_restart_and_reload() {
         (&status["state"], &status["since"]),
         (&"down".into(), &since)
     );
-    // The restarted server is used again.
+    // The restarted server is up again.
     world.start_nginx_on("server1", 1, "");
     wait_for_states(&world, &["up", "up", "up"]);
     world.kill_keeper(pid);
@@ -238,7 +239,7 @@ fn pool_stays_below_its_quorum_after_a_crash() {
     world.kill_keeper(pid);
 }
 
-/// No check and no other event determines the state of this pool.
+/// No check result or other event triggers the evaluation of this pool's state.
 #[test]
 fn unchecked_pool_is_below_its_quorum_from_the_start() {
     if !privileged() {

@@ -303,7 +303,7 @@ fn cache_bypass_passes_packets_without_usable_server() {
     let mut world = prepared_world();
     let mut servers = Vec::new();
     for family in FAMILIES {
-        // The VIP is an address of another host behind the first server.
+        // The routed VIP is an address of server 0, so packets that Weir does not balance arrive there.
         let (vip, prefix) = (routed_vip(family), full_prefix(family));
         world.ip("server0", &format!("addr add {vip}/{prefix} dev lo"));
         let flag = if family == Family::V6 { "-6 " } else { "" };

@@ -1,6 +1,6 @@
-//! Tests checks against Debian's builds of the server programs for which they were made.
+//! Tests health checks against real servers: MariaDB, PostgreSQL, Exim, nginx and a gRPC server.
 //!
-//! The tests start each program themselves.
+//! Each test starts its server.
 
 #[path = "peers/grpc.rs"]
 mod grpc;

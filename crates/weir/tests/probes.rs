@@ -1,4 +1,4 @@
-//! Tests every kind of check against real server programs, if Debian packages them, and against hostile ones.
+//! Tests health checks against real servers (nginx, redis, dnsmasq) and against hostile servers.
 
 mod world;
 
@@ -273,7 +273,7 @@ fn certificate(world: &World) -> (String, String) {
     (key.display().to_string(), certificate.display().to_string())
 }
 
-/// Starts nginx with TLS on ports 443 and 444 (HTTP/2) of the server. Returns the file with its certificate.
+/// Starts nginx with TLS on ports 443 and 444 (HTTP/2) of the server. Returns the path of its certificate.
 fn start_tls_server(world: &mut World) -> String {
     let (key, certificate) = certificate(world);
     let root = world.path("tls");

@@ -41,8 +41,8 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes route paths as their service does. Reports paths that this changes, and paths and expressions that cannot
-/// match a normalized path.
+/// Normalizes route paths as their service does. Reports paths that this changes, and paths and regular expressions
+/// that cannot match a normalized path.
 pub(super) fn adapt_to_services(
     sink: &mut Sink<'_>,
     proxies: &[LoweredProxy],
@@ -155,7 +155,7 @@ fn adapt_path(
     }
 }
 
-/// Returns why an expression cannot match any normalized path; `None` = no reason was found.
+/// Returns why a regular expression cannot match any normalized path; `None` = no reason was found.
 fn exclusion_reason(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
     let text = regex.as_str();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));

@@ -43,7 +43,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) server: Option<Range<usize>>,
     /// Position of `forward_auth`.
     pub(crate) forward_auth: Option<Range<usize>>,
-    /// Position of the expression of `rewrite`.
+    /// Position of `rewrite`'s regular expression.
     pub(crate) rewrite: Option<Range<usize>>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) server: bool,
     /// The route's conditions, which define `{1}` to `{9}` and `{rest}`; `None` = the text belongs to a service.
     pub(crate) route: Option<&'a Conditions>,
-    /// The expression of `rewrite`. Its groups replace those of the conditions.
+    /// The regular expression of `rewrite`. Its groups replace those of the conditions.
     pub(crate) regex: Option<&'a TextRegex>,
 }
 

@@ -1,7 +1,7 @@
 //! Finds routes that no request can reach, because an earlier route matches all of their requests.
 //!
-//! A route covers only routes with the same host, the same path or prefix, and the same expression. An index of these
-//! avoids comparing all pairs of routes.
+//! A route covers only routes with the same host, the same path or prefix, and the same regular expression. An index
+//! of these avoids comparing all pairs of routes.
 
 use std::collections::HashMap;
 
@@ -70,16 +70,16 @@ fn only_host(route: &LoweredRoute) -> Option<&str> {
 /// Routes, with their numbers in file order.
 type Numbered<'a> = Vec<(usize, &'a LoweredRoute)>;
 
-/// Routes by their paths and expressions. Each route has at least one entry.
+/// Routes by their paths and regular expressions. Each route has at least one entry.
 #[derive(Default)]
 struct RouteIndex<'a> {
     /// By each path that is not in `by_prefix`, as written.
     by_path: HashMap<&'a str, Numbered<'a>>,
     /// By each path that has a single `*`, at its end; the key does not include the `*`.
     by_prefix: HashMap<&'a str, Numbered<'a>>,
-    /// By each expression of the routes without paths.
+    /// By each regular expression of the routes without paths.
     by_regex: HashMap<&'a str, Numbered<'a>>,
-    /// Routes with neither paths nor expressions.
+    /// Routes with neither paths nor regular expressions.
     others: Numbered<'a>,
 }
 

@@ -9,7 +9,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
     if let Some(scheduler) = pool.pool.scheduler
         && !scheduler.kind.works_at_layer4()
     {
-        let message = format!("scheduler \"{scheduler}\" is not yet supported at layer 4");
+        let message = format!("scheduler \"{scheduler}\" is not built yet at layer 4");
         sink.push(
             Diagnostic::new(Code::NotBuilt, &pool.name, message)
                 .related(&service.name, "used by this service")
@@ -22,7 +22,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
                 Diagnostic::new(
                     Code::NotBuilt,
                     location,
-                    "backup servers are not yet supported at layer 4",
+                    "backup servers are not built yet at layer 4",
                 )
                 .related(&service.name, "used by this service")
                 .fix("use `sorry` instead, or a separate pool for this service"),

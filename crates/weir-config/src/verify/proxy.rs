@@ -389,7 +389,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
             Diagnostic::new(
                 Code::NotBuilt,
                 &pool.name,
-                format!("scheduler \"{scheduler}\" is not yet supported for proxy services"),
+                format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
             )
             .related(&proxy.name, "used by this service")
             .fix("use \"p2c\", \"wlc\" or \"rr\", or a separate pool for this service"),

@@ -28,8 +28,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// `previous` for files that this director does not have. `path` is the configuration file.
 ///
 /// # Errors
-/// Reports each file that cannot be read, with the position of the reference, or that the files are too many or too
-/// large.
+/// Reports each file that cannot be read, with the position of the reference, or that there are too many files or that
+/// they are too large.
 pub(crate) fn read_published_files(
     loaded: Loaded,
     previous: &PublishedFiles,

@@ -92,7 +92,7 @@ fn read_secret_file(path: &Path) -> io::Result<SecretValue> {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RememberedSecrets(BTreeMap<String, Vec<u8>>);
 
-/// Shows only the number of secrets.
+/// Prints only the number of secrets.
 impl std::fmt::Debug for RememberedSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RememberedSecrets({})", self.0.len())

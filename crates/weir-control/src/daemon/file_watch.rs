@@ -1,10 +1,10 @@
 //! Decides when changed files (certificates, lists) are loaded: after they have been unchanged for one interval.
 //!
-//! A certificate and its key are therefore not loaded while only one of them has been replaced.
+//! A certificate and a key that are replaced within one interval are therefore loaded together.
 
 use std::time::Duration;
 
-/// Interval at which the files are checked. A change takes effect after at most three intervals.
+/// Interval at which the files are checked. They are loaded at most two intervals after their last change.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
 /// The fingerprints of a set of files (`weir_proxy::certificate_fingerprint`, `weir_proxy::file_fingerprint`), which

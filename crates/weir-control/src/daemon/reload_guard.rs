@@ -50,7 +50,7 @@ struct Requests {
 }
 
 impl Health {
-    /// Extracts the counters from the status document.
+    /// Extracts the counters and the failing servers from the status document.
     pub(super) fn from_report(report: &Report) -> Self {
         let mut health = Self::default();
         for service in &report.services {
@@ -85,7 +85,7 @@ impl Health {
 /// `None` = they listen on several ports.
 type Endpoint = (IpAddr, Option<u16>);
 
-/// The servers of a configuration by address and port, because a reload may change how the file writes an address.
+/// The servers of a configuration by address and port, because a new configuration may spell an address differently.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     /// The names of the servers of each pool. A pool can contain an address with and without a port.

@@ -50,7 +50,7 @@ impl ReloadHistory {
         self.reloads.iter().cloned().collect()
     }
 
-    /// Returns the number of reloads in this process, including those that are no longer stored.
+    /// Returns the numbers of applied and rejected reloads in this process, including those that are no longer stored.
     pub(super) const fn counts(&self) -> ReloadCounts {
         self.counts
     }

@@ -37,7 +37,7 @@ pub(super) fn return_path_warnings<P: Plane>(
     if changed.is_empty() {
         return Vec::new();
     }
-    // A snapshot is expensive.
+    // A snapshot is taken only if it is needed, because it is expensive.
     let known = match plane.snapshot() {
         Ok(snapshot) => returning_servers(active, &snapshot),
         Err(error) => {

@@ -1,6 +1,6 @@
 //! Executes ipvsadm requests without a daemon: reads or changes the pinned data plane.
 //!
-//! While it changes the data plane, it holds the runtime directory's lock.
+//! The first edit acquires the runtime directory's lock. The next read, or the end of the command, releases it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::runtime_dir::{self, RuntimeDir, active_config_file, last_configuratio
 use crate::traffic::Offline;
 use weir_engine::{Paths, PinnedEngine};
 
-/// Maximum time to wait for other calls that hold the lock.
+/// Maximum time to wait for other processes that hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between attempts to acquire the lock.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -87,7 +87,7 @@ impl Direct {
     }
 }
 
-/// Acquires the lock of a runtime directory. Retries, because other calls hold the lock only briefly.
+/// Acquires the lock of a runtime directory. Retries, because other ipvsadm processes hold the lock only briefly.
 async fn acquire_lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {

@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 100;
 /// Timeout for the daemon's response. The daemon may have to finish a reload first.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The input and output streams of a call.
+/// The input and output streams of an invocation.
 pub struct Streams<'a> {
     /// The input of `-R`.
     pub input: &'a mut dyn BufRead,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Streams<'_> {
     }
 }
 
-/// Executes one command line and returns its exit code. `program` is the name under which the command was called.
+/// Executes one command line and returns its exit code. `program` is the name under which the command was invoked.
 ///
 /// # Errors
 /// Fails if a stream cannot be written.
@@ -230,8 +230,9 @@ impl Session<'_> {
         }
     }
 
-    /// Executes `-R`, whose input contains one command line per line. If the table rejects a command, reports this and
-    /// continues with the next line. Any other error ends the execution. Returns the exit code of the last line.
+    /// Executes `-R`, whose input contains one command line per line. If the table rejects a command, or a line
+    /// contains an invalid option, reports this and continues with the next line. Any other error ends the execution.
+    /// Returns the exit code of the last line.
     async fn restore(&mut self) -> Result<u8, End> {
         let (mut code, mut edits) = (0, Vec::new());
         let mut line = Vec::new();

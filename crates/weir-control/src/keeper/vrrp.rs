@@ -93,7 +93,7 @@ impl VrrpProcesses {
     }
 
     /// Informs the supervisor that, from now on, an unprivileged daemon writes the record of the active configuration.
-    /// The helper then uses the record only to select parts of root's file, even if root owns the record.
+    /// The helper then uses the record only to select parts of root's configuration file, even if root owns the record.
     pub(super) fn confine(&self) {
         let _ = self.requests.send(Request::Confine);
     }
@@ -574,8 +574,8 @@ fn is_running(child: &Child, program: &Path) -> bool {
     identity(program).is_none_or(|file| running == Some(file))
 }
 
-/// Starts a helper that reads root's file. `confined` is passed in an environment variable, which earlier versions
-/// ignore.
+/// Starts a helper that reads root's configuration file. `confined` is passed in an environment variable, which
+/// earlier versions ignore.
 fn spawn_helper(
     program: &Path,
     options: &[&str],

@@ -1,4 +1,4 @@
-//! Describes traces of proxied requests in the status document.
+//! Describes the export of traces in the status document.
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use weir_vrrp_agent::{RouterReport, RouterStatus};
 
 use super::rfc3339;
 
-/// Time that a virtual router may take to start after the guard of a reload has ended.
+/// Time that a virtual router may take to start after the reload guard has ended.
 const START_TIME: Duration = Duration::from_secs(10);
 
 /// A virtual router.
@@ -23,8 +23,8 @@ pub struct VirtualRouterStatus {
     /// The addresses that the router manages; absent if the daemon does not respond.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// The change of the router that waits for the end of a guarded reload, and the remaining time; absent if there is
-    /// none.
+    /// The change to the router that takes effect when the reload guard ends, and the remaining time; absent if there
+    /// is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
     /// The router's state, as the agent reports it.
@@ -55,8 +55,8 @@ pub(crate) struct Guarded<'a> {
 }
 
 /// Returns the virtual routers as reported by the agent. If the agent cannot be reached, returns the configured virtual
-/// routers in state `init`. `guarded` is set while a guarded reload is observed; routers that wait for its end are
-/// included.
+/// routers in state `init`. `guarded` is set while a guarded reload is observed; routers that will start when the guard
+/// ends are included.
 pub(crate) fn report(
     runtime_dir: &Path,
     configured: &[VirtualRouter],
@@ -93,7 +93,7 @@ fn addresses(router: &VirtualRouter) -> Vec<IpAddr> {
     router.managed_addresses().map(|it| it.address).collect()
 }
 
-/// Describes the changes that wait for the guard's end.
+/// Describes the changes that are pending until the guard ends.
 fn add_pending(
     routers: &mut Vec<VirtualRouterStatus>,
     configured: &[VirtualRouter],
@@ -137,7 +137,7 @@ pub fn handover_warning(routers: &[VirtualRouterStatus], guard: Duration) -> Opt
     })
 }
 
-/// Returns whether a virtual router waits for the end of a guarded reload to start.
+/// Returns whether a virtual router will start only when the guard ends.
 pub(in crate::status) fn has_not_started(status: &VirtualRouterStatus) -> bool {
     status.pending.as_ref() == Some(&status.router.reason)
 }
@@ -245,9 +245,10 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
     text
 }
 
-/// Returns where the VIPs of a service are, for a service with addresses of virtual routers: `on 10.0.0.2` if another
-/// director has them. If their locations differ, each address is listed with its location. `vip` is the state of the
-/// first VIP, and `listeners` are the service's listeners, such as `tcp/192.0.2.10:80`.
+/// Returns the location of a service's VIPs that virtual routers manage, such as `on 10.0.0.2` if another director has
+/// them. If the VIPs have different locations, lists each VIP with its location. `vip` is the state of the first VIP,
+/// which is returned if no virtual router has a known location for the VIPs. `listeners` are the service's listeners,
+/// such as `tcp/192.0.2.10:80`.
 pub(super) fn vip_text(vip: &str, listeners: &[String], routers: &[VirtualRouterStatus]) -> String {
     let vips: BTreeSet<IpAddr> = listeners.iter().filter_map(|it| address(it)).collect();
     let first = listeners.first().and_then(|it| address(it));

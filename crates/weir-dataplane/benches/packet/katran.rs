@@ -24,7 +24,7 @@ use crate::report::{Row, Summary};
 const RING: u32 = 65_537;
 /// Number of connections in katran's table: the largest number of flows of Weir's cases.
 const CONNECTIONS: u32 = 1 << 20;
-/// Number of flows that are created in one step. katran inserts at most 125 000 connections per second per CPU.
+/// Number of flows that are created in one step. katran inserts at most 125,000 connections per second per CPU.
 const BATCH_FLOWS: u32 = 100_000;
 const BATCH_INTERVAL: Duration = Duration::from_millis(1100);
 /// Index of `stats[MAX_VIPS + LRU_CNTRS]`: the number of connection lookups, and the number of misses.

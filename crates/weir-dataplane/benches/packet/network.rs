@@ -1,4 +1,4 @@
-//! Creates the network of all measurements: one veth pair in a separate namespace.
+//! Creates the network for all measurements: one veth pair in a separate namespace.
 //!
 //! It has routes and neighbors for the servers and clients of all cases. One end is the director's device; the other
 //! end represents the rest of the network.
@@ -14,8 +14,8 @@ use crate::support::{self, Sandbox};
 /// Number of servers with a neighbor entry.
 pub(crate) const SERVERS: u32 = 100;
 pub(crate) const PORT: u16 = 80;
-/// The first client, 198.18.0.0 (RFC 2544). Sequential flows come from 64 addresses, and random flows from the 2^24
-/// addresses around this one.
+/// The first client, 198.18.0.0 (RFC 2544). Sequential flows come from 64 addresses, and random flows from 2^24
+/// addresses, starting at this one.
 pub(crate) const CLIENTS: u32 = 0xc612_0000;
 pub(crate) const DIRECTOR_DEVICE: &str = "d0";
 pub(crate) const GENERATOR_DEVICE: &str = "g0";

@@ -2,7 +2,7 @@
 //!
 //! The packets are valid and malformed, and some of the flows come from another director.
 //!
-//! `WEIR_DIFFERENTIAL_PACKETS` sets the number of packets (default 100 000; ten million with `WEIR_SOAK`, a million per
+//! `WEIR_DIFFERENTIAL_PACKETS` sets the number of packets (default 100,000; ten million with `WEIR_SOAK`, a million per
 //! table), and `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover,
 //! and no IPv6 sources that are multicast addresses.
 

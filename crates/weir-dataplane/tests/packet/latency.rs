@@ -3,7 +3,7 @@
 //! Both must emit the same samples and count the same reasons, for random sequences of client packets and for
 //! weir-latency's recorded connections. `least-time` must make the same choices as weir-sched.
 //!
-//! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), and `WEIR_SEED`
+//! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20,000; a million with `WEIR_SOAK`), and `WEIR_SEED`
 //! repeats a run.
 
 use weir_abi::{Cost, Forward, LATENCY_REASONS, LatencyReason};

@@ -13,7 +13,7 @@ use crate::wire::{ACK, SYN, Shape, at};
 
 const FLOWS: u16 = 4000;
 /// Maximum number of flows that have no entry because a CPU was preempted while it held a bucket's lock.
-const MISSED_MAX: u64 = FLOWS as u64 / 20;
+const MISSED_MAX: u64 = FLOWS as u64 / 10;
 
 fn race(forward: Forward) {
     let Some(mut bench) = Bench::open() else {

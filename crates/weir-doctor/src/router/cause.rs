@@ -55,7 +55,7 @@ pub(super) struct KernelRoute {
     pub(super) prefix: String,
     /// The length of the prefix, in bits.
     pub(super) length: u8,
-    /// The number of different next hops; 0 = unknown.
+    /// The number of distinct next hops; 0 = unknown.
     pub(super) next_hops: usize,
 }
 

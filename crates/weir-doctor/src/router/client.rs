@@ -38,7 +38,7 @@ impl Client {
     /// responds, BIRD first.
     ///
     /// # Errors
-    /// Returns an error if no speaker responds, or if the command is neither `birdc` nor `vtysh`.
+    /// Returns an error if no speaker responds, or if the command line contains neither `birdc` nor `vtysh`.
     pub(super) async fn connect(command: Option<&str>) -> Result<Self, RouterError> {
         if let Some(line) = command {
             let command: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -86,7 +86,7 @@ impl Client {
     /// Returns the single addresses to which BGP has more than one path, in order.
     ///
     /// # Errors
-    /// Returns an error if the speaker does not respond, or if its table is too large.
+    /// Returns an error if the speaker does not respond, if it rejects a command, or if its table is too large.
     pub(super) async fn vips(&self) -> Result<Vec<IpAddr>, RouterError> {
         let mut vips = match self.speaker {
             Speaker::Bird => {
@@ -113,7 +113,7 @@ impl Client {
     /// Returns the routes to the longest prefix that contains a VIP. `None` = there is no route.
     ///
     /// # Errors
-    /// Returns an error if the speaker does not respond.
+    /// Returns an error if the speaker does not respond, or if it rejects a command.
     pub(super) async fn route(&self, vip: IpAddr) -> Result<Option<RouteEntry>, RouterError> {
         match self.speaker {
             Speaker::Bird => {
@@ -145,7 +145,7 @@ impl Client {
         self.command.join(" ")
     }
 
-    /// Runs a command of BIRD, or commands of FRR, and returns the output.
+    /// Runs one BIRD command or several FRR commands, and returns the output.
     async fn run(&self, arguments: &[&str]) -> Result<String, RouterError> {
         let (program, options) = self
             .command

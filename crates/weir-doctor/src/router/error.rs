@@ -17,7 +17,7 @@ pub enum RouterError {
         /// Why FRR was not found.
         frr: String,
     },
-    /// The command of the speaker is not supported.
+    /// The specified command line contains no supported tool.
     #[error("--speaker: {command:?} contains neither `birdc` nor `vtysh`")]
     UnknownCommand {
         /// The command line.
@@ -39,7 +39,7 @@ pub enum RouterError {
         /// The last line of the reply.
         reply: String,
     },
-    /// A program did not end in time.
+    /// A program did not exit in time.
     #[error("{program} did not exit within {} s", limit.as_secs())]
     Timeout {
         /// The program.

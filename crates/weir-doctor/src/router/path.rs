@@ -52,7 +52,7 @@ impl RouteEntry {
         self.paths.iter().filter(|path| path.is_usable())
     }
 
-    /// Returns the number of different next hops of the paths that BGP can use.
+    /// Returns the number of distinct next hops of the paths that BGP can use.
     pub(super) fn next_hop_count(&self) -> usize {
         next_hop_count(self.usable())
     }
@@ -64,7 +64,7 @@ impl RouteEntry {
     }
 }
 
-/// Returns the number of different next hops.
+/// Returns the number of distinct next hops.
 pub(super) fn next_hop_count<'a>(paths: impl Iterator<Item = &'a Path>) -> usize {
     let next_hops: BTreeSet<&String> = paths.flat_map(|path| &path.next_hops).collect();
     next_hops.len()
@@ -78,15 +78,15 @@ pub(super) const fn host_length(address: IpAddr) -> u8 {
 /// A path to a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
-    /// BIRD's protocol or FRR's peer that the path was learned from.
+    /// The BIRD protocol or FRR peer from which the path was learned.
     pub(super) source: String,
-    /// Whether the path was learned by BGP.
+    /// Whether the path was learned through BGP.
     pub(super) is_bgp: bool,
     /// Whether this is the best path.
     pub(super) is_best: bool,
-    /// Whether the speaker has selected the path together with the best one. BIRD does not show this.
+    /// Whether the path is the best path or part of its multipath set. BIRD does not show this.
     pub(super) is_selected: bool,
-    /// The next hops, resolved to the routers that packets are sent to. Empty = the path is not reachable.
+    /// The next hops, resolved to the routers that packets are sent to. Empty = the next hop is unreachable.
     pub(super) next_hops: BTreeSet<String>,
     /// BIRD: the preference of the protocol's routes.
     pub(super) preference: u32,
@@ -102,7 +102,7 @@ pub(super) struct Path {
     pub(super) origin: String,
     /// MULTI_EXIT_DISC. A missing value is 0.
     pub(super) med: u32,
-    /// Whether the path was learned from a router of the same AS. BIRD does not show this.
+    /// Whether the path was learned from a router in the same AS. BIRD does not show this.
     pub(super) is_internal: bool,
     /// The metric of the route to the next hop; `None` = unknown or not used.
     pub(super) igp_metric: Option<u32>,
@@ -128,13 +128,14 @@ pub(super) enum Attribute {
 }
 
 impl Path {
-    /// Returns whether the path was learned by BGP and is reachable.
+    /// Returns whether the path was learned through BGP and its next hop is reachable.
     pub(super) fn is_usable(&self) -> bool {
         self.is_bgp && !self.next_hops.is_empty()
     }
 
-    /// Returns the first attribute, in the order of the decision (RFC 4271 section 9.1.2.2), that keeps the speaker
-    /// from using this path together with the best one. `None` = it can use both.
+    /// Returns the first attribute, in the order of the speaker's decision process, that keeps the speaker from using
+    /// this path together with the best one. `None` = it can use both. The order is that of RFC 4271 section 9.1;
+    /// preference and weight are extensions.
     pub(super) fn difference(&self, best: &Self, speaker: Speaker) -> Option<Attribute> {
         if self.is_selected {
             return None;

@@ -260,7 +260,7 @@ pub(super) fn hash_policy(sysctl: &str, value: &str) -> Diagnosis {
     .fix(format!("sysctl -w {sysctl}=1"))
 }
 
-/// Returns the finding for a router without VIPs of several directors.
+/// Returns the finding for a router without VIPs that several directors announce.
 pub(super) fn nothing_found(speaker: Speaker) -> Diagnosis {
     Diagnosis::new(
         format!("{speaker} has no host route (/32, /128) with more than one BGP path"),

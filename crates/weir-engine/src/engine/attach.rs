@@ -58,7 +58,8 @@ impl Engine {
         self.network.smallest_mtu()
     }
 
-    /// Attaches the programs to the configured interfaces and detaches them from all others.
+    /// Attaches the programs to the interfaces that [`Network::interfaces`](crate::network::Network::interfaces)
+    /// returns, and detaches them from all others.
     pub(super) async fn attach(&mut self) -> Result<()> {
         let wanted = self.network.interfaces(&self.desired)?;
         for ifindex in self
@@ -108,7 +109,8 @@ impl Engine {
         Ok(attach_path(plan, &mut hooks)?)
     }
 
-    /// Warns about a limitation of generic XDP if the operator selected XDP.
+    /// Warns that generic XDP forwards partial checksums as if they were complete, if packets from the device may have
+    /// them.
     fn warn_about_generic_xdp(&self, ifindex: u32) {
         if let Some(device) = self.network.partial_checksum_reason(ifindex) {
             let interface = self.network.name_of(ifindex).unwrap_or("?");

@@ -1,8 +1,9 @@
 //! Applies ipvsadm's edits to the running engine.
 //!
-//! Edits are executed in order on a copy of ipvsadm's table; the copy is activated as a whole, or not at all. ipvsadm
-//! also lists and counts services in the file, but cannot change them: an edit of such a service is rejected with the
-//! service's position in the file, except for a weight, which becomes an override.
+//! Edits are executed in order on a copy of ipvsadm's table, which is then activated as a whole. If this fails, the
+//! edits are tried one at a time. ipvsadm also lists services in the file and zeroes their counters, but cannot change
+//! them: an edit of such a service is rejected with the service's position in the file, except for a weight, which
+//! becomes an override.
 
 use std::time::Duration;
 

@@ -12,19 +12,20 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 /// Minimum interval between weight adjustments.
 const ADJUST_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// New weights of the servers in a service.
+/// Adjusted weights of a service's servers, as percentages of their weights.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdjustedWeights {
     /// The pool.
     pub pool: String,
     /// The service.
     pub service: String,
-    /// For each server, the percentage of its weight that it gets; a server that is not listed keeps its full weight.
+    /// Percentage of its weight that each server gets; a server that is not listed keeps its full weight.
     pub percent: BTreeMap<String, u32>,
 }
 
 impl Engine {
-    /// Returns the numbers of responses within and above `max_latency`, for the services whose pool sets it.
+    /// Returns the numbers of responses within and above `max_latency`, for the services whose pool sets it, except
+    /// ipvsadm's services and services with `strict_ipvs`.
     #[must_use]
     pub fn read_latency_counts(&self) -> Vec<PoolSamples<'_>> {
         let with_limit = |pool: &Pool| pool.health.max_latency.is_some();
@@ -47,8 +48,9 @@ impl Engine {
         pool_samples.collect()
     }
 
-    /// Returns the changed weights of servers with weights that follow the latency. Computes them at most once per
-    /// second.
+    /// Returns the servers' weights for each service with `adapt = "latency"`, if they have changed. Computes them at
+    /// most once per second, and returns nothing in between. Skips ipvsadm's services, services with `strict_ipvs`, and
+    /// services with the least-time scheduler.
     pub fn adjust_weights(&mut self) -> Vec<AdjustedWeights> {
         let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
         if now_ns.saturating_sub(self.latency.adjusted_ns) < ADJUST_INTERVAL_NS {
@@ -83,7 +85,8 @@ impl Engine {
         adjusted
     }
 
-    /// Returns the `max_latency` limits by server row, in nanoseconds.
+    /// Returns the `max_latency` limits by server row, in nanoseconds. Skips ipvsadm's services and services with
+    /// `strict_ipvs`.
     pub(super) fn latency_limits(&self) -> BTreeMap<u32, i64> {
         let limits = self.services_where(|pool| pool.health.max_latency.is_some());
         let rows = limits.flat_map(|(service, pool)| {
@@ -94,6 +97,7 @@ impl Engine {
         rows.collect()
     }
 
+    /// Returns the services whose pool is `wanted`, except ipvsadm's services and services with `strict_ipvs`.
     fn services_where(
         &self,
         wanted: impl Fn(&Pool) -> bool,

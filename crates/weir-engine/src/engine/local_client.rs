@@ -40,7 +40,7 @@ impl LocalClients {
     /// Writes changed listeners; additions come before removals.
     ///
     /// # Errors
-    /// Fails if the map is full.
+    /// Fails if the map is full, or the kernel rejects a change.
     pub(super) fn write_listeners(&mut self) -> Result<()> {
         let Some(maps) = &self.maps else {
             return Ok(());

@@ -174,8 +174,8 @@ impl<'a> Opening<'a> {
     /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// Fails if another daemon uses the pin directory, the data plane cannot be opened, or a newer version wrote the
-    /// state file. If no data plane was pinned before, none is pinned afterwards.
+    /// Fails if another daemon uses the pin directory, the data plane cannot be opened, the network cannot be read, or
+    /// a newer version wrote the state file. If no data plane was pinned before, none is pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let pins = PinDir::new(&paths.pin_dir);
         // Without the claim, a rollback could remove the pins of another daemon that is starting.
@@ -306,19 +306,19 @@ impl<'a> Opening<'a> {
 }
 
 impl Engine {
-    /// Returns whether the pinned maps and the state file still belong to this engine. If not, another program has
+    /// Returns whether the pinned maps and the state file still belong to this engine. If not, another Weir process has
     /// begun to take over, and the engine must be reopened.
     pub fn is_current(&self) -> bool {
         self.file.is_own() && self.has_current_plane()
     }
 
-    /// Returns whether no other program has replaced the pinned maps and programs. Unlike [`Self::is_current`], this
-    /// remains true if the other program has adopted them.
+    /// Returns whether no other Weir process has replaced the pinned maps and programs. Unlike [`Self::is_current`],
+    /// this remains true if the other process has adopted them.
     pub fn has_current_plane(&self) -> bool {
         self.plane.is_current().unwrap_or(false)
     }
 
-    /// Transfers counters to a program that has replaced this engine's maps and could not copy the counters.
+    /// Transfers counters to a Weir process that has replaced this engine's maps and could not copy the counters.
     pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
             Ok(true) => tracing::info!("transferred the counters to the other program"),

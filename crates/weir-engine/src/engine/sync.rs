@@ -1,8 +1,9 @@
 //! Selects the flows to send to other directors, and inserts the flows that they send.
 //!
 //! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows whose
-//! last packet is newer, by at least a third of the timeout, than the one last reported to the peers; UDP flows; and
-//! flows whose recorded change was overwritten before it was read.
+//! last packet is newer, by at least a third of the timeout, than the one last reported to the peers; UDP flows; flows
+//! whose recorded change was overwritten before it was read; and flows for which changed `maglev` tables select a
+//! different server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ const MAX_RECHECK_CALLS: u32 = 16;
 const RECHECK_TIME: Duration = Duration::from_millis(4);
 /// Number of buckets between two checks of the clock.
 const RECHECK_BUCKETS: u32 = 256;
-/// Number of buckets that one call of [`Source::scan`] visits.
+/// Number of buckets that one call to [`Source::scan`] visits.
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -76,7 +77,7 @@ fn ms_to_ticks(milliseconds: u32) -> u32 {
     ticks_from(Duration::from_millis(milliseconds.into()))
 }
 
-/// Returns whether an entry belongs to a flow, not to an unfinished TCP handshake.
+/// Returns whether an entry is the forward entry of a flow that is not in a TCP handshake.
 fn is_past_handshake(meta: EntryMeta) -> bool {
     meta.kind == KIND_FORWARD
         && meta.state != State::SynRecv as u8
@@ -105,12 +106,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the argument of the last call of [`Self::set_sync`]; `None` = it has not been called yet.
+    /// Returns the argument of the last call to [`Self::set_sync`]; `None` = it has not been called yet.
     pub fn is_synchronizing(&self) -> Option<bool> {
         self.sync.enabled
     }
 
-    /// Returns the numbers of records from peers, by result.
+    /// Returns the number of records from peers by result, and the number of overwritten changes.
     pub fn sync_counts(&self) -> SyncCounts {
         self.sync.counts
     }
@@ -182,7 +183,7 @@ impl Engine {
     }
 
     /// Appends the entries of a bucket that must be sent to the peers: they were never sent, were last sent too long
-    /// ago, or were moved by a change to the tables.
+    /// ago, or the tables now select a different server for them.
     fn find_due_entries(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
         let slots = self.plane.maps().flows.bucket(bucket)?.slots;
         for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
@@ -265,7 +266,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Converts a record to this director's rows.
+    /// Converts a record to a flow with this director's row numbers.
     fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, InsertError> {
         if !is_valid(record) {
             return Err(InsertError::InvalidValues);
@@ -311,7 +312,7 @@ impl Engine {
     }
 
     /// Returns the device toward the client of a `nat` server, if the kernel does not forward packets. In this case,
-    /// the kernel returns no routes to the data plane, and this director has not seen a packet from the client.
+    /// the data plane cannot look up routes in the kernel, and this director has not seen a packet from the client.
     fn client_device(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns_clients = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
         if !learns_clients || record.kind == Kind::Template {
@@ -427,9 +428,10 @@ impl Engine {
 }
 
 /// Returns when the last flow of a template expires if no more packets arrive, in ticks; `None` = it has no flows.
-/// Here, flows extend their template by a minute at a time (bpf/lib/template.h). A peer does not do that, because its
-/// template does not count the flows from this director, and because it receives a record only every third of the
-/// timeout for a flow that only transfers data. Therefore the peer gets a template that lasts as long as the flows.
+/// On this director, live flows extend the template by a minute at a time (bpf/lib/template.h). On a peer they do not,
+/// because the peer's template does not count the flows from this director, and because the peer receives a record
+/// only every third of the timeout for a flow that only transfers data. Therefore the peer gets a template that lasts
+/// as long as the flows.
 fn end_of_live_flows(
     template: &Flow,
     flow: Option<&Flow>,
@@ -453,7 +455,7 @@ fn end_of_live_flows(
 
 /// Returns the source address and port of a flow's packets toward the server; inner `None` = those of the client,
 /// outer `None` = the flow has just ended. `reverse` is the entry in the slot of the flow's reverse entry, which
-/// another flow can have reused since.
+/// another flow may have reused since.
 fn snat_of(flow: &Flow, reverse: &Flow) -> Option<Option<(IpAddr, u16)>> {
     let meta = reverse.meta();
     if meta.kind != KIND_REVERSE || meta.generation != flow.cold.peer_generation {

@@ -1,4 +1,5 @@
-//! Converts rows of services and servers to names that all directors share, and names back to rows.
+//! Converts rows of services and servers to names that all directors share, and names back to rows. Also defines the
+//! state and the counters of flow synchronization.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -201,7 +202,7 @@ impl SyncIndex {
     }
 }
 
-/// Numbers of records from peers, by result.
+/// Number of records from peers by result, and number of overwritten changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncCounts {
     /// New flows and templates.
@@ -276,7 +277,7 @@ pub(super) struct Synchronizer {
     pub(super) walk_bucket: u32,
     /// Time at which the walk was last continued.
     pub(super) walked_at: Duration,
-    /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute different servers for
+    /// Number of buckets to visit soon because `maglev` tables have changed: peers may compute different servers for
     /// the flows in these buckets.
     pub(super) recheck_buckets: u32,
     pub(super) counts: SyncCounts,

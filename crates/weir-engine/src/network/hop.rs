@@ -79,7 +79,7 @@ impl Network {
             .collect()
     }
 
-    /// Returns the next hops of a server; rows are zero if there is no route.
+    /// Returns the next hops of a server; rows are zero if there is no route, or only a local one.
     pub(crate) fn hops(&self, server: IpAddr) -> Hops {
         let routes: Vec<ResolvedPath> = resolve(server, &self.state)
             .into_iter()

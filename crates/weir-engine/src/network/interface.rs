@@ -166,7 +166,7 @@ impl Network {
     /// Adds an address to a device. Returns whether the address was missing.
     ///
     /// # Errors
-    /// Fails if there is no such device, or the kernel rejects the address.
+    /// Fails if the device does not exist, or the kernel rejects the address.
     pub(crate) async fn add_address(&self, ifindex: u32, address: IpAddr) -> Result<bool> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)

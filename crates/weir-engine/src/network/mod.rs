@@ -76,10 +76,10 @@ pub(crate) struct Update {
 }
 
 impl Network {
-    /// Opens the calling thread's network namespace, with an empty cache.
+    /// Opens a netlink socket in the calling thread's network namespace. The cache is empty.
     ///
     /// # Errors
-    /// Fails if a netlink socket cannot be opened.
+    /// Fails if the socket cannot be opened.
     pub(crate) fn open() -> Result<Self> {
         Ok(Self {
             netlink: Netlink::open()?,
@@ -214,7 +214,7 @@ impl Network {
     /// features changed.
     ///
     /// # Errors
-    /// Not expected: if features cannot be read, the device has none.
+    /// Returns no error at present: a device whose features cannot be read is treated as a device without features.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
         let previous = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
@@ -259,7 +259,7 @@ impl Network {
         network_state
     }
 
-    /// Records where the packet path is attached, except on the devices for marked packets.
+    /// Records where the packet path is attached, except on the exit device for marked packets.
     pub(crate) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
         attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;

@@ -87,8 +87,9 @@ impl Network {
         }
     }
 
-    /// Returns whether XDP leaves packets with partial checksums to tc, on all devices. Generic XDP must not do this,
-    /// because its metadata does not reach tc on a bridge.
+    /// Returns whether XDP must leave packets with partial checksums to tc: a device with native XDP may receive such
+    /// packets, and no device has generic XDP, whose metadata does not reach tc on a bridge. The result applies to all
+    /// devices.
     pub(crate) fn xdp_receives_partial_checksums(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);

@@ -74,7 +74,8 @@ impl Vips {
     /// needed.
     ///
     /// # Errors
-    /// Fails if `vip_interface` does not exist, an address cannot be added or removed, or the record cannot be written.
+    /// Fails if `vip_interface` does not exist, an address cannot be added, handed over, removed or announced, or the
+    /// record cannot be written.
     pub async fn apply(&mut self, desired: &Desired) -> Result<(), Error> {
         if desired.node.vip_interface.is_none() && self.added.is_empty() {
             return Ok(());

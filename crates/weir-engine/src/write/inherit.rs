@@ -79,7 +79,7 @@ impl Writer {
         self.elements = ExtentAllocator::with_used(elements, all);
     }
 
-    /// Adopts a row and its tables if an earlier daemon wrote the planned content.
+    /// Adopts a row and its tables if an earlier daemon wrote the planned content. Returns whether they were adopted.
     pub(super) fn adopt(&mut self, maps: &Maps, index: u32, row: &ServiceRow) -> Result<bool> {
         let Some(runs) = self.inherited_tables.get(&index) else {
             return Ok(false);

@@ -86,9 +86,9 @@ pub(crate) enum HelperReply {
     Entries { is_directory: bool },
     /// The program exited; `None` = a signal killed it.
     Exit { code: Option<i32> },
-    /// The kernel's error.
+    /// The request failed with this error number.
     Failed { errno: i32 },
-    /// The policy does not permit the request.
+    /// The policy does not permit the request, or the helper cannot handle it.
     Refused { reason: String },
 }
 

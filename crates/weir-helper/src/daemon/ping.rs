@@ -53,7 +53,8 @@ fn nonblocking(socket: OwnedFd) -> io::Result<UdpSocket> {
 /// Forwards packets until the daemon closes its end of the socket pair.
 ///
 /// # Errors
-/// Fails if the target is unreachable, or the daemon sent something other than an echo request.
+/// Fails if the raw socket reports an error, such as an unreachable target, or if the daemon sent something other than
+/// an echo request.
 async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Result<()> {
     let (mut request, mut reply) = ([0; MAX_PACKET_BYTES], [0; MAX_PACKET_BYTES]);
     loop {

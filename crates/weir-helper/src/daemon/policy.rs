@@ -34,7 +34,7 @@ pub(super) struct Policy {
     ping: bool,
     /// Files and directories that a published configuration may name; also in `certificates`.
     publishable_files: Vec<PathBuf>,
-    /// The configurations that a group may publish.
+    /// Limits on the configurations that a group may publish.
     publish: Option<Publish>,
     /// Check programs, with their accounts.
     checks: BTreeSet<(Vec<String>, String)>,
@@ -50,8 +50,8 @@ pub(super) struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version(u64, u64, u64, i64, i64);
 
-/// The policies of the current and the previous configuration file. At each request, the file is read again if it has
-/// changed or includes other files.
+/// The policies of the current and the previous version of the configuration file. At each request, the file is read
+/// again if it has changed or includes other files.
 #[derive(Debug)]
 pub(super) struct Policies {
     path: PathBuf,
@@ -147,7 +147,7 @@ struct TrustedText {
 /// Reads the text of a configuration file, with its included files. The text is not validated.
 ///
 /// # Errors
-/// Fails if a file can be changed by a user other than root, or cannot be read.
+/// Fails if a file is not a regular file that only root can change, or cannot be read.
 pub fn read_trusted(path: &Path) -> Result<String, Error> {
     let (file, _) = open_trusted(path)?;
     Ok(load_trusted(path, file)?.text)
@@ -223,9 +223,9 @@ impl Files for IncludedFiles {
     }
 }
 
-/// Returns a digest of the sections that other root processes read from root's file themselves. An unprivileged daemon
-/// compares it before it applies a configuration, and rejects a configuration with different sections. Passwords are
-/// excluded, because only those processes read them.
+/// Returns a digest of the sections that other privileged processes read directly from the configuration file. An
+/// unprivileged daemon compares it before it applies a configuration, and rejects a configuration with different
+/// sections. Passwords are excluded, because only those processes read them.
 pub fn section_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for router in &desired.vrrp {
@@ -248,8 +248,8 @@ pub fn section_digest(desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Returns a digest of the layer 4 addresses. The digests of two processes differ if the environment variables in the
-/// same text have different values.
+/// Returns a digest of the listeners of the layer 4 services and the addresses of their servers. The digests of two
+/// processes differ if the environment variables in the same text have different values.
 pub fn address_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for service in &desired.services {
@@ -262,7 +262,7 @@ pub fn address_digest(desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Returns whether only root can write to the file.
+/// Returns whether the path is a regular file that belongs to root and that only root can write.
 pub fn is_trusted(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| is_writable_only_by_root(&metadata))
 }
@@ -357,7 +357,7 @@ impl Policy {
     }
 
     /// Returns whether echo requests to this address are permitted. If the configuration has a ping check, all
-    /// addresses are permitted, otherwise only servers that a group may publish.
+    /// addresses are permitted; otherwise, only the servers that a group may publish.
     pub(super) fn permits_ping(&self, to: IpAddr) -> bool {
         let publish = self.publish.as_ref();
         self.ping || publish.is_some_and(|it| it.permits_server(to))

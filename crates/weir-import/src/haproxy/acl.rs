@@ -9,7 +9,7 @@ use crate::Environment;
 use crate::layer7::Condition;
 use crate::note::{Notes, Position};
 
-/// The route conditions that are equivalent to a haproxy condition.
+/// The result of converting a haproxy condition to equivalent route conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Always,
@@ -48,7 +48,7 @@ impl Acls {
         acls
     }
 
-    /// Returns the positions of the ACLs that a condition uses.
+    /// Returns the positions of the `acl` lines that a condition uses.
     pub(super) fn positions_of(&self, words: &[String]) -> Vec<Position> {
         let mut positions = Vec::new();
         for word in words {
@@ -66,7 +66,7 @@ impl Acls {
         }
     }
 
-    /// Returns the words of a condition, and of the ACLs that it uses.
+    /// Returns the words of a condition, and those of the ACLs that it uses.
     pub(super) fn all_words(&self, words: &[String]) -> Vec<String> {
         let mut all = words.to_vec();
         for word in words {
@@ -105,8 +105,8 @@ impl Acls {
         }
     }
 
-    /// Returns the meaning of a condition of a rule that restricts access. Omits terms that routes do not support: the
-    /// rule then applies to at least the same requests.
+    /// Converts the condition of a rule that restricts access. Omits terms that routes do not support: the rule then
+    /// applies to at least the same requests.
     pub(super) fn broadened_condition(
         &self,
         words: &[String],
@@ -130,7 +130,7 @@ impl Acls {
         }
     }
 
-    /// Returns the meaning of a line's condition, excluding requests that one of the other lines applies to.
+    /// Converts a line's condition, excluding requests to which one of the other lines applies.
     pub(super) fn condition_except(
         &self,
         (line, words): (&Line, &[String]),

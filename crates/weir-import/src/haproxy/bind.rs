@@ -73,7 +73,7 @@ struct Bind {
 /// Maximum number of ports of one bind.
 const PORTS_MAX: usize = 256;
 
-/// Certificate directory of a service without certificates in the file.
+/// Certificate directory for a TLS service whose `bind` lines name no certificates.
 const DEFAULT_DIRECTORY: &str = "/etc/weir/certs";
 
 impl Binds {
@@ -266,7 +266,7 @@ impl Binds {
                     self.add_certificate(&file, line.position);
                 }
                 "default-crt" => {
-                    // The first certificate is for clients whose server name is unknown.
+                    // The first certificate is the default: clients get it if no certificate matches their SNI.
                     let item = Item::new(value(), Some(line.position));
                     self.certificates.retain(|existing| *existing != item);
                     self.certificates.insert(0, item);
@@ -425,7 +425,7 @@ pub(super) fn first_port(line: &Line, environment: &dyn Environment) -> Option<u
     found.first()?.rsplit(':').next()?.parse().ok()
 }
 
-/// Returns whether one of the lines listens on this port of all IPv4 addresses.
+/// Returns whether one of the lines listens on 0.0.0.0 with this port.
 pub(super) fn has_ipv4_wildcard<'l>(
     mut lines: impl Iterator<Item = &'l Line>,
     port: &str,
@@ -441,7 +441,7 @@ pub(super) fn has_ipv4_wildcard<'l>(
     lines.any(|line| line.keyword() == "bind" && listens(line))
 }
 
-/// Returns the path, joined to `base` if it is relative.
+/// Returns the path, joined to `base` if it is relative. Does not change `@STORE/ALIAS`.
 pub(super) fn absolute_path(path: &str, base: &str) -> String {
     match path.starts_with(['/', '@']) {
         true => path.to_owned(),
@@ -449,7 +449,7 @@ pub(super) fn absolute_path(path: &str, base: &str) -> String {
     }
 }
 
-/// An address that Weir cannot listen on, and the reason.
+/// An address that is not imported as written, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 struct UnusableAddress {
     reason: String,
@@ -498,9 +498,9 @@ fn parse_endpoints(
         }
     };
     let (ports, is_truncated) = parse_ports(ports)?;
-    // The key `listen` of weir.toml expands variables.
     let ipv6 = family.unwrap_or_else(|| host.contains(':'));
     let endpoints = match host.parse::<std::net::IpAddr>() {
+        // `listen` in weir.toml expands variables.
         _ if host.contains("${") => with_host(&ports, host),
         Ok(address) => with_host(&ports, &address.to_string()),
         Err(_) => match environment.address(host, ipv6) {

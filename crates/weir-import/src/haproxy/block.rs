@@ -149,7 +149,7 @@ fn is_set_by_haproxy(name: &str) -> bool {
 struct Parser<'t, 's> {
     remaining: &'t str,
     scope: &'s Scope<'s>,
-    /// Details of haproxy that the result depends on.
+    /// The results of the evaluated predicates, for the note.
     details: Vec<String>,
 }
 

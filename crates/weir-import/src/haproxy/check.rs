@@ -195,8 +195,8 @@ impl Checks {
         self.entries.push(Entry::new("user", user.0, user.1));
         notes.remark(
             line.position,
-"the program's first two arguments are NOT_USED, as in a backend; of haproxy's variables, it gets only \
-            HAPROXY_SERVER_ADDR, HAPROXY_SERVER_PORT and PATH",
+            "the program's first two arguments are NOT_USED, as in a backend; of haproxy's variables, it gets only \
+             HAPROXY_SERVER_ADDR, HAPROXY_SERVER_PORT and PATH",
         );
     }
 
@@ -503,7 +503,7 @@ fn pattern_words(words: &[String]) -> Vec<&str> {
 }
 
 /// Returns the statuses that a regular expression matches (or does not match, if `negated`) as ranges. Returns `None`
-/// if the expression is invalid or there is no such status.
+/// if the regular expression is invalid or there is no such status.
 fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
     let regex = regex::Regex::new(pattern).ok()?;
     let mut ranges: Vec<(u16, u16)> = Vec::new();

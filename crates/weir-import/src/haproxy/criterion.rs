@@ -423,7 +423,7 @@ impl<'a> Criterion<'a> {
                 for_each_value(&|value| match_host(matcher, value))
             }
             // haproxy's `url` includes the query, but a route's path does not.
-            "url" if !self.depends_only_on_path_start() => unsupported,
+            "url" if !self.is_decided_by_path() => unsupported,
             "path" | "url" => for_each_value(&|value| match matcher {
                 "reg" => Some(vec![match_regex(value.to_owned(), self.ignore_case)]),
                 _ if self.ignore_case => match_path_ignoring_case(matcher, value),
@@ -438,9 +438,9 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// Returns whether a comparison of path and query has the same result for the path alone, or matches more requests.
-    fn depends_only_on_path_start(&self) -> bool {
-        matches!(self.matcher, "str" | "beg") && !self.values.iter().any(|it| it.contains('?'))
+    /// Returns whether a comparison of path and query always has the same result for the path alone.
+    fn is_decided_by_path(&self) -> bool {
+        self.matcher == "beg" && !self.values.iter().any(|it| it.contains('?'))
     }
 
     /// Returns a condition on a cookie or query parameter.

@@ -67,8 +67,8 @@ fn field_name(pattern: &str) -> Option<&str> {
     (is_whole_line && !name.is_empty() && name.bytes().all(is_name_byte)).then_some(name)
 }
 
-/// Converts `^Name: VALUE` and `Name: TEXT` to the field's name, the expression for its value, and the new value, which
-/// must refer to a group.
+/// Converts `^Name: VALUE` and `Name: TEXT` to the field's name, the regular expression for its value, and the new
+/// value, which must refer to a group.
 fn value_replacement<'a>(
     pattern: &'a str,
     replacement: &'a str,

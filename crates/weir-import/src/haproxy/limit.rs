@@ -1,4 +1,4 @@
-//! Converts rules that track clients and reject those with too many requests or connections to `limits`.
+//! Converts rules that limit each client's requests or connections; the result is the `limits` setting.
 //!
 //! The rate of requests comes from a stick table, such as `stick-table … store http_req_rate(10s)`.
 

@@ -1,6 +1,7 @@
-//! Splits haproxy.cfg into words (`src/cfgparse.c`, `parse_line`).
+//! Splits the lines of haproxy.cfg into words (`src/cfgparse.c`, `parse_line`).
 //!
-//! Comments, quotes, backslashes and environment variables are handled.
+//! Comments, quotes, backslashes and environment variables are handled. Lines that haproxy does not read are skipped,
+//! and keywords of old versions are replaced with current ones.
 
 use super::block::Blocks;
 use super::scope::Scope;

@@ -144,8 +144,8 @@ const PATH_ONLY: &str = "{whole}";
 const PATH_WITH_SLASH: &str = "{whole/}";
 
 /// Returns the routes for a redirect that drops the query: `{path}` includes the query, so a group of a regular
-/// expression replaces it. Returns `None` if the condition already has an expression that cannot be extended with a
-/// group.
+/// expression replaces it. Returns `None` if the condition already has a regular expression that cannot be extended
+/// with a group.
 pub(super) fn routes_without_query(
     condition: &Condition,
     to: &str,

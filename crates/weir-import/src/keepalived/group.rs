@@ -24,7 +24,7 @@ pub(super) struct Block {
     pub(super) port: u16,
 }
 
-/// Maximum number of addresses in one line.
+/// Maximum number of addresses on one line.
 const MAX_ADDRESSES: u128 = 16_384;
 
 /// Reads a group into `globals`.

@@ -97,7 +97,7 @@ fn convert_rewrite(line: &Node, variables: ServerVariables<'_>) -> Result<Action
         return Err("a route rewrites a path only as the last step, like `break`".to_owned());
     }
     let target = target.trim_end_matches('?');
-    // The captured group is the path, with or without its first slash.
+    // The captured group is the path, with or without its leading slash.
     let target = if pattern.starts_with("^/(") {
         target.replace("/$1", "$request_uri")
     } else {

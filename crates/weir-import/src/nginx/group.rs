@@ -6,7 +6,7 @@ use super::tree::Node;
 use super::variable::GROUP_PREFIX;
 
 /// Returns a location whose lines contain tokens instead of the groups of its regular expression. Numbered groups
-/// remain if the location contains a `rewrite`, because they refer to the expression of the `rewrite`.
+/// remain if the location contains a `rewrite`, because they refer to the `rewrite`'s regular expression.
 pub(super) fn with_groups(node: &Node, expression: &str) -> Node {
     let (count, names) = parse_groups(expression);
     let has_rewrite = node.inner().iter().any(|line| line.keyword() == "rewrite");
@@ -25,7 +25,7 @@ fn replace_in_lines(lines: &[Node], count: usize, names: &HashMap<&str, usize>) 
         if line.keyword() == "rewrite" {
             return line.clone();
         }
-        // Numbered groups in the block of an `if` refer to the expression of the `if`.
+        // Numbered groups in the block of an `if` refer to the `if`'s regular expression.
         let block_count = if line.keyword() == "if" { 0 } else { count };
         Node {
             words: line

@@ -99,9 +99,9 @@ fn add_redirects(context: &mut Context<'_>, edits: &mut Edits, levels: &[&[Node]
     }
 }
 
-/// Converts `proxy_redirect FROM TO`, which changes `Location` and `Refresh`. `FROM` is a prefix, or an expression
-/// after `~` or `~*`. Returns `None` if the texts contain braces or variables other than groups, or if Weir does not
-/// support the expression.
+/// Converts `proxy_redirect FROM TO`, which changes `Location` and `Refresh`. `FROM` is a prefix, or a regular
+/// expression after `~` or `~*`. Returns `None` if `TO` contains braces, if a text contains variables other than
+/// groups, or if Weir does not support the regular expression.
 fn redirect_replacements(from: &str, to: &str, position: Position) -> Option<Vec<Replacement>> {
     if to.contains(['{', '}']) {
         return None;
@@ -132,7 +132,7 @@ fn redirect_replacements(from: &str, to: &str, position: Position) -> Option<Vec
         to,
         position,
     };
-    // `Refresh: 5; url=http://inside/`; an expression may match anywhere in the URL.
+    // `Refresh: 5; url=http://inside/`; a regular expression may match anywhere in the URL.
     let refresh = regex.strip_prefix('^').map(|rest| {
         let to = (1..=8).rev().fold(to.clone(), |to, group| {
             to.replace(&format!("{{{group}}}"), &format!("{{{}}}", group + 1))

@@ -19,7 +19,7 @@ const NOT_INHERITED: [&str; 10] = [
 ];
 
 /// Moves locations with a path out of the locations that contain them, and copies the lines that they inherit.
-/// Locations with an expression are not moved, because their order would change.
+/// Regular-expression locations are not moved, because their order would change.
 pub(super) fn with_hoisted_locations(server: &Node) -> Node {
     let mut inner = Vec::new();
     for node in server.inner() {

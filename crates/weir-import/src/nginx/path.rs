@@ -52,7 +52,7 @@ pub(super) fn percent_encode(text: &str) -> String {
     path
 }
 
-/// Converts `\.(png|jpg)$` to `*.png` and `*.jpg`. Returns `None` if the expression is not a list of file extensions.
+/// Converts `\.(png|jpg)$` to `*.png` and `*.jpg`. Returns `None` if the pattern is not a list of file extensions.
 pub(super) fn parse_extensions(pattern: &str) -> Option<Vec<String>> {
     let inner = pattern.strip_prefix("\\.")?.strip_suffix('$')?;
     let inner = match inner.strip_prefix('(') {

@@ -78,7 +78,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     keys
 }
 
-/// Returns `compression` of a route, if one of its `own_lines` is about `gzip`.
+/// Returns `compression` of a route, if one of its `own_lines` is a `gzip` directive.
 fn own_compression(
     context: &mut Context<'_>,
     own_lines: &[&Node],
@@ -100,7 +100,7 @@ fn own_compression(
     }
 }
 
-/// Returns `basic_auth` for `auth_basic` and its file, each of the innermost level that sets it.
+/// Returns `basic_auth` for `auth_basic` and its file, each from the innermost level that sets it.
 pub(super) fn authentication(
     context: &mut Context<'_>,
     levels: &[&[Node]],

@@ -1,4 +1,4 @@
-//! Converts `split_clients`, which selects pools by the hash of a text.
+//! Converts `split_clients`, which selects pools by the hash of a string.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Splits {
 #[derive(Clone, Debug)]
 pub(super) struct Split {
     name: String,
-    /// Text whose hash selects a part.
+    /// String whose hash selects a part.
     hashed_text: String,
     /// Shares in hundredths of a percent, and values.
     parts: Vec<(u64, String)>,
@@ -235,7 +235,7 @@ fn is_plain(text: &str) -> bool {
     !text.starts_with(['~', '\\']) && !text.contains('$')
 }
 
-/// Parses a block. Returns `None` if nginx rejects the block or its text is not supported.
+/// Parses a block. Returns `None` if nginx rejects the block or the hashed string is not supported.
 fn parse_split(node: &Node) -> Option<Split> {
     let variables = ServerVariables::new("", "");
     let hashed_text = node.word(1)?;
@@ -370,13 +370,13 @@ impl Split {
     }
 }
 
-/// Returns whether a line is a location of the current server block that a `mirror` refers to.
+/// Returns whether a line is a location of the current server block to which a `mirror` refers.
 pub(super) fn is_mirror_target(context: &Context<'_>, node: &Node) -> bool {
     let mut targets = context.mirror_locations.iter();
     targets.any(|target| target.position == node.position)
 }
 
-/// Returns whether a line is a location that a `mirror` refers to and clients cannot request.
+/// Returns whether a line is a location to which a `mirror` refers and which clients cannot request.
 pub(super) fn is_internal_target(context: &Context<'_>, node: &Node) -> bool {
     let mut lines = node.inner().iter();
     is_mirror_target(context, node) && lines.any(|line| line.keyword() == "internal")

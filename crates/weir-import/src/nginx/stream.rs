@@ -51,7 +51,7 @@ fn is_name_map(node: &Node) -> bool {
 
 /// The targets of a stream.
 struct Targets {
-    /// The pool for connections that no name applies to.
+    /// The pool for connections to which no name applies.
     pool: String,
     /// Host names with their pools and lines.
     by_name: Vec<(String, String, Position)>,

@@ -74,7 +74,8 @@ impl Maps {
         if map.is_geo && map.entries.len() > 1 {
             return None;
         }
-        // nginx compares strings before regular expressions. Of several matching expressions it uses the first one.
+        // nginx compares strings before regular expressions. Of several matching regular expressions, it uses the
+        // first.
         let (strings, expressions): (Vec<_>, Vec<_>) = map
             .entries
             .iter()
@@ -230,8 +231,8 @@ impl ValueMap {
         matches!(self.source(), "$host" | "$uri" | "$document_uri") && !self.is_geo
     }
 
-    /// Returns the condition that the part of the request is one of `keys`, or `None` if routes cannot compare this
-    /// part.
+    /// Returns the text of a condition that matches if the part of the request is one of `keys`. Returns `None` if
+    /// routes cannot compare this part, or if the map or a key is not supported.
     fn condition(&self, keys: &[String]) -> Option<String> {
         if !self.is_supported || keys.is_empty() {
             return None;
@@ -327,8 +328,8 @@ impl ValueMap {
     }
 }
 
-/// Converts a key of `map` to a regular expression; strings are matched case-insensitively. Returns `None` if the
-/// expression has named groups.
+/// Converts a key of `map` to a regular expression; strings are matched case-insensitively. Returns `None` if the key
+/// has named groups.
 fn key_expression(key: &str) -> Option<String> {
     // Values may refer to named groups.
     if key.contains("(?<") || key.contains("(?P<") {

@@ -3,7 +3,7 @@
 /// Prefix of the name of a variable that becomes a `[map.NAME]` table.
 pub(super) const MAP_PREFIX: &str = "weir_map_";
 
-/// Prefix of the name of a variable that is a group of the route's expression.
+/// Prefix of the name of a variable that is a group of the route's regular expression.
 pub(super) const GROUP_PREFIX: &str = "weir_group_";
 
 /// Values of the variables that are constant for a server block, and how the text is used.
@@ -36,7 +36,7 @@ impl<'a> ServerVariables<'a> {
     }
 }
 
-/// Replaces variables. Returns `None` if Weir has no equivalent of one of them, or if the text contains a literal name
+/// Replaces variables. Returns `None` if Weir has no equivalent for one of them, or if the text contains a literal name
 /// in braces, which weir.toml treats as a variable.
 pub(super) fn replace_variables(text: &str, variables: ServerVariables<'_>) -> Option<String> {
     if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {

@@ -21,7 +21,7 @@ pub(super) const ALWAYS: &str = "\u{2}";
 /// Precedes the key and each value in the text of a condition that [`listed_condition`] returns.
 const LIST_MARK: char = '\u{3}';
 
-/// Returns the condition that a key of a route has one of these values.
+/// Returns the text of a condition that matches if a key of a route has one of these values.
 pub(super) fn listed_condition(key: &str, values: &[String]) -> String {
     let values: Vec<String> = values
         .iter()
@@ -30,7 +30,7 @@ pub(super) fn listed_condition(key: &str, values: &[String]) -> String {
     format!("{LIST_MARK}{key}{}", values.concat())
 }
 
-/// Returns the negation of a condition, or `None` if routes do not support it.
+/// Returns the negation of a condition, or `None` if the condition has no operator or an unsupported one.
 pub(super) fn negated(text: &str) -> Option<String> {
     if let Some(rest) = text.strip_prefix(LIST_MARK) {
         return Some(match rest.strip_prefix('!') {
@@ -51,7 +51,8 @@ pub(super) fn negated(text: &str) -> Option<String> {
     Some(format!("{variable} {operator} {value}"))
 }
 
-/// Splits a condition into variable, operator and value.
+/// Splits a condition into variable, operator and value. Without an operator, the value is empty. Returns `None` if
+/// the condition does not begin with a variable.
 pub(super) fn split_condition(text: &str) -> Option<(&str, Option<&str>, &str)> {
     let mut parts = text.trim().splitn(3, ' ');
     let variable = parts.next().filter(|it| it.starts_with('$'))?;
@@ -60,7 +61,8 @@ pub(super) fn split_condition(text: &str) -> Option<(&str, Option<&str>, &str)> 
     Some((variable, operator, value.trim_matches(['"', '\''])))
 }
 
-/// Parses a condition that [`listed_condition`] returned.
+/// Parses a condition that [`listed_condition`] returned, without its first [`LIST_MARK`]. Returns `None` if routes do
+/// not support the condition.
 fn parse_listed(rest: &str) -> Option<Condition> {
     let mut parts = rest.split(LIST_MARK).map(str::to_owned);
     let key = parts.next()?;
@@ -107,7 +109,8 @@ pub(super) fn parse_if(node: &Node, scheme: &str) -> Option<IfCondition> {
     })
 }
 
-/// Parses a condition that this importer generated. Returns `None` if the condition is from the file.
+/// Parses a condition that this importer generated. Returns `None` if the condition is from the file, or if routes do
+/// not support it.
 fn parse_generated(inner: &str) -> Option<IfCondition> {
     match inner.strip_prefix(LIST_MARK) {
         Some(rest) => parse_listed(rest).map(IfCondition::Matches),
@@ -115,13 +118,14 @@ fn parse_generated(inner: &str) -> Option<IfCondition> {
     }
 }
 
-/// Parses a single condition from the file.
+/// Parses a single condition from the file. Returns `None` if routes do not support it.
 fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
     let mut parts = inner.splitn(3, ' ');
     let (variable, operator, value) = match (parts.next()?, parts.next(), parts.next()) {
         (variable, Some(operator), Some(value)) => (variable, operator, value.trim()),
         (variable, Some(operator @ ("=" | "!=")), None) => (variable, operator, ""),
-        // A variable is true unless it is empty or 0.
+        // nginx treats a variable as false if it is empty or exactly `0`. The regular expression also excludes `00`,
+        // `000` and so on.
         (variable, None, None) if variable.starts_with("$http_") => (variable, "~", "^.*[^0]"),
         _ => return None,
     };
@@ -143,14 +147,14 @@ fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
         }
         _ => {}
     }
-    // The expression `.` matches every value that is neither empty nor absent.
+    // The regular expression `.` matches every value that is neither empty nor absent.
     let (operator, value) = match (operator, value) {
         ("=", "") => ("!~", "."),
         ("!=", "") => ("~", "."),
         other => other,
     };
     match variable {
-        // In a route, `*` is a wildcard, and `~` begins an expression.
+        // In a route, `*` is a wildcard, and `~` begins a regular expression.
         _ if value.is_empty() => return None,
         _ if matches!(operator, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {
             return None;
@@ -201,8 +205,8 @@ fn parse_methods(regex: &str) -> Option<Vec<String>> {
     words.iter().all(is_method).then_some(words)
 }
 
-/// Returns the networks in the order in which nginx evaluates them, and whether they are allowed; an empty list
-/// means all remaining clients.
+/// Returns groups of networks in the order in which nginx evaluates them, and whether each group is allowed. A group
+/// without networks contains all remaining clients. `levels` begin with the innermost level.
 pub(super) fn access_rules(
     context: &mut Context<'_>,
     levels: &[&[Node]],

@@ -21,8 +21,8 @@ pub(super) fn parse_timeout(text: &str, min: i64) -> Result<u32, Exit> {
         .ok_or_else(|| Exit::fail(format!("invalid timeout value `{text}' specified")))
 }
 
-/// Parses `host[:port]` or `[v6]:port`. Brackets around IPv4 are accepted, but not with a port. A host
-/// name in brackets is resolved to an IPv6 address, as `-S` writes it.
+/// Parses `host[:port]` or `[v6]:port`. Brackets must be followed by a colon. An IPv4 address in brackets is accepted,
+/// but the port after it is ignored. A host name in brackets is resolved to an IPv6 address, as `-S` writes it.
 pub(super) fn parse_host_port(
     text: &str,
     protocol: Option<Protocol>,
@@ -91,7 +91,7 @@ pub(super) fn parse_leading_number(text: &str) -> i64 {
     text[..end].parse().unwrap_or(0)
 }
 
-/// Truncates a text to at most `bytes` bytes, at a character boundary.
+/// Truncates a string to at most `bytes` bytes, at a character boundary.
 pub(super) fn truncate(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

@@ -300,7 +300,7 @@ fn stream_id(number: u32) -> u32 {
     2 * number + 1
 }
 
-/// Appends a complete request, to which the origin does not respond during the trial.
+/// Appends a complete request, to which the server does not respond during the trial.
 fn append_request(number: u32, out: &mut Vec<u8>) {
     let flags = END_STREAM | END_HEADERS;
     frame::append_frame(

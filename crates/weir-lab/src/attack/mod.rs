@@ -3,9 +3,9 @@
 //! All proxies have the same settings.
 //!
 //! A trial is one attack on one newly started proxy in a separate network namespace. The proxies take turns in each
-//! round, so that other load on the machine affects all of them. The proxy has one CPU; the attackers, the origin and
+//! round, so that other load on the machine affects all of them. The proxy has one CPU; the attackers, the server and
 //! the other clients share a second one. Attacks have a fixed rate, so that the columns compare the cost of the same
-//! attack. Another column shows the number of units that a proxy accepted.
+//! attack. Another column shows how many units per second the attackers could send.
 //!
 //! Start reading at `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the
 //! settings).

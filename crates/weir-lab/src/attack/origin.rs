@@ -29,7 +29,7 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum length of a request head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Counts the requests that proxies send, and stops the origin.
+/// Counts the requests that proxies send for `/slow` and `/large`, and stops the server.
 #[derive(Default)]
 pub(crate) struct RequestCounters {
     /// Requests for `/slow` and `/large`.
@@ -38,7 +38,7 @@ pub(crate) struct RequestCounters {
     pub(crate) in_flight: AtomicU64,
     /// Maximum of `in_flight`.
     pub(crate) max_in_flight: AtomicU64,
-    /// Stops the origin.
+    /// Stops the server.
     pub(crate) stop: AtomicBool,
 }
 

@@ -67,7 +67,7 @@ impl AttackRow {
 pub struct AttackReport {
     /// One row for each attack and proxy.
     pub rows: Vec<AttackRow>,
-    /// Versions, settings and limits, one line each.
+    /// Lines with versions, settings and limits.
     header: Vec<String>,
     configurations: BTreeMap<&'static str, String>,
     /// The privileges of each proxy's processes in its first trial. JSON: `"rights"`.
@@ -185,7 +185,8 @@ impl AttackReport {
         format!("{document:#}")
     }
 
-    /// Returns the table, preceded by versions and settings. A value with `!` exceeds its limit.
+    /// Returns the table, preceded by the configurations, versions, settings and privileges. A value with `!` exceeds
+    /// its limit.
     pub fn table(&self) -> String {
         let mut text = String::new();
         for (name, configuration) in &self.configurations {

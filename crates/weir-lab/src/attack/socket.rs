@@ -1,4 +1,4 @@
-//! Provides non-blocking sockets and edge-triggered epoll for the attacker, the prober and the origin.
+//! Provides non-blocking sockets and edge-triggered epoll for the attacker, the prober and the server.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};

@@ -1,4 +1,4 @@
-//! Runs one attack on one proxy in a namespace, with an origin and other clients, and measures the effects.
+//! Runs one attack on one proxy in a namespace, with a server and other clients, and measures the effects.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -38,7 +38,7 @@ const SOURCES: [Ipv4Addr; 4] = [
     Ipv4Addr::new(127, 0, 0, 12),
     Ipv4Addr::new(127, 0, 0, 13),
 ];
-/// Increment that gives the attackers a lower priority than the origin and the other clients, whose latency is
+/// Increment that gives the attackers a lower priority than the server and the other clients, whose latency is
 /// measured.
 const ATTACKER_NICE_INCREMENT: i32 = 5;
 
@@ -47,7 +47,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) session: &'a Session,
     pub(crate) certificate: &'a Path,
     pub(crate) duration: Duration,
-    /// Delay before the origin responds to the attackers' requests.
+    /// Delay before the server responds to the attackers' requests.
     pub(crate) delay: Duration,
     pub(crate) proxy_cpu: usize,
     pub(crate) tool_cpu: usize,
@@ -59,9 +59,9 @@ pub(crate) struct Measurement {
     pub(crate) work: Work,
     /// Units of work that the attackers sent per second.
     pub(crate) sent_per_second: f64,
-    /// Attackers' requests that reached the origin: total and maximum concurrent.
+    /// Attackers' requests that reached the server: total and maximum concurrent.
     pub(crate) requests: (u64, u64),
-    /// Share of `tool_cpu` that the lab used for the attackers, the origin and the other clients.
+    /// Share of `tool_cpu` that the lab used for the attackers, the server and the other clients.
     pub(crate) tool_share: f64,
     values: [f64; Column::ALL.len()],
     /// The privileges of the proxy's processes, one line per process.
@@ -198,7 +198,7 @@ impl Trial<'_> {
             .map_err(start_error("the attacker"))?;
         let duration = self.settings.duration;
         let attacking = scope.spawn(move || {
-            // If the priority cannot be set, the attackers run at the origin's priority. The tool share column shows
+            // If the priority cannot be set, the attackers run at the server's priority. The column "tool CPU" shows
             // whether that matters.
             if let Ok(nice) = rustix::process::getpriority_process(None) {
                 let _ = rustix::process::setpriority_process(None, nice + ATTACKER_NICE_INCREMENT);
@@ -268,7 +268,7 @@ impl Trial<'_> {
     }
 
     /// Waits until the proxy has returned to its baseline or the time limit has expired. Also returns the number of
-    /// requests that are still in flight at the origin.
+    /// requests that are still in flight at the server.
     fn wait_until_recovered(
         &self,
         baseline: &Baseline,
@@ -369,7 +369,7 @@ fn percentile(samples: &[Sample], share: f64) -> Duration {
     latencies.get(index).copied().unwrap_or_default()
 }
 
-/// Returns the start of the first run of consecutive requests that were all served within `normal`.
+/// Returns the start of the first run of [`NORMAL_REQUESTS`] consecutive requests that were all served within `normal`.
 fn normal_since(samples: &[Sample], normal: Duration) -> Option<Instant> {
     let span = REQUEST_INTERVAL * u32::try_from(NORMAL_REQUESTS - 1).unwrap_or(u32::MAX);
     let is_normal = |run: &&[Sample]| {

@@ -41,12 +41,12 @@ pub(super) enum Disturbance {
     Membership,
 }
 
-/// Interval between the starts of two disturbances, as in the report.
+/// Interval between the starts of two reloads, as in the field report.
 const RELOAD_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval between membership changes: 1 000 a minute.
+/// Interval between membership changes: 1,000 a minute.
 const MEMBER_CHANGE_INTERVAL: Duration = Duration::from_millis(60);
-/// Interval between more expensive disturbances. The report also used this interval with dropped SYNs, because 100 ms
-/// did not work.
+/// Interval between more expensive disturbances. The field report also used this interval with dropped SYNs, because
+/// 100 ms did not work.
 const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long SYNs are dropped during a reload.
 const SYN_DROP_TIME: Duration = Duration::from_millis(200);

@@ -79,7 +79,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// Options of a run. By default, an option has the value from the field report.
+/// Options of a run. Defaults are the values of the experiment's field report.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Rate of each host's link.
@@ -100,15 +100,15 @@ pub struct RunOptions {
     pub faults: Vec<String>,
     /// Number of directors, for experiments with a group.
     pub directors: Option<u8>,
-    /// Directory of the HTML file.
+    /// The report directory, to which the HTML file is written.
     pub report: PathBuf,
     /// The `weir` program; `None` = the running program, or `weir` next to it.
     pub weir: Option<PathBuf>,
-    /// A second `weir` program, for events with two builds; `None` = a copy of the first one.
+    /// A second `weir` program, for faults that need two builds; `None` = a copy of the first one.
     pub second_weir: Option<PathBuf>,
 }
 
-/// Returns all experiments, in the order of the field reports.
+/// Returns the experiments that reproduce a field report, in the order of the reports.
 pub fn list() -> &'static [Experiment] {
     &EXPERIMENTS
 }

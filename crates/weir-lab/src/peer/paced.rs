@@ -16,7 +16,7 @@ use crate::sample::Shares;
 
 /// Response time of a normal server.
 pub(crate) const NORMAL_TIME: Duration = Duration::from_millis(4);
-/// Response time of a server that lacks CPU time and handles one request at a time.
+/// Response time of a server that is starved of CPU time and handles one request at a time.
 pub(crate) const STARVED_TIME: Duration = Duration::from_millis(8);
 
 const THREADS: usize = 48;

@@ -49,7 +49,7 @@ pub(super) fn draw(svg: &mut String, height: f64, horizontal: &Axis<'_>, vertica
     );
 }
 
-/// Draws a line through points. Their coordinates are those of the image.
+/// Draws a line through `points`, which are in image coordinates.
 pub(super) fn line(
     svg: &mut String,
     class: &str,

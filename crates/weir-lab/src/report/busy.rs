@@ -46,7 +46,7 @@ fn busy_and_total(text: &str) -> Option<(u64, u64)> {
     Some((all.saturating_sub(idle), all))
 }
 
-/// Returns the busy share of the time between two readings; `None` = no time has passed.
+/// Returns the busy share of the time between two readings; `None` = a reading failed, or no time has passed.
 fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
     let ((busy, all), (busy_after, all_after)) = (before?, after?);
     let all = all_after.checked_sub(all).filter(|all| *all > 0)?;

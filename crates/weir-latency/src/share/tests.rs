@@ -19,7 +19,7 @@ const FLOOR: u32 = COST_SHARE_MAX.div_ceil(COST_EXPLORE);
 fn share_decreases_with_latency() {
     use LatencyEstimate::Fresh;
     let actual = shares_of(&[Fresh(4_000.0), Fresh(8_800.0), Fresh(17_600.0)]);
-    // 2 and 4 times the limit of 4.4 ms: 65 535 / 2^1.5 and 65 535 / 4^1.5.
+    // 2 and 4 times the limit of 4.4 ms: 65,535 / 2^1.5 and 65,535 / 4^1.5.
     assert_eq!(actual, [65_535, 23_170, 8_192]);
     // Noise in the estimate and differences that the network causes do not change the shares.
     let actual = shares_of(&[Fresh(1_000.0), Fresh(1_190.0), Fresh(1_240.0)]);

@@ -103,8 +103,9 @@ fn reply_to_dropped_request_is_skipped() {
         let all_links = Netlink::open().unwrap().links().await.unwrap();
         let mut dropped = 0;
         for _ in 0..20 {
-            // With a new socket, the first poll of the future waits until the socket is writable. The second poll
-            // sends the request, and the future is dropped while it waits for the reply.
+            // With a new socket, the first poll of the future returns `Pending`, because the runtime does not know yet
+            // that the socket is writable. The second poll sends the request, and the future is dropped while it waits
+            // for the reply.
             let net = Netlink::open().unwrap();
             tokio::select! {
                 biased;

@@ -14,12 +14,12 @@ use weir_http::{Field, Framing, Name, Request, Response};
 pub(crate) enum Coding {
     /// No body.
     None,
-    /// The body is delimited by Content-Length.
+    /// The body is delimited by Content-Length, or is the data of a tunnel.
     Plain,
     Chunked,
 }
 
-/// Appends a request head. `ended` is true if no body follows.
+/// Appends a request head, and returns the framing of its body. `ended` is true if no body follows.
 pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Coding {
     out.extend_from_slice(parts.method.as_str().as_bytes());
     out.push(b' ');
@@ -64,7 +64,8 @@ pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u
     coding
 }
 
-/// Appends a response head. `ended` is true if no body follows, `to_head` if the request was a HEAD request.
+/// Appends a response head, and returns the framing of its body. `ended` is true if no body follows, `to_head` if the
+/// request was a HEAD request.
 pub(crate) fn write_response(
     parts: &response::Parts,
     ended: bool,
@@ -223,7 +224,7 @@ pub(crate) enum Content {
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) content: Bytes,
-    /// Whether only trailers follow.
+    /// Whether the content ends with this piece; only `trailers` follow.
     pub(crate) last: bool,
     pub(crate) trailers: Option<HeaderMap>,
 }

@@ -541,8 +541,8 @@ impl H2ServerConn {
         }
     }
 
-    /// Sends the last frames, then reads until the client closes. Closing with unread input would reset the connection
-    /// and discard these frames.
+    /// Sends the last frames, and then discards input until the client closes the connection. Closing it with unread
+    /// input would reset it and discard these frames. Returns whether the connection stays open.
     fn linger(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let is_usable = self.io.flush_and_finish();
         self.close(actions);

@@ -1,4 +1,5 @@
-//! Serves one HTTP/2 stream of a client through a session's pipe: the request and the response as HTTP/1.1.
+//! Connects one HTTP/2 stream of a client to a session's stream pipe, which carries the request and the response as
+//! HTTP/1.1.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -75,7 +76,8 @@ impl Stream {
                 (Coding::Plain, Some(expected_accept))
             }
             Some(_) => {
-                // RFC 9220 section 3. A client that has disconnected needs no response.
+                // RFC 9220 section 3 recommends 501 for an unknown `:protocol`; RFC 8441 (HTTP/2) specifies no
+                // status. An error is ignored: the client has disconnected.
                 let mut response = Response::new(());
                 *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
                 let _ = respond.send_response(response, true);
@@ -95,12 +97,12 @@ impl Stream {
         })
     }
 
-    /// Returns the pipe, for the session's side.
+    /// Returns the pipe, for use by the session.
     pub(super) fn pipe(&self) -> Rc<RefCell<StreamPipe>> {
         Rc::clone(&self.pipe)
     }
 
-    /// Returns whether the client has reset the stream before the response was done.
+    /// Returns whether the client reset the stream before the response was complete.
     pub(super) fn is_reset(&mut self) -> bool {
         let polled = match &mut self.reply {
             Reply::Head => self.respond.poll_reset(&mut context()),
@@ -116,7 +118,7 @@ impl Stream {
     }
 
     /// Returns whether the stream can be removed: the response is done, and the request is complete or more than
-    /// [`MAX_DISCARDED_BYTES`] of it were discarded.
+    /// [`MAX_DISCARDED_BYTES`] bytes of it were discarded.
     pub(super) fn is_finished(&self) -> bool {
         self.is_response_done()
             && (self.body.is_none() || self.discarded_bytes > MAX_DISCARDED_BYTES)

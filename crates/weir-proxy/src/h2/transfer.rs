@@ -58,8 +58,8 @@ pub(super) fn receive(
     received
 }
 
-/// Receives and discards content that is no longer needed. Adds its length to `count`. Stops and returns
-/// [`ReceiveResult::Some`] when `count` exceeds `max`.
+/// Receives and discards content that is no longer needed. Adds its length to `count`. Returns
+/// [`ReceiveResult::Nothing`] if more content may arrive, and [`ReceiveResult::Some`] when `count` exceeds `max`.
 pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> ReceiveResult {
     while *count <= max {
         match body.poll_data(&mut context()) {
@@ -81,7 +81,7 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> R
 pub(super) struct SendResult {
     /// Whether anything was sent.
     pub(super) sent_any: bool,
-    /// Whether the peer's flow control window is used up.
+    /// Whether the stream has no capacity: the peer's flow control window or the send buffer is used up.
     pub(super) is_stalled: bool,
     /// Whether the content has been sent completely, or cannot be sent.
     pub(super) is_finished: bool,

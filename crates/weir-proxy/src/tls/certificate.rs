@@ -284,7 +284,7 @@ pub(super) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Ce
     })
 }
 
-/// Reads the certificate revocation lists in a file; there is at least one.
+/// Reads the certificate revocation lists in a file. Fails if it contains none.
 pub(crate) fn read_revocation_lists(
     path: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
@@ -299,7 +299,7 @@ pub(crate) fn read_revocation_lists(
     Ok(lists)
 }
 
-/// Reads the CA certificates in a file.
+/// Reads the CA certificates in a file. Fails if none is usable.
 pub(crate) fn read_authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut store = RootCertStore::empty();
     let (count, _) = store.add_parsable_certificates(read_chain(path)?);

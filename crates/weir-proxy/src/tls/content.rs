@@ -1,4 +1,4 @@
-//! Reads the files of a configuration's TLS settings unchanged, so that a group of directors can share them.
+//! Reads the files of a configuration's TLS settings, so that a group of directors can share them.
 
 use std::fmt;
 use std::io::{self, Read};

@@ -15,7 +15,8 @@ const CERTIFICATE_FILES: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"
 
 /// Returns a fingerprint that changes when a certificate, key, CA, CRL or OCSP response that `desired` names is
 /// replaced, added or removed, or when its owner or mode changes. It is a hash of paths, devices, inodes, sizes,
-/// modification times, owners and modes. Compare fingerprints only within one process.
+/// modification times, owners and modes. If an entry of `certificates` is a single file, its separate key and OCSP
+/// response are not included. Compare fingerprints only within one process.
 pub fn certificate_fingerprint(desired: &Desired) -> u64 {
     let (mut certificates, mut others) = (BTreeSet::new(), BTreeSet::new());
     let admin = desired.node.admin.iter().flat_map(|admin| &admin.tls);

@@ -1,6 +1,7 @@
-//! Finds problems with a configuration's TLS files, such as certificates that expire or are for other names.
+//! Finds problems with a configuration's TLS files, such as certificates that expire soon or do not cover a route's
+//! host.
 //!
-//! Certificates can also be unusable, not valid yet or expired. Unusable CA files and OCSP responses are reported too.
+//! Also reports certificates that are unusable, not yet valid or expired, and unusable CA files and OCSP responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct Problem {
     pub fatal: bool,
     /// A one-line description.
     pub message: String,
-    /// The consequence.
+    /// Why it is a problem: the cause or the consequence.
     pub cause: String,
     /// Advice for the operator.
     pub fix: String,

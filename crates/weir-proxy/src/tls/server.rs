@@ -25,7 +25,8 @@ struct Resolver {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// Certificates with wildcard names, by the name without the star: `.example` for `*.example`.
     wildcard_suffixes: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// The default: the first certificate by file name. `None` = a client must send a known name.
+    /// The default: the first certificate, and those for the same host with other key types. `None` = a client must
+    /// send a known name.
     default: Option<Vec<Arc<CertifiedKey>>>,
 }
 

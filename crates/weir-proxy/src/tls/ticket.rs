@@ -120,7 +120,7 @@ impl Tickets {
     /// and by client authentication, because a client that resumes a session is not authenticated again.
     ///
     /// # Errors
-    /// Fails if the random number generator fails.
+    /// Fails if a key cannot be generated or derived.
     pub(crate) fn for_service(service: &str, tls: &ServiceTls) -> Result<Self, rustls::Error> {
         if tls.ticket_keys.is_empty() {
             return Self::new(Vec::new());

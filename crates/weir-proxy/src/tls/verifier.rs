@@ -36,7 +36,7 @@ struct Verifier {
 /// Returns a verifier that checks server certificates against the certificates in the file `ca` or the system's CAs.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or contains no certificate.
+/// Fails if the file cannot be read, or contains no usable certificate.
 pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
     let path = Path::new(ca.unwrap_or(SYSTEM_CA_FILE));
     let certificates = certificate::read_chain(path)?;

@@ -11,9 +11,9 @@ const SCHEDULES: u64 = 1_000;
 const SOAK_SCHEDULES: u64 = 200_000;
 const INTERVAL: Duration = Duration::from_millis(100);
 const SEGMENTS: usize = 2;
-/// Time at which loss and cuts on the second segment end.
+/// Time at which packet loss on both segments ends, and by which cuts on the second segment have ended.
 const SECOND_SEGMENT_HEALED: Duration = Duration::from_secs(4);
-/// Time at which cuts on the first segment end.
+/// Time by which cuts on the first segment have ended.
 const FIRST_SEGMENT_HEALED: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(12);
 /// Time after which an unchanged network must have exactly one active director: more than two active down intervals.

@@ -15,7 +15,7 @@ use crate::protocol::{EtherType, IpProtocol};
 ///
 /// # Errors
 /// Returns the errors of the views, and [`ParseError::NotFragmentable`] if DF is set, if fewer than eight bytes of
-/// content fit into the MTU, or if an IPv6 packet is already a fragment.
+/// data fit into the MTU, or if an IPv6 packet is already a fragment.
 pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, ParseError> {
     match EtherType::for_ip_packet(packet) {
         Some(EtherType::IPV6) => fragment_v6(Ipv6View::new(packet)?, packet, mtu, id),

@@ -13,8 +13,8 @@ use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Interval between attempts to find virtual routers that wait for the guard. The daemon normally applies a
-/// configuration in less time, so the first attempt finds them.
+/// Interval between attempts to find virtual routers with changes that are pending until the guard ends. The daemon
+/// normally applies a configuration in less time, so the first attempt finds them.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of attempts: the status of a large director is expensive.
 const STATUS_ATTEMPTS: u32 = 5;

@@ -43,10 +43,6 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     if arguments.json {
         let text = serde_json::to_string_pretty(&routers).map_err(Failure::failed)?;
         terminal::print(&format!("{text}\n"))?;
-    } else if let (Some(name), []) = (&arguments.name, routers.as_slice()) {
-        return Err(Failure::Failed {
-            message: format!("no such virtual router: {name}"),
-        });
     } else if routers.is_empty() {
         terminal::print("no virtual routers are configured\n")?;
     } else {
@@ -74,8 +70,8 @@ fn agent_routers(
     }
 }
 
-/// Returns the virtual routers from the daemon if some of them wait for the end of a guarded reload, which the agent
-/// does not know. A daemon that does not respond does not prevent the command.
+/// Returns the virtual routers from the daemon if some of them have changes that are pending until the reload guard
+/// ends; the agent does not know such changes. A daemon that does not respond does not prevent the command.
 fn routers_during_guard(
     global: &GlobalOptions,
 ) -> Result<Option<Vec<VirtualRouterStatus>>, Failure> {

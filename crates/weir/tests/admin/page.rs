@@ -106,7 +106,7 @@ fn page_shows_status_and_drains_server_soak() {
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Prints how long the page takes to update and how long the daemon takes to serve the metrics, with up to 10 000
+/// Prints how long the page takes to update and how long the daemon takes to serve the metrics, with up to 10,000
 /// servers.
 fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     for count in [1_000, 10_000] {
@@ -137,7 +137,7 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     assert!(metrics.matches("\nweir_server_weight{").count() == 10_000);
 }
 
-/// Prints the browser's measurements with 10 000 servers. Asserts no time, but asserts that the table contains only the
+/// Prints the browser's measurements with 10,000 servers. Asserts no time, but asserts that the table contains only the
 /// visible rows.
 #[test]
 fn page_of_10000_servers_contains_only_visible_rows_soak() {

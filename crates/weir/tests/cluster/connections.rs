@@ -1,4 +1,4 @@
-//! Tests that connections through all directors of a cluster survive etcd failures.
+//! Tests that connections through all directors of a group survive etcd failures.
 //!
 //! Each member is killed once, then a majority is down, and then all data is lost.
 

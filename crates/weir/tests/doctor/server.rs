@@ -124,7 +124,7 @@ fn rules_that_drop_packets_to_listening_port_are_reported() {
          ip daddr 10.71.0.10 tcp dport 80 drop\n }\n}",
         "drops client packets for 10.71.0.10:80 direct because of its rule",
     );
-    // The firewall lets clients reach the service, and deliberately drops another port.
+    // The firewall lets clients reach the service, and deliberately blocks another port.
     world.start_nginx_on("server0", 1, ":9100");
     let open = closed.replace("dport 22", "dport { 22, 80 }");
     std::fs::write(world.path("rules.nft"), open).expect("write the file");
@@ -384,7 +384,7 @@ fn settings_lost_at_reboot_are_reported() {
     assert_eq!(fix_command(&world, "server0", &DOCTOR, "next boot"), None);
 }
 
-/// Another program has added the VIP: only the sysctls are settings of `up`.
+/// Another program has added the VIP, so `up` set only the sysctls.
 #[test]
 fn sysctls_lost_at_reboot_are_reported() {
     if !privileged() {
@@ -401,7 +401,7 @@ fn sysctls_lost_at_reboot_are_reported() {
         "echo 'net.ipv4.conf.all.arp_ignore = 0' > /etc/sysctl.d/90-other.conf",
     );
     assert_fixed_by_command(&world, "server0", &DOCTOR, "90-other.conf sets it to 0");
-    // The findings are about the settings after the next boot.
+    // Simulate the next boot: the files restore the settings, so nothing is reported.
     run_shell(
         &world,
         "server0",
@@ -452,14 +452,14 @@ fn vip_used_as_source_address_is_reported() {
     );
     assert_eq!(fix_command(&world, "server0", &DOCTOR, source), None);
 
-    // This is the state that a boot script leaves if it does not set preferred_lft.
+    // A boot script that does not set preferred_lft leaves this state.
     world.ip(
         "server0",
         &format!("addr replace {v6}/128 dev lo preferred_lft forever"),
     );
     assert_fixed_by_command(&world, "server0", &DOCTOR, "not deprecated");
 
-    // The interface has other addresses, and no route requires one of them as its source.
+    // eth0 has another address, so the kernel selects the VIP only because of the route's `src`.
     world.ip(
         "server0",
         &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),

@@ -1,6 +1,4 @@
-//! Tests the basic behavior of proxy services, such as balancing, framing and header fields.
-//!
-//! Tunnels, errors, routes and restarts are tested too.
+//! Tests the basic behavior of proxy services: balancing, framing, header fields, tunnels, errors, routes and restarts.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -148,7 +148,7 @@ fn limit_server(proxy: &Proxy, server: SocketAddr, max_connections: u32, service
     proxy.reload(&text);
 }
 
-/// 1 000 clients disconnect while their requests are at the server, and another 1 000 immediately after they have sent
+/// 1,000 clients disconnect while their requests are at the server, and another 1,000 immediately after they have sent
 /// their requests, first with FIN and then with RST.
 #[test]
 fn abandoned_requests_are_aborted_at_the_server() {
@@ -296,7 +296,7 @@ fn close_notify_ends_the_request() {
     wait_until("the request is aborted", || origin.open_connections() == 0);
 }
 
-/// 5 000 queued clients that have disconnected do not delay the next client.
+/// 5,000 queued clients that have disconnected do not delay the next client.
 #[test]
 fn closed_clients_in_queue_do_not_delay_others() {
     const QUEUED: usize = 5_000;

@@ -88,7 +88,11 @@ fn assert_idle_clients_are_closed(limit: u32, idle: usize) {
         files["clients"].as_u64() <= files["clients_max"].as_u64(),
         "{files:#}"
     );
-    assert!(!proxy.log().contains("accept failed"), "{}", proxy.log());
+    assert!(
+        !proxy.log().contains("failed to accept a client"),
+        "{}",
+        proxy.log()
+    );
 }
 
 #[test]
@@ -172,8 +176,8 @@ fn nofile_limit_is_raised_and_restored_for_children() {
     assert_eq!(limit.trim(), "300");
 }
 
-/// `check`, `status` and the startup log report a connection limit that the descriptors do not allow. They do not
-/// report the default limit.
+/// `check`, `status` and the log report a connection limit that the descriptors do not allow. They do not report the
+/// default limit.
 #[test]
 fn limits_above_available_descriptors_are_reported() {
     let origin = Origin::start("o");

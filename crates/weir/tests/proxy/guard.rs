@@ -211,7 +211,7 @@ fn no_request_fails_during_rollback() {
     let after = states();
     for ((old_state, old_since, _), (state, since, reason)) in before.iter().zip(&after) {
         assert_eq!((old_state, old_since), (state, since), "{after:?}");
-        assert!(!reason.to_string().contains("former"), "{reason}");
+        assert!(!reason.to_string().contains("previous state"), "{reason}");
     }
 }
 

@@ -4,7 +4,7 @@ use super::http2::{Echo, start_http2_proxy};
 use super::scripted::{Action, ScriptedServer};
 use super::*;
 
-/// Returns header fields with a total of 40 000 bytes.
+/// Returns header fields with a total of 40,000 bytes.
 fn fields() -> Vec<(String, String)> {
     (0..5)
         .map(|number| (format!("x-long-{number}"), "a".repeat(8_000)))

@@ -1,7 +1,7 @@
 //! Tests request and response heads that servers could interpret differently from Weir.
 //!
-//! The cases are repeated fields, underscores, invalid hosts, hosts of another service with client authentication, and
-//! interim responses without a final response.
+//! The cases are repeated fields, underscores, removed trailers, invalid hosts, hosts of another service with client
+//! authentication, and interim responses without a final response.
 
 use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::{Authority, connect, fetch};

@@ -1,4 +1,5 @@
-//! Tests idle connections to a server: how many Weir keeps, and for how long.
+//! Tests how many idle connections to a server Weir keeps, and for how long. Also tests the use of descriptors and
+//! pipes.
 
 use super::*;
 
@@ -100,7 +101,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let descriptors = fs::read_dir(format!("/proc/{daemon}/fd")).expect("read /proc");
     set_nofile_limit((descriptors.count() + 4).to_string());
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(proxy.listen)).collect();
-    let logged_lines = || proxy.log().matches("accept failed").count();
+    let logged_lines = || proxy.log().matches("failed to accept a client").count();
     let started = Instant::now();
     while logged_lines() == 0 {
         assert!(started.elapsed().as_secs() < 10, "{}", proxy.log());

@@ -1,4 +1,4 @@
-//! Tests how commands describe virtual routers that wait for the end of a guarded reload.
+//! Tests how commands describe changes to virtual routers that are pending until the reload guard ends.
 
 use crate::pair::{Pair, VIP};
 use crate::world::privileged;

@@ -42,7 +42,7 @@ impl World {
     /// setting, 0 of 760 000.
     pub(super) fn keep_flows_of_servers_on_one_cpu(&self) {
         for n in 0..self.servers {
-            // Mount the namespace's own /sys.
+            // `ip netns exec` mounts the namespace's own /sys.
             sh(&format!(
                 "ip netns exec {} sh -c 'echo 1 > /sys/class/net/eth0/queues/rx-0/rps_cpus'",
                 self.namespace(&format!("server{n}"))
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Starts another nginx with the name of server `n`. `port` is, for example, `":8080"`, or empty for port 80.
+    /// Starts nginx on `host`, with the name of server `n`. `port` is, for example, `":8080"`, or empty for port 80.
     pub fn start_nginx_on(&mut self, host: &str, n: usize, port: &str) {
         let root = self.path(&format!("www{n}"));
         fs::create_dir_all(root.join("html")).expect("create a directory");

@@ -364,7 +364,7 @@ async fn warning_remains_until_its_address_family_is_checked() {
     }
 }
 
-/// The routes are withdrawn even if bgpd rejects the change of the list.
+/// The routes are withdrawn even if bgpd rejects the change to the list.
 #[tokio::test]
 async fn rejected_change_of_prefix_list_is_a_warning() {
     let add = "ip prefix-list OUT seq 1 deny 255.255.255.255/32";

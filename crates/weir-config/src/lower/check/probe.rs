@@ -148,7 +148,7 @@ fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
     }
 }
 
-/// Returns a program with an absolute path, and its arguments.
+/// Returns a command: the program and its arguments. Reports a program whose path is not absolute, and an empty list.
 pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<String> {
     if let Some((entry, _)) = view.get(name)
         && matches!(entry.item.value, Value::Text(_))
@@ -176,7 +176,7 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
     command
 }
 
-/// Returns a program without arguments, which is written as a string.
+/// Returns a command that is written as a string: a program without arguments.
 fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
     let Some((path, span)) = text(sink, item, &Kind::Text) else {
         return Vec::new();
@@ -246,7 +246,7 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> 
     })
 }
 
-/// Reports a path that is not absolute.
+/// Reports a path that is not absolute or contains a NUL character.
 pub(crate) fn check_absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     if !path.starts_with('/') || path.contains('\0') {
         let message = format!("`{}` is not an absolute path", path.escape_debug());
@@ -428,7 +428,8 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     headers
 }
 
-/// Returns a text; reports control characters in it, because the text becomes part of a request.
+/// Returns a string. Reports and rejects a string with control characters: most of these strings become part of a
+/// request.
 fn single_line<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,

@@ -246,7 +246,7 @@ fn replacement(
     })
 }
 
-/// Lowers `rewrite`: a path, or a table with an expression.
+/// Lowers `rewrite`: a path, or a table with a regular expression.
 fn rewrite(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> Option<PathRewrite> {
     let (entry, kind) = view.get("rewrite")?;
     match &entry.item.value {

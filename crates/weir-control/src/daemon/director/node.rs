@@ -1,4 +1,4 @@
-//! Manages the VIPs that this director announces, and `weir node drain`.
+//! Reports the servable VIPs to the announcer, and drains this director for `weir node drain`.
 
 use std::fs;
 use std::io::{self, ErrorKind};

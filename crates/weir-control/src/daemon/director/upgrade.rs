@@ -34,7 +34,7 @@ pub(crate) struct DrainingDaemon<P> {
 }
 
 impl<P: Plane> Director<P> {
-    /// Executes an upgrade. Meanwhile, responds to those `requests` that change nothing: a start can take more than a
+    /// Executes an upgrade. Meanwhile, responds to `requests` that change nothing: a start can take more than a
     /// minute, and Pacemaker and keepalived consider a director faulty if it does not report its status. Flows are
     /// synchronized too, because the active director can fail while the successor starts. Returns the other requests.
     /// If the upgrade succeeds, the caller must drop them: their clients send them again, to the successor.

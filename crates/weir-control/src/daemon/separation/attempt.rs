@@ -221,7 +221,7 @@ fn request_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Resu
     results.recv().map_err(io::Error::other)?.map(drop)
 }
 
-/// Requests changes that are not in root's file, once the VRRP agent and the announcer are running.
+/// Requests changes that are not in root's configuration file, once the VRRP agent and the announcer are running.
 fn attempt_failover(options: &Options, keeper: &Link) {
     let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
     std::thread::spawn(move || {

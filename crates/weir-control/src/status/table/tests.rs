@@ -83,7 +83,7 @@ fn vip_is_omitted_for_services_without_one() {
     }
 }
 
-/// Returns a report with a pool of 2 000 servers that have long addresses, counters, reasons and probe results. Every
+/// Returns a report with a pool of 2,000 servers that have long addresses, counters, reasons and probe results. Every
 /// twentieth server is down.
 fn large_report() -> Report {
     let mut report = Report::from(&director());

@@ -111,7 +111,7 @@ pub(super) fn negotiate(
     })
 }
 
-/// Returns a step of an exchange: a text to send, and an expression that the reply must match.
+/// Returns a step of an exchange: a string to send, and a regular expression that the reply must match.
 fn step(send: Option<(String, Position)>, regex: &str, default_position: Position) -> Item {
     let position = send
         .as_ref()
@@ -122,7 +122,7 @@ fn step(send: Option<(String, Position)>, regex: &str, default_position: Positio
     Item::new(entries, Some(position))
 }
 
-/// Returns a text in double quotes, as IMAP requires (RFC 9051 section 9).
+/// Returns a string in double quotes, as IMAP requires (RFC 9051 section 9).
 fn quoted_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -134,7 +134,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the address that an expression matches. Unescaped dots are treated as literal dots.
+/// Returns the address that a regular expression matches. Unescaped dots are treated as literal dots.
 fn expected_address(pattern: &str) -> Option<IpAddr> {
     let text = pattern.strip_prefix('^').unwrap_or(pattern);
     let text = text.strip_suffix('$').unwrap_or(text);
