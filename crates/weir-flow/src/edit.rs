@@ -281,4 +281,29 @@ mod tests {
             assert_eq!(frame, plain);
         }
     }
+
+    #[test]
+    fn translated_udp_checksum_of_zero_is_written_as_all_ones() {
+        let udp = |src: [u8; 4], sport: u16| {
+            Packet::ethernet(MACS.0.into(), MACS.1.into())
+                .ipv4(src.into(), [192, 0, 2, 10].into())
+                .udp(sport, 53)
+                .payload(b"odd")
+                .build()
+        };
+        // The source port completes the sum to 0xffff, whose complement is zero (RFC 768).
+        let sport = read_u16(&udp([10, 0, 0, 1], 0), 14 + 20 + 6);
+        let expected = udp([10, 0, 0, 1], sport);
+        assert_eq!(read_u16(&expected, 14 + 20 + 6), 0xffff);
+        let mut frame = udp([192, 0, 2, 1], 1000);
+        let layout = crate::parse(&frame).unwrap();
+        let translation = Translation {
+            src: IpAddr::from([10, 0, 0, 1]).into(),
+            dst: layout.dst,
+            sport,
+            dport: 53,
+        };
+        translate(&mut frame, &layout, &translation);
+        assert_eq!(frame, expected);
+    }
 }

@@ -290,4 +290,63 @@ mod tests {
             }
         }
     }
+
+    /// Returns the checksum's offset, whether it is correct, and whether the header is plain.
+    fn segment_of(frame: &[u8]) -> Option<(usize, bool, bool)> {
+        let layout = crate::parse(frame).unwrap();
+        let inner = &frame[layout.l3..layout.l3 + layout.ip_len];
+        let segment = Segment::from_inner(inner, &layout)?;
+        let is_correct = segment.claimed == segment.correct;
+        Some((
+            segment.checksum_offset,
+            is_correct,
+            segment.has_plain_header,
+        ))
+    }
+
+    #[test]
+    fn complete_segments_have_a_checksum_at_their_protocols_offset() {
+        let link = || Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into());
+        let v4 = || link().ipv4([198, 51, 100, 1].into(), [192, 0, 2, 10].into());
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let v6 = || link().ip(ip("2001:db8::1"), ip("2001:db8::10"));
+        let mut zero_tcp_checksum = v4().tcp(1000, 80).build();
+        write_u16(&mut zero_tcp_checksum, 14 + 20 + 16, 0);
+        for (frame, expected) in [
+            (v4().tcp(1000, 80).build(), (36, true, true)),
+            (v4().udp(1000, 80).payload(b"odd").build(), (26, true, true)),
+            (v6().tcp(1000, 80).build(), (56, true, true)),
+            (v6().udp(1000, 80).payload(b"odd").build(), (46, true, true)),
+            (
+                v4().options(&[1, 1, 1, 1]).udp(1000, 80).build(),
+                (30, true, false),
+            ),
+            // In TCP, zero is a checksum like any other.
+            (zero_tcp_checksum, (36, false, true)),
+        ] {
+            let text = weir_wire::describe(&frame);
+            assert_eq!(segment_of(&frame), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn fragments_padded_datagrams_and_datagrams_without_checksum_have_no_segment() {
+        let link = || Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into());
+        let v4 = || link().ipv4([198, 51, 100, 1].into(), [192, 0, 2, 10].into());
+        let mut padded = v4().udp(1000, 80).payload(b"odd").build();
+        write_u16(&mut padded, 14 + 20 + 4, 8);
+        let mut first_tcp_fragment = v4().tcp(1000, 80).build();
+        write_u16(&mut first_tcp_fragment, 14 + 6, 0x2000);
+        let mut first_udp_fragment = v4().udp(1000, 80).build();
+        write_u16(&mut first_udp_fragment, 14 + 6, 0x2000);
+        let without_checksum = v4().udp(1000, 80).zero_udp_checksum().build();
+        for frame in [
+            padded,
+            first_tcp_fragment,
+            first_udp_fragment,
+            without_checksum,
+        ] {
+            assert_eq!(segment_of(&frame), None, "{frame:02x?}");
+        }
+    }
 }

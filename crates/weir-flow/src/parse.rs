@@ -372,4 +372,243 @@ mod tests {
             }
         }
     }
+
+    const UNBALANCED: IpProtocol = IpProtocol(89);
+    const NO_NEXT_HEADER: IpProtocol = IpProtocol(59);
+    const MORE_FRAGMENTS: u16 = 0x2000;
+
+    fn ipv4(protocol: IpProtocol, fragment: u16, segment: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x08, 0x00, 0x45, 0]);
+        frame.extend(u16::try_from(20 + segment.len()).unwrap().to_be_bytes());
+        frame.extend([0, 7]);
+        frame.extend(fragment.to_be_bytes());
+        frame.extend([64, protocol.0, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+        frame.extend(segment);
+        frame
+    }
+
+    fn ipv6(protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
+        frame.extend([protocol.0, 64]);
+        frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        frame.extend(payload);
+        frame
+    }
+
+    /// Returns an extension header with `units` times 8 bytes after the first 8 bytes (RFC 8200 section 4).
+    fn extension(next: IpProtocol, units: u8) -> Vec<u8> {
+        let mut header = vec![0; (usize::from(units) + 1) * 8];
+        (header[0], header[1]) = (next.0, units);
+        header
+    }
+
+    /// Returns a UDP header with ports 7 and 9.
+    fn udp(length: u8) -> Vec<u8> {
+        vec![0, 7, 0, 9, 0, length, 0, 0]
+    }
+
+    /// Returns a TCP header of 20 bytes with ports 7 and 9.
+    fn tcp(data_offset: u8) -> Vec<u8> {
+        let mut header = vec![0; 20];
+        (header[1], header[3]) = (7, 9);
+        (header[12], header[13]) = (data_offset << 4, 2);
+        header
+    }
+
+    fn class_and_ports(frame: &[u8]) -> Result<(PacketClass, u16, u16), Reason> {
+        parse(frame)
+            .map(|layout| (layout.class, layout.sport, layout.dport))
+            .map_err(|error| {
+                let (src, dst) = error.addresses.expect("the IP header is complete");
+                assert_ne!(src, dst);
+                error.reason
+            })
+    }
+
+    #[test]
+    fn frame_that_ends_within_its_ethernet_header_or_tag_is_too_short() {
+        let too_short = Err(ParseError::without_addresses(Reason::DropTooShort));
+        let not_ip = Err(ParseError::without_addresses(Reason::PassNotIp));
+        let mut frame = vec![2; 12];
+        frame.extend([0x81, 0x00, 0, 5, 0x08, 0x06]);
+        for end in 0..18 {
+            assert_eq!(parse(&frame[..end]), too_short, "{end}");
+        }
+        assert_eq!(parse(&frame), not_ip);
+        frame.drain(12..16);
+        assert_eq!(frame.len(), 14);
+        assert_eq!(parse(&frame), not_ip);
+    }
+
+    #[test]
+    fn frame_that_ends_within_its_ip_header_is_too_short() {
+        for complete in [ipv4(UNBALANCED, 0, &[]), ipv6(NO_NEXT_HEADER, &[])] {
+            for end in 14..complete.len() {
+                let too_short = ParseError::without_addresses(Reason::DropTooShort);
+                assert_eq!(parse(&complete[..end]), Err(too_short), "{end}");
+            }
+            let expected = Ok((PacketClass::OtherProtocol, 0, 0));
+            assert_eq!(class_and_ports(&complete), expected);
+        }
+    }
+
+    #[test]
+    fn wrong_version_or_length_in_ip_header_is_the_drop_reason() {
+        let v4 = ipv4(IpProtocol::UDP, 0, &udp(8));
+        let v6 = ipv6(IpProtocol::UDP, &udp(8));
+        for (frame, offset, value, reason) in [
+            (&v4, 14, 0x55, Reason::DropMalformed),
+            (&v4, 14, 0x44, Reason::DropMalformed),
+            (&v4, 17, 19, Reason::DropBadLength),
+            (&v6, 14, 0x50, Reason::DropMalformed),
+        ] {
+            assert_eq!(class_and_ports(frame), Ok((PacketClass::Plain, 7, 9)));
+            let mut frame = frame.clone();
+            frame[offset] = value;
+            assert_eq!(class_and_ports(&frame), Err(reason), "{offset} {value}");
+        }
+    }
+
+    #[test]
+    fn only_frames_with_a_vlan_tag_are_tagged() {
+        let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        for (link, is_tagged) in [
+            (frame(), false),
+            (frame().vlan(5), true),
+            (frame().service_vlan(6).vlan(5), true),
+        ] {
+            let packet = link.ipv4(src, dst).udp(7, 9).build();
+            assert_eq!(parse(&packet).unwrap().is_tagged(), is_tagged);
+        }
+    }
+
+    #[test]
+    fn frame_that_ends_within_an_extension_header_is_too_short() {
+        let complete = ipv6(IpProtocol::DEST_OPTS, &extension(NO_NEXT_HEADER, 0));
+        for end in 54..complete.len() {
+            let result = class_and_ports(&complete[..end]);
+            assert_eq!(result, Err(Reason::DropTooShort), "{end}");
+        }
+        let layout = parse(&complete).unwrap();
+        assert_eq!((layout.protocol, layout.l4), (NO_NEXT_HEADER, 62));
+    }
+
+    #[test]
+    fn packet_with_headers_beyond_the_maximum_offset_is_passed() {
+        // The second extension header is at 54 + 8 * (1 + first), the transport header follows it.
+        for (first, second, is_parsed) in [
+            (0, 0, true),
+            (56, 0, true),
+            (57, 0, false),
+            (56, 63, true),
+            (56, 64, false),
+        ] {
+            let mut payload = extension(IpProtocol::DEST_OPTS, first);
+            payload.extend(extension(IpProtocol::UDP, second));
+            payload.extend(udp(8));
+            let expected = if is_parsed {
+                Ok((PacketClass::Plain, 7, 9))
+            } else {
+                Err(Reason::PassHeaders)
+            };
+            let result = class_and_ports(&ipv6(IpProtocol::HOP_BY_HOP, &payload));
+            assert_eq!(result, expected, "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn packet_with_more_than_four_extension_headers_is_passed() {
+        let mut payload = extension(IpProtocol::UDP, 0);
+        payload.extend(udp(8));
+        for count in 1..=6 {
+            let expected = if count <= 4 {
+                Ok((PacketClass::Plain, 7, 9))
+            } else {
+                Err(Reason::PassHeaders)
+            };
+            let result = class_and_ports(&ipv6(IpProtocol::DEST_OPTS, &payload));
+            assert_eq!(result, expected, "{count}");
+            payload.splice(0..0, extension(IpProtocol::DEST_OPTS, 0));
+        }
+    }
+
+    #[test]
+    fn offset_and_more_fragments_in_fragment_header_determine_the_class() {
+        let later = (PacketClass::FragmentLater, 0, 0);
+        for (next, field, expected) in [
+            (IpProtocol::UDP, 0, (PacketClass::Plain, 7, 9)),
+            // The receiver ignores the two reserved bits (RFC 8200 section 4.5).
+            (IpProtocol::UDP, 6, (PacketClass::Plain, 7, 9)),
+            (IpProtocol::UDP, 1, (PacketClass::FragmentFirst, 7, 9)),
+            (IpProtocol::UDP, 8, later),
+            (IpProtocol::UDP, 9, later),
+            (IpProtocol::UDP, 0xfff8, later),
+            // The data after the header is not an extension header.
+            (IpProtocol::DEST_OPTS, 8, later),
+        ] {
+            let [high, low] = u16::to_be_bytes(field);
+            let mut payload = vec![next.0, 0, high, low, 0, 0, 0, 7];
+            payload.extend(udp(8));
+            let result = class_and_ports(&ipv6(IpProtocol::FRAGMENT, &payload));
+            assert_eq!(result, Ok(expected), "{next:?} {field}");
+        }
+    }
+
+    #[test]
+    fn udp_length_must_fit_into_a_complete_packet_but_not_into_a_first_fragment() {
+        let plain = Ok((PacketClass::Plain, 7, 9));
+        let first = Ok((PacketClass::FragmentFirst, 7, 9));
+        for (fragment, ip_len, udp_length, expected) in [
+            (0, 28, 8, plain),
+            (0, 29, 8, plain),
+            (0, 29, 9, plain),
+            (0, 28, 7, Err(Reason::DropBadLength)),
+            (0, 28, 9, Err(Reason::DropBadLength)),
+            (0, 27, 8, Err(Reason::DropBadLength)),
+            (MORE_FRAGMENTS, 28, 8, first),
+            (MORE_FRAGMENTS, 28, 200, first),
+            (MORE_FRAGMENTS, 27, 200, Err(Reason::DropFragmentTiny)),
+        ] {
+            let mut frame = ipv4(IpProtocol::UDP, fragment, &udp(udp_length));
+            frame[17] = ip_len;
+            frame.push(0);
+            let result = class_and_ports(&frame);
+            assert_eq!(result, expected, "{fragment} {ip_len} {udp_length}");
+        }
+    }
+
+    #[test]
+    fn tcp_header_must_have_20_bytes_and_fit_into_the_packet() {
+        for (fragment, data_offset, expected) in [
+            (0, 5, Ok((PacketClass::Plain, 7, 9))),
+            (0, 4, Err(Reason::DropBadLength)),
+            (0, 6, Err(Reason::DropBadLength)),
+            (MORE_FRAGMENTS, 5, Ok((PacketClass::FragmentFirst, 7, 9))),
+            (MORE_FRAGMENTS, 4, Err(Reason::DropFragmentTiny)),
+            (MORE_FRAGMENTS, 6, Err(Reason::DropFragmentTiny)),
+        ] {
+            let frame = ipv4(IpProtocol::TCP, fragment, &tcp(data_offset));
+            let result = class_and_ports(&frame);
+            assert_eq!(result, expected, "{fragment} {data_offset}");
+        }
+    }
+
+    #[test]
+    fn frame_that_ends_within_its_transport_header_is_too_short() {
+        for complete in [
+            ipv4(IpProtocol::UDP, 0, &udp(8)),
+            ipv4(IpProtocol::TCP, 0, &tcp(5)),
+        ] {
+            for end in 34..complete.len() {
+                let result = class_and_ports(&complete[..end]);
+                assert_eq!(result, Err(Reason::DropTooShort), "{end}");
+            }
+            let expected = Ok((PacketClass::Plain, 7, 9));
+            assert_eq!(class_and_ports(&complete), expected);
+        }
+    }
 }

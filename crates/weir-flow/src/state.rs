@@ -203,4 +203,14 @@ mod tests {
             .collect();
         assert_eq!(active, [ES, SS, SR, SA]);
     }
+
+    #[test]
+    fn only_closed_and_waiting_connections_allow_reuse() {
+        let reusable: Vec<State> = State::ALL
+            .iter()
+            .copied()
+            .filter(|state| allows_reuse(*state))
+            .collect();
+        assert_eq!(reusable, [TW, CL]);
+    }
 }
