@@ -380,7 +380,7 @@ struct weir_meta {
  * Set in the index of an entry in the old table (weir_flows_old), whose flows are moved to the current table. Programs
  * use indexes with this bit, and so do links from the current table; links within the old table are stored without it.
  */
-#define WEIR_PLACE_OLD 0x80000000
+#define WEIR_INDEX_OLD 0x80000000
 
 /*
  * weir_flows: buckets of two cache lines. id = tag:44 | dest:20, 0 = free. meta, from the top: generation:8 kind:4
@@ -466,15 +466,15 @@ struct weir_flow_cold {
 	__u8 peer_generation;
 	__u8 family;   /* 4 or 6 */
 	__u8 template_generation;
-	__u32 peer;     /* nat: entry index of the other direction, WEIR_NO_PLACE = none */
-	__u32 template; /* entry index of the flow's template, WEIR_NO_PLACE = none */
+	__u32 peer;     /* nat: entry index of the other direction, WEIR_NO_INDEX = none */
+	__u32 template; /* entry index of the flow's template, WEIR_NO_INDEX = none */
 	__u32 created;  /* tick; in a template: number of its live flows */
 	__u32 service;
 	__u32 dest_generation; /* generation of the dest row, which changes when the row is reused */
 	__u32 ifindex; /* ingress device of the first packet, used for replies without a route; in a template: the
 			* timeout in ticks */
 };
-#define WEIR_NO_PLACE 0xffffffff
+#define WEIR_NO_INDEX 0xffffffff
 
 /* IPVS's states in IPVS's order (include/net/ip_vs.h), followed by the only UDP state. */
 enum weir_state {
@@ -537,7 +537,7 @@ struct weir_sync_flow {
 	__u32 age;     /* ticks since the start */
 	__u32 timeout; /* timeout of a template, in ticks */
 	__u32 ifindex; /* device toward the client, used for replies without a route; 0 = unknown */
-	__u32 entry_index; /* written by the program; WEIR_NO_PLACE = none */
+	__u32 entry_index; /* written by the program; WEIR_NO_INDEX = none */
 	__u32 seen;        /* written by the program: tick of the entry's last packet */
 	__u32 pad[2];
 };

@@ -271,7 +271,7 @@ __noinline int flood_bind_service(struct packet *p, struct binding *b)
 
 	if (!p || !b || !settings)
 		return 0;
-	b->flow.entry_index = WEIR_NO_PLACE;
+	b->flow.entry_index = WEIR_NO_INDEX;
 	b->flow.meta = 0;
 	b->flow.dest = flood_server(p, b->service, b->hash, b->now, settings);
 	return b->flow.dest != 0;
@@ -325,7 +325,7 @@ static __always_inline int flood_bind(const struct packet *p, struct flow *flow,
 {
 	if (!service)
 		return 0;
-	flow->entry_index = WEIR_NO_PLACE;
+	flow->entry_index = WEIR_NO_INDEX;
 	flow->meta = 0;
 	flow->dest = flood_server(p, service, hash, now, settings);
 	return flow->dest != 0;

@@ -88,9 +88,9 @@ static __always_inline void flow_new_fill(struct flow_new *new, struct packet *p
 	new->service = b->service;
 	new->now = b->now;
 	new->created = b->now;
-	new->peer = WEIR_NO_PLACE;
+	new->peer = WEIR_NO_INDEX;
 	new->peer_generation = 0;
-	new->template = WEIR_NO_PLACE;
+	new->template = WEIR_NO_INDEX;
 	new->template_generation = 0;
 	new->dest_generation = dest->generation;
 	new->ifindex = b->ifindex;
@@ -142,7 +142,7 @@ __noinline int reverse_expired(__u64 hash, __u32 now, __u32 closed)
 	if (!settings || !scratch || !table_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
 	cold = cold_at(found.entry_index);
-	if (!cold || cold->peer == WEIR_NO_PLACE)
+	if (!cold || cold->peer == WEIR_NO_INDEX)
 		return 0;
 	forward = entry_at(cold->peer);
 	if (!forward)
@@ -355,7 +355,7 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 	if (mark)
 		untracked_mark_set(p->proto, b->hash, b->now, settings);
 	count_stateless(dest_id, mark);
-	b->flow.entry_index = WEIR_NO_PLACE;
+	b->flow.entry_index = WEIR_NO_INDEX;
 	b->flow.dest = dest_id;
 	b->flow.meta = 0;
 	return 1;
@@ -536,7 +536,7 @@ __noinline int bind_one_packet(struct binding *b, __u32 dest_id)
 	if (dest->flags & WEIR_DEST_SNAT)
 		return bind_fail(b, WEIR_DROP_NO_PLACE);
 	count_total(dest_id);
-	b->flow.entry_index = WEIR_NO_PLACE;
+	b->flow.entry_index = WEIR_NO_INDEX;
 	b->flow.dest = dest_id;
 	b->flow.meta = 0;
 	return 1;

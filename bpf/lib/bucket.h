@@ -121,7 +121,7 @@ static __always_inline int step_is_stash(__u32 step)
 	return step >= 2 * WEIR_SPILL_PAIRS;
 }
 
-/* Returns the bucket of a step, or WEIR_NO_PLACE. In a table with a stash the number of home buckets is even. */
+/* Returns the bucket of a step, or WEIR_NO_INDEX. In a table with a stash the number of home buckets is even. */
 static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u32 old)
 {
 	__u32 pair = step_pair(hash, step), side = hash_side(hash) ^ (step & 1), homes = home_bucket_count(old), index;
@@ -129,12 +129,12 @@ static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u
 
 	if (!step_is_stash(step)) {
 		index = ((home ^ pair << 1) & ~1u) | side;
-		return index < homes && index != home ? index : WEIR_NO_PLACE;
+		return index < homes && index != home ? index : WEIR_NO_INDEX;
 	}
 	if (pair >= pairs)
-		return WEIR_NO_PLACE;
+		return WEIR_NO_INDEX;
 	index = homes + ((stash_first(home, old) + pair) % pairs << 1 | side);
-	return index < homes + stash_bucket_count(old) ? index : WEIR_NO_PLACE;
+	return index < homes + stash_bucket_count(old) ? index : WEIR_NO_INDEX;
 }
 
 /* ---- spill counts ------------------------------------------------------------------------------------------------ */
@@ -206,9 +206,9 @@ static __always_inline __u32 index_find(__u32 index, __u64 tag, __u32 old)
 	int slot;
 
 	if (!bucket)
-		return WEIR_NO_PLACE;
+		return WEIR_NO_INDEX;
 	slot = bucket_find(bucket, tag, &id);
-	return slot < 0 ? WEIR_NO_PLACE : index * WEIR_BUCKET_SLOTS + slot;
+	return slot < 0 ? WEIR_NO_INDEX : index * WEIR_BUCKET_SLOTS + slot;
 }
 
 /*
@@ -229,7 +229,7 @@ static __always_inline __u64 step_counts(__u64 hash, __u32 stash, __u32 old)
 }
 
 /*
- * Returns the entry index of a tag outside its home bucket, without the old table's bit, or WEIR_NO_PLACE. Keeps little
+ * Returns the entry index of a tag outside its home bucket, without the old table's bit, or WEIR_NO_INDEX. Keeps little
  * state between steps to save stack space.
  */
 static __always_inline __u32 spill_find(__u64 hash, __u32 old)
@@ -249,13 +249,13 @@ static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 		if (!(counts & ((1 << SPILL_COUNT_BITS) - 1)))
 			continue;
 		index = step_bucket(hash, home_of(hash, old), step, old);
-		if (index == WEIR_NO_PLACE)
+		if (index == WEIR_NO_INDEX)
 			continue;
 		entry_index = index_find(index, hash & TAG_MASK, old);
-		if (entry_index != WEIR_NO_PLACE)
+		if (entry_index != WEIR_NO_INDEX)
 			return entry_index;
 	}
-	return WEIR_NO_PLACE;
+	return WEIR_NO_INDEX;
 }
 
 /* These are separate functions because few packets need them and the verifier then checks them only once. */
@@ -266,7 +266,7 @@ __noinline __u32 table_spill_find(__u64 hash)
 
 __noinline __u32 old_table_spill_find(__u64 hash)
 {
-	return weir_old_bucket_count ? spill_find(hash, 1) : WEIR_NO_PLACE;
+	return weir_old_bucket_count ? spill_find(hash, 1) : WEIR_NO_INDEX;
 }
 
 #endif

@@ -14,7 +14,7 @@
 #include "lib/tcp_state.h"
 
 struct flow {
-	__u32 entry_index; /* WEIR_NO_PLACE = no entry */
+	__u32 entry_index; /* WEIR_NO_INDEX = no entry */
 	__u32 dest;
 	__u64 meta;
 };
@@ -36,20 +36,20 @@ static __always_inline __u64 meta_make(__u8 generation, __u32 kind, __u32 state,
 
 static __always_inline int is_old_entry(__u32 entry_index)
 {
-	return weir_old_bucket_count && entry_index & WEIR_PLACE_OLD;
+	return weir_old_bucket_count && entry_index & WEIR_INDEX_OLD;
 }
 
 static __always_inline struct weir_bucket *bucket_of_entry(__u32 entry_index)
 {
 	if (is_old_entry(entry_index))
-		return WEIR_LOOKUP(weir_flows_old, (entry_index & ~WEIR_PLACE_OLD) / WEIR_BUCKET_SLOTS);
+		return WEIR_LOOKUP(weir_flows_old, (entry_index & ~WEIR_INDEX_OLD) / WEIR_BUCKET_SLOTS);
 	return WEIR_LOOKUP(weir_flows, entry_index / WEIR_BUCKET_SLOTS);
 }
 
 static __always_inline struct weir_entry *entry_at(__u32 entry_index)
 {
 	struct weir_bucket *bucket = bucket_of_entry(entry_index);
-	__u32 slot = (is_old_entry(entry_index) ? entry_index & ~WEIR_PLACE_OLD : entry_index) % WEIR_BUCKET_SLOTS;
+	__u32 slot = (is_old_entry(entry_index) ? entry_index & ~WEIR_INDEX_OLD : entry_index) % WEIR_BUCKET_SLOTS;
 
 	VERIFIER_FORGET(slot);
 	if (!bucket || slot >= WEIR_BUCKET_SLOTS)
@@ -60,20 +60,20 @@ static __always_inline struct weir_entry *entry_at(__u32 entry_index)
 static __always_inline struct weir_flow_cold *cold_at(__u32 entry_index)
 {
 	if (is_old_entry(entry_index))
-		return WEIR_LOOKUP(weir_flows_old_cold, entry_index & ~WEIR_PLACE_OLD);
+		return WEIR_LOOKUP(weir_flows_old_cold, entry_index & ~WEIR_INDEX_OLD);
 	return WEIR_LOOKUP(weir_flows_cold, entry_index);
 }
 
 /* Returns the entry index for a link stored in the entry at `entry_index`. */
 static __always_inline __u32 link_load(__u32 entry_index, __u32 link)
 {
-	return is_old_entry(entry_index) && link != WEIR_NO_PLACE ? link | WEIR_PLACE_OLD : link;
+	return is_old_entry(entry_index) && link != WEIR_NO_INDEX ? link | WEIR_INDEX_OLD : link;
 }
 
 /* Returns `link` in the form that the entry at `entry_index` stores. */
 static __always_inline __u32 link_store(__u32 entry_index, __u32 link)
 {
-	return is_old_entry(entry_index) && link != WEIR_NO_PLACE ? link & ~WEIR_PLACE_OLD : link;
+	return is_old_entry(entry_index) && link != WEIR_NO_INDEX ? link & ~WEIR_INDEX_OLD : link;
 }
 
 /*
@@ -202,7 +202,7 @@ static __always_inline void slot_release(__u32 entry_index, __u64 meta)
 			home = bucket_at(home_index, old);
 			if (home)
 				spill_count_remove(home, home_index,
-						   (old ? entry_index & ~WEIR_PLACE_OLD :
+						   (old ? entry_index & ~WEIR_INDEX_OLD :
 						    entry_index) / WEIR_BUCKET_SLOTS, old);
 		}
 	}
@@ -290,7 +290,7 @@ __noinline int flow_release(__u32 entry_index, __u64 meta)
 	cold = cold_at(entry_index);
 	if (cold && META_FLAGS(meta) & WEIR_FLOW_TEMPLATE)
 		template_put(link_load(entry_index, cold->template), cold->template_generation);
-	if (cold && cold->peer != WEIR_NO_PLACE) {
+	if (cold && cold->peer != WEIR_NO_INDEX) {
 		peer = link_load(entry_index, cold->peer);
 		reverse = entry_at(peer);
 		if (reverse) {
@@ -314,7 +314,7 @@ static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *fl
 	__u64 tag = hash & TAG_MASK, id = 0;
 	int slot;
 
-	flow->entry_index = WEIR_NO_PLACE;
+	flow->entry_index = WEIR_NO_INDEX;
 	if (!bucket)
 		return 0;
 	slot = bucket_find(bucket, tag, &id);
@@ -322,7 +322,7 @@ static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *fl
 		if (!has_spilled(bucket))
 			return 0;
 		entry_index = table_spill_find(hash);
-		if (entry_index == WEIR_NO_PLACE)
+		if (entry_index == WEIR_NO_INDEX)
 			return 0;
 		index = entry_index / WEIR_BUCKET_SLOTS;
 		bucket = WEIR_LOOKUP(weir_flows, index);
@@ -340,7 +340,7 @@ static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *fl
 	/* The slot may have been reused between the reads. */
 	if (id >> TAG_SHIFT != tag || READ_ONCE(bucket->slots[slot].id) != id ||
 	    META_KIND(flow->meta) == WEIR_KIND_FREE) {
-		flow->entry_index = WEIR_NO_PLACE;
+		flow->entry_index = WEIR_NO_INDEX;
 		return 0;
 	}
 	return &bucket->slots[slot];
@@ -351,7 +351,7 @@ static __always_inline __u32 old_table_index(__u64 hash)
 {
 	__u32 index = home_of(hash, 1), entry_index = index_find(index, hash & TAG_MASK, 1);
 
-	return entry_index == WEIR_NO_PLACE ? old_table_spill_find(hash) : entry_index;
+	return entry_index == WEIR_NO_INDEX ? old_table_spill_find(hash) : entry_index;
 }
 
 /* Does the same as table_find() in the old table. An entry that is being moved or was moved is returned as it is. */
@@ -361,9 +361,9 @@ static __always_inline int old_table_find(__u64 hash, struct flow *flow)
 	struct weir_entry *entry;
 	__u64 id;
 
-	if (entry_index == WEIR_NO_PLACE)
+	if (entry_index == WEIR_NO_INDEX)
 		return 0;
-	flow->entry_index = entry_index | WEIR_PLACE_OLD;
+	flow->entry_index = entry_index | WEIR_INDEX_OLD;
 	entry = entry_at(flow->entry_index);
 	if (!entry)
 		return 0;
@@ -384,19 +384,19 @@ __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 	if (!flow)
 		return 0;
 	if (!old_table_find(hash, flow)) {
-		flow->entry_index = WEIR_NO_PLACE;
+		flow->entry_index = WEIR_NO_INDEX;
 		return 0;
 	}
 	if (META_KIND(flow->meta) & WEIR_KIND_MOVED) {
 		if (table_find(hash, &found))
 			*flow = found;
 		else if (META_KIND(flow->meta) == WEIR_KIND_MOVED)
-			flow->entry_index = WEIR_NO_PLACE;
+			flow->entry_index = WEIR_NO_INDEX;
 		else
 			/* The entry has not been copied yet: use the old entry. */
 			flow->meta = meta_clear_moved(flow->meta);
 	}
-	return flow->entry_index != WEIR_NO_PLACE;
+	return flow->entry_index != WEIR_NO_INDEX;
 }
 
 /* Returns the entry of a hash, even if it has expired; 0 if there is none. */
@@ -565,9 +565,9 @@ __noinline int old_table_has(__u64 hash)
 	if (!weir_old_bucket_count)
 		return 0;
 	entry_index = old_table_index(hash);
-	if (entry_index == WEIR_NO_PLACE)
+	if (entry_index == WEIR_NO_INDEX)
 		return 0;
-	entry = entry_at(entry_index | WEIR_PLACE_OLD);
+	entry = entry_at(entry_index | WEIR_INDEX_OLD);
 	return entry && !(META_KIND(READ_ONCE(entry->meta)) & WEIR_KIND_MOVED);
 }
 
@@ -580,7 +580,7 @@ static __always_inline void reverse_link(const struct flow_new *new)
 {
 	struct weir_flow_cold *reverse;
 
-	if (new->kind != WEIR_KIND_FORWARD || new->peer == WEIR_NO_PLACE)
+	if (new->kind != WEIR_KIND_FORWARD || new->peer == WEIR_NO_INDEX)
 		return;
 	reverse = cold_at(new->peer);
 	if (!reverse)
@@ -606,7 +606,7 @@ static __always_inline int bucket_insert(struct weir_bucket *bucket, __u32 index
 		return FLOW_FULL;
 	new->entry_index = index * WEIR_BUCKET_SLOTS + free;
 	if (in_old_table(new))
-		new->entry_index |= WEIR_PLACE_OLD;
+		new->entry_index |= WEIR_INDEX_OLD;
 	cold = cold_at(new->entry_index);
 	if (!cold)
 		return FLOW_FULL;
@@ -673,7 +673,7 @@ __noinline int step_insert(struct flow_new *new, __u32 step)
 		return FLOW_FULL;
 	old = in_old_table(new);
 	index = step_bucket(new->hash, home_of(new->hash, old), step, old);
-	if (index == WEIR_NO_PLACE)
+	if (index == WEIR_NO_INDEX)
 		return FLOW_FULL;
 	bucket = bucket_at(index, old);
 	if (!bucket || !bucket_has_room(bucket))
@@ -730,7 +730,7 @@ __noinline int flow_insert(struct flow_new *new)
 	result = FLOW_EXISTS;
 	if (bucket_find(home, hash & TAG_MASK, &id) >= 0)
 		goto out;
-	if (has_spilled(home) && (old ? old_table_spill_find(hash) : table_spill_find(hash)) != WEIR_NO_PLACE)
+	if (has_spilled(home) && (old ? old_table_spill_find(hash) : table_spill_find(hash)) != WEIR_NO_INDEX)
 		goto out;
 	/* Prevents the compiler from spilling values derived from the hash. */
 	VERIFIER_FORGET(hash);

@@ -51,7 +51,7 @@ static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest
 	if (!forward_translates(dest->forward) || !(dest->flags & WEIR_DEST_SNAT))
 		return 0;
 	cold = cold_at(entry_index);
-	if (!cold || cold->peer == WEIR_NO_PLACE)
+	if (!cold || cold->peer == WEIR_NO_INDEX)
 		return 0;
 	return cold_at(link_load(entry_index, cold->peer));
 }

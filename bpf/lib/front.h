@@ -68,7 +68,7 @@ static __always_inline int front_lookup(const struct packet *p, struct flow *flo
 	}
 	return 0;
 found:
-	flow->entry_index = WEIR_NO_PLACE;
+	flow->entry_index = WEIR_NO_INDEX;
 	flow->dest = id & (WEIR_DESTS_MAX - 1);
 	dest = WEIR_LOOKUP(weir_dests, flow->dest);
 	return dest && (dest->flags & (WEIR_DEST_LIVE | WEIR_DEST_RESET | WEIR_DEST_RESCHEDULE)) == WEIR_DEST_LIVE;

@@ -133,7 +133,7 @@ __noinline int front_delete_flow(__u32 entry_index)
 		hash = cold_hash(cold);
 		front_delete(hash);
 		front_delete_replies(hash);
-		if (cold->peer == WEIR_NO_PLACE)
+		if (cold->peer == WEIR_NO_INDEX)
 			return 0;
 		cold = cold_at(link_load(entry_index, cold->peer));
 	}

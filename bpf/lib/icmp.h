@@ -269,7 +269,7 @@ __noinline int icmp_find(struct icmp_error *e)
 		return WEIR_KIND_FREE;
 	e->hash = packet_hash(&e->t);
 	if (!flow_find(e->hash, &flow)) {
-		e->entry_index = WEIR_NO_PLACE;
+		e->entry_index = WEIR_NO_INDEX;
 		e->dest = untracked_dest(&e->t, e->hash, untracked_mark_active(e->t.proto, e->hash, e->now));
 		return e->dest ? WEIR_KIND_FORWARD : WEIR_KIND_FREE;
 	}
@@ -292,7 +292,7 @@ __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
-	struct flow flow = { .entry_index = WEIR_NO_PLACE };
+	struct flow flow = { .entry_index = WEIR_NO_INDEX };
 
 	if (!e || !settings || !scratch || !(settings->flags & WEIR_SETTINGS_SCHEDULE_ICMP))
 		return 0;
@@ -370,7 +370,7 @@ __noinline int icmp_report_tunnel_mtu(struct weir_context *ctx, struct icmp_erro
 	if (e->mtu < room + IPV4_MTU_MIN)
 		return icmp_pass(&e->p);
 	fields = icmp_too_big(e->t.family, e->mtu - room);
-	cold = e->entry_index == WEIR_NO_PLACE ? 0 : cold_at(e->entry_index);
+	cold = e->entry_index == WEIR_NO_INDEX ? 0 : cold_at(e->entry_index);
 	if (!hop_to_client_or_back(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (!tunnel_strip(ctx, e, inner))

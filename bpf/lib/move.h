@@ -67,7 +67,7 @@ static __always_inline void move_fill(struct flow_new *new, const struct weir_fl
 	new->now = META_SEEN(meta);
 	new->created = new->kind == WEIR_KIND_TEMPLATE ? 0 : cold->created;
 	new->family = cold->family;
-	new->template = WEIR_NO_PLACE;
+	new->template = WEIR_NO_INDEX;
 	new->template_generation = 0;
 	new->dest_generation = cold->dest_generation;
 	new->ifindex = cold->ifindex;
@@ -136,7 +136,7 @@ __noinline int move_copy(__u32 entry_index, __u32 peer)
 
 	if (!scratch)
 		return 0;
-	if (peer == WEIR_NO_PLACE)
+	if (peer == WEIR_NO_INDEX)
 		return move_insert(&scratch->forward) == FLOW_INSERTED;
 	if (!move_reverse(peer, entry_index))
 		return 0;
@@ -183,7 +183,7 @@ __noinline int move_flow(__u32 entry_index)
 	if (!meta)
 		return 0;
 	move_fill(new, cold, entry->id & (WEIR_DESTS_MAX - 1), meta);
-	new->peer = WEIR_NO_PLACE;
+	new->peer = WEIR_NO_INDEX;
 	new->peer_generation = 0;
 	copied = move_copy(entry_index, link_load(entry_index, cold->peer));
 	if (!copied)
@@ -207,7 +207,7 @@ static long move_bucket(__u32 index, void *context)
 		kind = META_KIND(READ_ONCE(bucket->slots[i].meta));
 		if (READ_ONCE(bucket->slots[i].id) == 0 || (kind != WEIR_KIND_FORWARD && kind != WEIR_KIND_TEMPLATE))
 			continue;
-		moved = move_flow((position * WEIR_BUCKET_SLOTS + i) | WEIR_PLACE_OLD);
+		moved = move_flow((position * WEIR_BUCKET_SLOTS + i) | WEIR_INDEX_OLD);
 		progress->moved += moved > 0;
 		progress->lost += moved < 0;
 	}

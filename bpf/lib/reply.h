@@ -45,7 +45,7 @@ static __always_inline int reply_find(const struct packet *p, const struct flow 
 
 	if (!cold || !cold_matches(cold, &p->src, &p->dst, p->sport, p->dport, p->proto))
 		return 0;
-	if (cold->peer == WEIR_NO_PLACE)
+	if (cold->peer == WEIR_NO_INDEX)
 		return 0;
 	entry_index = link_load(flow->entry_index, cold->peer);
 	reply->forward = entry_at(entry_index);

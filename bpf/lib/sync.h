@@ -88,18 +88,18 @@ __noinline int sync_fill(__u32 index, __u32 now)
 	new->service = record->service;
 	new->now = now - record->idle;
 	new->created = record->kind == WEIR_KIND_TEMPLATE ? 0 : now - record->age;
-	new->peer = WEIR_NO_PLACE;
+	new->peer = WEIR_NO_INDEX;
 	new->peer_generation = 0;
 	/*
 	 * As after a migration, a template's lifetime depends only on flows that start here, and on the lifetime of the
 	 * peer's template.
 	 */
-	new->template = WEIR_NO_PLACE;
+	new->template = WEIR_NO_INDEX;
 	new->template_generation = 0;
 	new->dest_generation = record->dest_generation;
 	new->ifindex = record->kind == WEIR_KIND_TEMPLATE ? record->timeout : record->ifindex;
 	new->old = new_flows_in_old_table();
-	new->entry_index = WEIR_NO_PLACE;
+	new->entry_index = WEIR_NO_INDEX;
 	flow_new_hash(new, new->family);
 	return 1;
 }
@@ -221,7 +221,7 @@ __noinline int sync_same_source(__u32 index, __u32 entry_index)
 
 	if (!record || !cold)
 		return 0;
-	if (cold->peer == WEIR_NO_PLACE)
+	if (cold->peer == WEIR_NO_INDEX)
 		return 1;
 	cold = cold_at(link_load(entry_index, cold->peer));
 	if (!cold)
@@ -272,7 +272,7 @@ static long sync_record(__u32 index, void *context)
 
 	if (!record || !scratch)
 		return 1;
-	record->entry_index = WEIR_NO_PLACE;
+	record->entry_index = WEIR_NO_INDEX;
 	record->result = WEIR_SYNC_GONE;
 	if (!sync_fill(index, *now))
 		return 0;

@@ -51,9 +51,9 @@ __noinline int template_key(struct packet *p, __u32 service_id, struct flow_new 
 	key->flags = 0;
 	key->service = service_id;
 	key->created = 0;
-	key->peer = WEIR_NO_PLACE;
+	key->peer = WEIR_NO_INDEX;
 	key->peer_generation = 0;
-	key->template = WEIR_NO_PLACE;
+	key->template = WEIR_NO_INDEX;
 	key->template_generation = 0;
 	key->ifindex = service->template_ticks;
 	key->old = new_flows_in_old_table();
@@ -175,13 +175,13 @@ static __always_inline __u32 template_insert(struct flow_new *key, __u32 dest_id
 	key->dest = dest_id;
 	key->now = now;
 	key->dest_generation = dest->generation;
-	key->entry_index = WEIR_NO_PLACE;
+	key->entry_index = WEIR_NO_INDEX;
 	result = flow_begin(key);
 	if (result == FLOW_INSERTED) {
 		count_persistent(dest_id, 1);
 		return dest_id;
 	}
-	key->entry_index = WEIR_NO_PLACE;
+	key->entry_index = WEIR_NO_INDEX;
 	if (result == FLOW_EXISTS && template_find(key, now))
 		return key->dest;
 	weir_count(result == FLOW_FULL ? WEIR_COUNT_TABLE_FULL : WEIR_COUNT_LOCK_MISSED);

@@ -58,9 +58,9 @@ constants! {
     /// protocol, 0 = all.
     PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] or [`FlowCold::template`] of a flow that has none.
-    NO_PLACE: u32 = 0xffff_ffff;
+    NO_INDEX: u32 = 0xffff_ffff;
     /// Bit in a link from the current table: the linked entry is in the old table, from which flows are being moved.
-    PLACE_OLD: u32 = 0x8000_0000;
+    INDEX_OLD: u32 = 0x8000_0000;
 }
 
 numbered! {
@@ -161,9 +161,9 @@ structs! {
         family: u8,
         /// Generation of the template's entry.
         template_generation: u8,
-        /// With nat: entry index of the other direction, [`NO_PLACE`] = none.
+        /// With nat: entry index of the other direction, [`NO_INDEX`] = none.
         peer: u32,
-        /// Entry index of the flow's template, [`NO_PLACE`] = none.
+        /// Entry index of the flow's template, [`NO_INDEX`] = none.
         template: u32,
         /// Tick at which the flow was created; for a template, the number of its live flows.
         created: u32,

@@ -78,7 +78,7 @@ structs! {
         timeout: u32,
         /// Device toward the client, used for replies without a route; 0 = unknown.
         ifindex: u32,
-        /// Index of the flow's entry, `NO_PLACE` = none; written by the program.
+        /// Index of the flow's entry, `NO_INDEX` = none; written by the program.
         entry_index: u32,
         /// Tick of the entry's last packet; written by the program.
         seen: u32,

@@ -11,8 +11,8 @@ use std::path::Path;
 fn page() -> String {
     let mut page = String::from(
         "# Reasons\n\n\
-         Every packet that Weir drops or passes up the stack is counted under one of these, per CPU, in the pinned \
-         map\n`weir_reasons`. `weir status` and `/metrics` show those that are not zero, there as\n\
+         Every packet that Weir drops or passes up the stack is counted under one of these reasons, per CPU, in the \
+         pinned map\n`weir_reasons`. `weir status` and `/metrics` show the nonzero counters, `/metrics` as\n\
          `weir_packets_total{reason=\"…\"}`. A packet that was forwarded is counted with its server instead. Numbers \
          are never\nreused.\n\n| number | label | what happened |\n|---|---|---|\n",
     );

@@ -18,9 +18,9 @@ use crate::speaker::{self, Driver, Routes};
 /// Delay before a failed command is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Delay before the withdrawal of a previous speaker's routes is tried again. It doubles with each failure up to
-/// [`PREVIOUS_RETRY_DELAY_MAX`], because an attempt can delay the current speaker.
+/// [`MAX_PREVIOUS_RETRY_DELAY`], because an attempt can delay the current speaker.
 const PREVIOUS_RETRY_DELAY: Duration = Duration::from_secs(5);
-const PREVIOUS_RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
+const MAX_PREVIOUS_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// Interval of [`Driver::refresh`].
 const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 /// Time without a report after which routes from an earlier announcer are withdrawn, if it did not record the settings.
@@ -28,9 +28,9 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of consecutive steps without a running speaker after which a stop leaves the remaining routes: each step can
 /// take a second.
-const NOT_RUNNING_MAX: usize = 3;
-/// Maximum time until the next call of [`Announcer::handle_timeout`].
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const MAX_NOT_RUNNING: usize = 3;
+/// Maximum time until the next call to [`Announcer::handle_timeout`].
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// State of the announcer.
 pub(crate) struct Announcer {
@@ -179,19 +179,19 @@ impl Announcer {
         self.decisions.is_daemon_silent() && is_current_done && self.previous.is_empty()
     }
 
-    /// Returns the time until [`Self::handle_timeout`] must be called, at most [`PAUSE_MAX`].
+    /// Returns the time until [`Self::handle_timeout`] must be called, at most [`MAX_PAUSE`].
     pub(crate) fn pause(&self) -> Duration {
         let (now, _) = current_times();
         let deadline = self.decisions.next_deadline();
-        let until_decision = deadline.map_or(PAUSE_MAX, |deadline| deadline.saturating_sub(now));
+        let until_decision = deadline.map_or(MAX_PAUSE, |deadline| deadline.saturating_sub(now));
         let until_previous = self.previous.iter().map(|it| time_until(it.retry_at)).min();
         let until_step = match self.may_use_speaker() && self.needs_step() {
             true => time_until(self.retry_at),
-            false => PAUSE_MAX,
+            false => MAX_PAUSE,
         };
-        PAUSE_MAX
+        MAX_PAUSE
             .min(until_decision)
-            .min(until_previous.unwrap_or(PAUSE_MAX))
+            .min(until_previous.unwrap_or(MAX_PAUSE))
             .min(until_step)
             .min(time_until(Some(self.refresh_at)))
     }
@@ -302,7 +302,7 @@ impl Announcer {
                 }
                 previous.error = Some(error);
                 previous.retry_at = Some(Instant::now() + previous.retry_delay);
-                previous.retry_delay = (previous.retry_delay * 2).min(PREVIOUS_RETRY_DELAY_MAX);
+                previous.retry_delay = (previous.retry_delay * 2).min(MAX_PREVIOUS_RETRY_DELAY);
             }
         }
         // Both speakers may be the same program, or read the same file.
@@ -339,7 +339,7 @@ impl Announcer {
                     false => not_running + 1,
                 };
             }
-            if not_running == NOT_RUNNING_MAX {
+            if not_running == MAX_NOT_RUNNING {
                 return;
             }
         }

@@ -13,11 +13,11 @@ use crate::message::{DaemonReport, RouteReport};
 
 /// Time that a VIP must stay announced before its earlier withdrawals are ignored.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// The pause after the second consecutive withdrawal. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The pause after the second consecutive withdrawal. Each further withdrawal doubles the pause, up to [`MAX_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum time for which a VIP that is not announced yet waits until [`crate::VipState::settling`] ends.
-const SETTLING_MAX: Duration = Duration::from_secs(10);
+const MAX_SETTLING: Duration = Duration::from_secs(10);
 
 /// The preference of an announced route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,7 +155,7 @@ impl Decisions {
             });
             vip.serves = state.serves;
             vip.settling_until = match state.settling {
-                true => vip.settling_until.or(Some(now + SETTLING_MAX)),
+                true => vip.settling_until.or(Some(now + MAX_SETTLING)),
                 false => None,
             };
             if !state.serves {
@@ -295,9 +295,9 @@ impl Vip {
         self.withdrawals = if was_stable { 1 } else { self.withdrawals + 1 };
         let pause = match self.withdrawals.checked_sub(2) {
             None => Duration::ZERO,
-            Some(further) => PAUSE_FIRST
+            Some(further) => FIRST_PAUSE
                 .saturating_mul(1 << further.min(10))
-                .min(PAUSE_MAX),
+                .min(MAX_PAUSE),
         };
         self.paused_until = now + pause;
     }

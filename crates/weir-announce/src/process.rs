@@ -22,7 +22,7 @@ pub(crate) const SOCKET: &str = "announce.sock";
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 /// Maximum number of concurrent connections; further connections are closed.
-const CLIENTS_MAX: usize = 64;
+const MAX_CLIENTS: usize = 64;
 /// Maximum size of a request, enough for ten thousand VIPs.
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Time limit for the previous announcer to exit.
@@ -148,7 +148,7 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
 
 /// Accepts connections, and starts a task for each.
 async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingRequest>) {
-    let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {

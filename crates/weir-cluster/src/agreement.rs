@@ -25,7 +25,7 @@ pub struct HealthView {
 pub type Verdicts = BTreeMap<String, String>;
 
 /// Minimum number of voters for a decision.
-const VOTERS_MIN: usize = 2;
+const MIN_VOTERS: usize = 2;
 
 /// Returns the servers that a majority of the voters report down.
 pub(crate) fn find_verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
@@ -44,7 +44,7 @@ pub(crate) fn find_verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
             voters.push((member, view));
         }
     }
-    if voters.len() < VOTERS_MIN {
+    if voters.len() < MIN_VOTERS {
         return Verdicts::new();
     }
     let quorum = voters.len() / 2 + 1;

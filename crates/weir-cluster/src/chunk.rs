@@ -12,7 +12,7 @@ use crate::store::Mirror;
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// Maximum number of chunks in a configuration. The transaction that publishes a configuration contains one compare per
 /// chunk, and etcd allows 128 compares per transaction (`--max-txn-ops`).
-pub const CHUNKS_MAX: usize = 100;
+pub const MAX_CHUNKS: usize = 100;
 
 /// The error for a pointer with an invalid MAC.
 pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with a different group key or by an earlier \
@@ -38,8 +38,8 @@ pub(crate) fn text_digest(text: &str, key: Option<&GroupKey>) -> String {
 /// Returns a one-line message if the text is too large or cannot be sealed.
 pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, Vec<u8>)>, String> {
     let parts = text.as_bytes().chunks(CHUNK_BYTES);
-    if parts.len() > CHUNKS_MAX {
-        let max_mib = (CHUNKS_MAX * CHUNK_BYTES) >> 20;
+    if parts.len() > MAX_CHUNKS {
+        let max_mib = (MAX_CHUNKS * CHUNK_BYTES) >> 20;
         return Err(format!(
             "a published configuration must not exceed {max_mib} MiB"
         ));
@@ -67,7 +67,7 @@ pub(crate) fn join(
     mirror: &Mirror,
     key: Option<&GroupKey>,
 ) -> Result<String, String> {
-    if pointer.chunks.len() > CHUNKS_MAX {
+    if pointer.chunks.len() > MAX_CHUNKS {
         return Err("the configuration has too many chunks".to_owned());
     }
     if pointer.sealed && !pointer.is_authentic(keys, key) {
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn size_of_a_configuration_is_limited() {
-        let largest = "x".repeat(CHUNKS_MAX * CHUNK_BYTES);
-        assert_eq!(split(&largest, None).unwrap().len(), CHUNKS_MAX);
+        let largest = "x".repeat(MAX_CHUNKS * CHUNK_BYTES);
+        assert_eq!(split(&largest, None).unwrap().len(), MAX_CHUNKS);
         let error = split(&format!("{largest}x"), None);
         let expected = "a published configuration must not exceed 25 MiB";
         assert_eq!(error, Err(expected.to_owned()));
@@ -171,8 +171,8 @@ mod tests {
     fn number_of_chunks_is_limited() {
         let (mirror, mut pointer) = store("text", None);
         let chunk = pointer.chunks[0].clone();
-        pointer.chunks = vec![chunk; CHUNKS_MAX];
-        pointer.digest = digest("text".repeat(CHUNKS_MAX).as_bytes());
+        pointer.chunks = vec![chunk; MAX_CHUNKS];
+        pointer.digest = digest("text".repeat(MAX_CHUNKS).as_bytes());
         assert!(join(&pointer, &keys(), &mirror, None).is_ok());
         pointer.chunks.push(pointer.chunks[0].clone());
         let error = join(&pointer, &keys(), &mirror, None).unwrap_err();

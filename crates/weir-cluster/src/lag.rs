@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// Maximum time for the watch to report a change.
-const WATCH_LAG_MAX: Duration = Duration::from_secs(10);
+const MAX_WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time without a write after which a director writes a key again, so that the watch has a change to report.
 pub(crate) const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -44,13 +44,13 @@ impl Lag {
 
     /// Returns whether the watch must be replaced and the keys read again.
     pub(crate) fn is_too_long(&self, now: Duration) -> bool {
-        self.since.is_some_and(|since| now >= since + WATCH_LAG_MAX)
+        self.since.is_some_and(|since| now >= since + MAX_WATCH_LAG)
     }
 }
 
 /// Returns the error message for a stalled watch.
 pub(crate) fn error_message() -> String {
-    let seconds = WATCH_LAG_MAX.as_secs();
+    let seconds = MAX_WATCH_LAG.as_secs();
     format!("the watch has not reported any changes for {seconds} s")
 }
 

@@ -31,7 +31,7 @@ mod step;
 mod store;
 
 pub use agreement::{HealthView, Verdicts};
-pub use chunk::{CHUNK_BYTES, CHUNKS_MAX, digest};
+pub use chunk::{CHUNK_BYTES, MAX_CHUNKS, digest};
 pub use event::{AppliedConfiguration, Input, LocalState, Output, PublishError, SavedState};
 pub use key::{InvalidName, Key, Keys, check_name};
 pub use link::Link;

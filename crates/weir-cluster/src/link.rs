@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::record::sanitize_line;
 
-/// First pause between attempts to reach etcd. Each further pause is twice as long, up to [`PAUSE_MAX`].
-const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// First pause between attempts to reach etcd. Each further pause is twice as long, up to [`MAX_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Pause between lease requests while leases expire before they are renewed.
 const GRANT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -55,7 +55,7 @@ pub(crate) enum Lease {
 }
 
 /// Lower limit of the time to live of a lease.
-const TTL_MIN: Duration = Duration::from_secs(1);
+const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// The state of the connection to etcd and of this member's lease.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Connection {
             error: None,
             since: now,
             failures: 0,
-            pause: PAUSE_FIRST,
+            pause: FIRST_PAUSE,
             grant_at: now,
             grant_pause: Duration::ZERO,
         }
@@ -101,7 +101,7 @@ impl Connection {
         self.state = State::Disconnected {
             retry: now + self.pause,
         };
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         if let Lease::Held { is_renewing, .. } = &mut self.lease {
             *is_renewing = false;
         }
@@ -113,8 +113,8 @@ impl Connection {
     /// Resets the pause if the connection was stable. An etcd member that responds but ends each watch immediately
     /// therefore receives no more requests than one that does not respond.
     fn reset_pause(&mut self, now: Duration) {
-        if self.synced_for(now).is_some_and(|it| it >= PAUSE_MAX) {
-            self.pause = PAUSE_FIRST;
+        if self.synced_for(now).is_some_and(|it| it >= MAX_PAUSE) {
+            self.pause = FIRST_PAUSE;
         }
     }
 
@@ -122,7 +122,7 @@ impl Connection {
     /// they are read after a pause.
     pub(crate) fn handle_compaction(&mut self, now: Duration) -> bool {
         self.reset_pause(now);
-        if self.pause > PAUSE_FIRST {
+        if self.pause > FIRST_PAUSE {
             self.fail("etcd has compacted the revisions to watch", now);
             return false;
         }
@@ -202,7 +202,7 @@ impl Connection {
     /// Records a granted or renewed lease, and schedules the next renewal.
     pub(crate) fn record_lease(&mut self, id: i64, ttl: Duration, now: Duration) {
         // Without the lower limit, a lease with a time to live of 0 would be renewed continuously.
-        let ttl = ttl.max(TTL_MIN);
+        let ttl = ttl.max(MIN_TTL);
         self.lease = Lease::Held {
             id,
             ttl,

@@ -27,11 +27,11 @@ const NO_LEASE: &str = "requested lease not found";
 /// How long the status lists an absent member.
 const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
-const KNOWN_MEMBERS_MAX: usize = 1024;
+const MAX_KNOWN_MEMBERS: usize = 1024;
 
 /// Maximum number of consecutive conflicts that are not newer than the last report of the watch. Above this limit, the
 /// director reads the keys again.
-const OUTDATED_MAX: u32 = 10;
+const MAX_OUTDATED: u32 = 10;
 
 /// Settings that do not change while the state machine runs.
 #[derive(Clone, Debug)]
@@ -353,7 +353,7 @@ impl Machine {
                 // A response that is older than the watch's last report could restore deleted keys.
                 let is_newer = revision > self.mirror.revision;
                 self.outdated = if is_newer { 0 } else { self.outdated + 1 };
-                if self.outdated > OUTDATED_MAX {
+                if self.outdated > MAX_OUTDATED {
                     let reason = "etcd returns revisions older than those that its watch reported";
                     return self.fail(reason.to_owned(), now);
                 }
@@ -474,7 +474,7 @@ impl Machine {
             return;
         }
         for (name, record) in self.context(now).members() {
-            if self.known_members.len() < KNOWN_MEMBERS_MAX
+            if self.known_members.len() < MAX_KNOWN_MEMBERS
                 || self.known_members.contains_key(&name)
             {
                 self.known_members.insert(name, (record, now));

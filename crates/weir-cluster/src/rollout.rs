@@ -14,7 +14,7 @@ use crate::chunk;
 use crate::context::Context;
 use crate::key::Key;
 use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout, sanitize_line};
-use crate::staging::{Change, ETCD_WAIT_MAX, Staging};
+use crate::staging::{Change, MAX_ETCD_WAIT, Staging};
 use crate::step::{GroupConfig, Step};
 use crate::store::{Compare, Put, Txn, Write};
 
@@ -23,7 +23,7 @@ const GARBAGE_AGE: Duration = Duration::from_secs(60);
 /// Time limit of a publication, for example if etcd does not respond.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of deletions in one transaction.
-const DELETIONS_MAX: usize = 50;
+const MAX_DELETIONS: usize = 50;
 
 /// A publication in progress.
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ impl Rollout {
     /// Returns whether this director may still have to stage the previous version.
     fn may_lack_previous(&self, context: &Context<'_>, disconnected_for: Option<Duration>) -> bool {
         if let Some(duration) = disconnected_for {
-            return duration < ETCD_WAIT_MAX;
+            return duration < MAX_ETCD_WAIT;
         }
         let change = self.last_change();
         if change.version == 0 {
@@ -477,7 +477,7 @@ impl Rollout {
             let is_unused = matches!(&parsed, Some(Key::Chunk(it)) if !used.contains(it));
             is_unused.then(|| Write::Delete(name.to_owned()))
         });
-        let writes: Vec<Write> = unused.take(DELETIONS_MAX).collect();
+        let writes: Vec<Write> = unused.take(MAX_DELETIONS).collect();
         let revision = context
             .mirror
             .revision_of(&context.keys.name(&Key::Current));

@@ -4,7 +4,7 @@
 //! member announces the VIP. The transaction fails if the other member's record has changed in the meantime, so only
 //! one of two members that withdraw a VIP at the same time succeeds.
 //!
-//! If etcd does not respond within [`WAIT_MAX`], a member uses the last known records: it withdraws the VIP
+//! If etcd does not respond within [`MAX_WAIT`], a member uses the last known records: it withdraws the VIP
 //! provisionally. Its own record still contains the VIP until etcd has confirmed the withdrawal. If etcd rejects the
 //! withdrawal because no other member still announces the VIP, the member announces the VIP again.
 
@@ -16,7 +16,7 @@ use crate::key::{Key, Keys};
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
 /// Maximum time for which a VIP stays announced while its withdrawal waits for etcd.
-const WAIT_MAX: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// The VIPs that this member announces.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +132,7 @@ impl AnnouncedVips {
     }
 
     /// Provisionally withdraws VIPs that another member announces according to the last known records: immediately if
-    /// etcd does not respond, otherwise after [`WAIT_MAX`]. If `is_complete`, the records of all members are known.
+    /// etcd does not respond, otherwise after [`MAX_WAIT`]. If `is_complete`, the records of all members are known.
     /// VIPs that no other member still announces are then announced again.
     pub(crate) fn decide_without_etcd(
         &mut self,
@@ -141,7 +141,7 @@ impl AnnouncedVips {
         is_complete: bool,
         now: Duration,
     ) {
-        let wait_max = if responds { WAIT_MAX } else { Duration::ZERO };
+        let wait_max = if responds { MAX_WAIT } else { Duration::ZERO };
         let announcers = self.find_announcers(keys, mirror, own_name);
         self.waiting.retain(|vip, _| announcers.contains_key(vip));
         if is_complete {
@@ -159,7 +159,7 @@ impl AnnouncedVips {
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let waiting = self.waiting.iter();
         let waiting = waiting.filter(|(vip, _)| !self.provisional.contains(vip));
-        waiting.map(|(_, since)| *since + WAIT_MAX).min()
+        waiting.map(|(_, since)| *since + MAX_WAIT).min()
     }
 
     /// Returns the VIPs to withdraw and the transaction that withdraws them; `None` if no VIP can be withdrawn.

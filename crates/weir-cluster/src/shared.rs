@@ -19,7 +19,7 @@ use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
 /// Maximum number of entries; further keys in etcd are ignored.
-const ENTRIES_MAX: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 
 /// The field of a value that contains its [`Seal`].
 const SEAL: &str = "seal";
@@ -242,7 +242,7 @@ impl SharedEntries {
             let is_pending = own_entry
                 .is_some_and(|own_entry| own_entry.dirty && stored.revision == own_entry.base);
             if (is_pending && own_entry.is_some_and(|own_entry| own_entry.value != value))
-                || (own_entry.is_none() && self.0.len() >= ENTRIES_MAX)
+                || (own_entry.is_none() && self.0.len() >= MAX_ENTRIES)
             {
                 continue;
             }

@@ -18,7 +18,7 @@ use crate::step::Step;
 /// Maximum time for which a rollout waits until all directors have staged the configuration.
 const STAGING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a director that has just started waits for etcd before it continues without the previous version.
-pub(crate) const ETCD_WAIT_MAX: Duration = Duration::from_secs(3);
+pub(crate) const MAX_ETCD_WAIT: Duration = Duration::from_secs(3);
 
 /// The versions that this director has staged.
 #[derive(Clone, Debug, Default)]

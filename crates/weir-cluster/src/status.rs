@@ -316,11 +316,11 @@ mod tests {
             ),
         ];
         assert_eq!(find_differences(&record(), &record()), [""; 0]);
-        for (change, of_other, of_own) in cases {
+        for (change, expected, expected_reversed) in cases {
             let mut changed = record();
             change(&mut changed);
-            assert_eq!(find_differences(&record(), &changed), of_other);
-            assert_eq!(find_differences(&changed, &record()), of_own);
+            assert_eq!(find_differences(&record(), &changed), expected);
+            assert_eq!(find_differences(&changed, &record()), expected_reversed);
         }
     }
 

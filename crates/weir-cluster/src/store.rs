@@ -123,13 +123,13 @@ pub(crate) struct StoredValue {
 }
 
 /// Maximum total size of keys and values in the mirror: enough for three configurations of the maximum size.
-const MIRROR_BYTES_MAX: usize = 96 << 20;
+const MAX_MIRROR_BYTES: usize = 96 << 20;
 
 /// Returns the error message for a group whose keys are too large for the mirror.
 pub(crate) fn too_large_message() -> String {
     format!(
         "the group's keys and values exceed {} MiB",
-        MIRROR_BYTES_MAX >> 20
+        MAX_MIRROR_BYTES >> 20
     )
 }
 
@@ -151,7 +151,7 @@ impl Mirror {
     /// Replaces the content. Returns false, without changes, if the new content would be too large.
     pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) -> bool {
         let bytes: usize = entries.iter().map(|it| it.key.len() + it.value.len()).sum();
-        if bytes > MIRROR_BYTES_MAX {
+        if bytes > MAX_MIRROR_BYTES {
             return false;
         }
         (self.bytes, self.is_full) = (bytes, false);
@@ -199,7 +199,7 @@ impl Mirror {
         let previous = self.get(&entry.key);
         let previous_bytes = previous.map_or(0, |it| entry.key.len() + it.value.len());
         let bytes = self.bytes - previous_bytes + entry.key.len() + value.len();
-        if bytes > MIRROR_BYTES_MAX {
+        if bytes > MAX_MIRROR_BYTES {
             self.is_full = true;
             return;
         }
@@ -278,13 +278,13 @@ mod tests {
             revision,
         };
         let mut mirror = Mirror::default();
-        assert!(mirror.replace(1, vec![entry("a", MIRROR_BYTES_MAX / 2, 1)]));
+        assert!(mirror.replace(1, vec![entry("a", MAX_MIRROR_BYTES / 2, 1)]));
         mirror.put(entry("a", 8, 2));
-        mirror.put(entry("b", MIRROR_BYTES_MAX - 10, 3));
+        mirror.put(entry("b", MAX_MIRROR_BYTES - 10, 3));
         assert!(mirror.get("b").is_some() && !mirror.is_full());
         mirror.put(entry("c", 1, 4));
         assert!(mirror.get("c").is_none() && mirror.is_full());
-        assert!(!mirror.replace(5, vec![entry("d", MIRROR_BYTES_MAX, 5)]));
+        assert!(!mirror.replace(5, vec![entry("d", MAX_MIRROR_BYTES, 5)]));
         assert!(mirror.get("b").is_some());
         mirror.delete("b".to_owned(), 6);
         mirror.put(entry("c", 1, 7));
@@ -316,7 +316,7 @@ mod tests {
     fn mirror_may_have_exactly_the_maximum_size() {
         let entry = |extra: usize, revision| Entry {
             key: "k".to_owned(),
-            value: vec![0; MIRROR_BYTES_MAX - 1 + extra],
+            value: vec![0; MAX_MIRROR_BYTES - 1 + extra],
             revision,
         };
         let mut mirror = Mirror::default();

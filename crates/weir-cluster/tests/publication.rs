@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_cluster::{
-    AppliedConfiguration, CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, GroupKey, Input, Machine,
+    AppliedConfiguration, CHUNK_BYTES, Compare, Entry, Event, GroupKey, Input, MAX_CHUNKS, Machine,
     Output, SavedState, Settings, Txn, TxnResult, Write,
 };
 
@@ -14,9 +14,9 @@ const TTL: Duration = Duration::from_secs(10);
 const CURRENT: &str = "/weir/edge/config/current";
 const CHUNKS: &str = "/weir/edge/config/chunk/";
 /// etcd's default for `--max-txn-ops`.
-const OPERATIONS_MAX: usize = 128;
+const MAX_OPERATIONS: usize = 128;
 /// etcd's default for `--max-request-bytes`.
-const REQUEST_BYTES_MAX: usize = 3 << 19;
+const MAX_REQUEST_BYTES: usize = 3 << 19;
 
 fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
     Settings {
@@ -312,12 +312,12 @@ fn assert_within_limits(txn: &Txn) {
     };
     let total: usize = txn.writes.iter().map(bytes).sum();
     assert!(
-        txn.writes.len() <= OPERATIONS_MAX && txn.compares.len() <= OPERATIONS_MAX,
+        txn.writes.len() <= MAX_OPERATIONS && txn.compares.len() <= MAX_OPERATIONS,
         "{} writes, {} conditions",
         txn.writes.len(),
         txn.compares.len()
     );
-    assert!(total <= REQUEST_BYTES_MAX, "{total} bytes");
+    assert!(total <= MAX_REQUEST_BYTES, "{total} bytes");
 }
 
 /// Returns whether a transaction writes a key with this prefix.
@@ -640,11 +640,11 @@ fn watch_that_reports_in_time_is_kept() {
 #[test]
 fn largest_configuration_stays_within_etcd_limits() {
     let mut fixture = Fixture::new();
-    fixture.publish(1, &text(CHUNKS_MAX));
+    fixture.publish(1, &text(MAX_CHUNKS));
     fixture.run(|_| true);
     assert_eq!(fixture.published, [(1, Ok(1))]);
     let chunks = fixture.keys.keys().filter(|key| key.starts_with(CHUNKS));
-    assert_eq!(chunks.count(), CHUNKS_MAX);
+    assert_eq!(chunks.count(), MAX_CHUNKS);
 }
 
 /// Writes version 1 as another director would publish it.

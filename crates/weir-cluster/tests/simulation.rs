@@ -5,7 +5,7 @@
 //! failed test prints its seed.
 //!
 //! During the faults, directors with the same version and overrides select the same servers, no director announces a
-//! VIP for longer than [`ANNOUNCED_MAX`] if it cannot serve the VIP and another director announces it, and no director
+//! VIP for longer than [`MAX_ANNOUNCED`] if it cannot serve the VIP and another director announces it, and no director
 //! takes a server down alone. After the faults, all directors agree.
 
 #[path = "simulation/choice.rs"]
@@ -38,7 +38,7 @@ const SCHEDULES: u64 = 1000;
 const VIEW_LAG: Duration = Duration::from_secs(12);
 /// Maximum time for which a director announces a VIP although its service cannot serve and the director knows that
 /// another director announces the VIP: a withdrawal waits 100 ms for etcd.
-const ANNOUNCED_MAX: Duration = Duration::from_millis(100);
+const MAX_ANNOUNCED: Duration = Duration::from_millis(100);
 /// A server that is always up.
 const GOOD: &str = "web/10.0.1.1";
 /// A server that sometimes fails.
@@ -386,7 +386,7 @@ impl Simulation {
         }
         let since = *director.redundant_since.get_or_insert(now);
         assert!(
-            now - since <= ANNOUNCED_MAX,
+            now - since <= MAX_ANNOUNCED,
             "lb{n} has announced the VIP without need since {since:?}; now: {now:?}"
         );
     }

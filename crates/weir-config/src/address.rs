@@ -187,7 +187,7 @@ fn split_protocol(text: &str) -> Result<(Protocol, &str), AddressError> {
             "list addresses and ports, or use a layer 4 forwarding method".to_owned(),
         ),
         Some(("sctp", _)) => (
-            Code::NotBuilt,
+            Code::NotImplemented,
             format!("`{text}`: SCTP is not built yet"),
             "use tcp/ or udp/".to_owned(),
         ),

@@ -95,7 +95,7 @@ codes! {
         "The key accepts only a fixed set of values. Equivalent names from other programs are accepted for some keys.",
         "Use one of the values listed in the message.";
     /// The feature is not built yet.
-    NotBuilt = "E007",
+    NotImplemented = "E007",
         "The key or value is reserved, but this version does not implement it. Such settings are rejected instead of \
          being ignored.",
         "Remove it, or use a version that supports it.";

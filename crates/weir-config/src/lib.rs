@@ -64,7 +64,7 @@ pub use published::{
 pub use render::{render, render_file_error};
 pub use schema::schema;
 pub use spelling::{header, string};
-pub use verify::{Host, LIST_BYTES_MAX, Machine, SecretValue};
+pub use verify::{Host, MAX_LIST_BYTES, Machine, SecretValue};
 
 /// Returns the address of a server as written in a configuration, `ADDRESS` or `ADDRESS:PORT`; `None` if the text is
 /// neither.

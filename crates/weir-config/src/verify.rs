@@ -63,7 +63,7 @@ pub trait Machine {
     fn variable(&self, name: &str) -> Option<Result<SecretValue, String>> {
         self.secret(&SecretSource::Env(name.to_owned()))
     }
-    /// Reads a file with one entry per line, of at most [`LIST_BYTES_MAX`] bytes, or returns the reason why it cannot
+    /// Reads a file with one entry per line, of at most [`MAX_LIST_BYTES`] bytes, or returns the reason why it cannot
     /// be read. `None` = files are not read: their lists are empty, and the configuration is only checked, not applied.
     fn list_file(&self, _path: &str) -> Option<Result<String, String>> {
         None
@@ -71,7 +71,7 @@ pub trait Machine {
 }
 
 /// Maximum size of a file with one entry per line, in bytes.
-pub const LIST_BYTES_MAX: usize = 64 << 20;
+pub const MAX_LIST_BYTES: usize = 64 << 20;
 
 /// The content of a secret's source.
 #[derive(Clone, PartialEq, Eq)]

@@ -141,7 +141,7 @@ impl<'a, 't> View<'a, 't> {
                 None => sink.push(unknown_key(section, entry)),
                 Some(key) if !key.is_implemented() => sink.push(
                     Diagnostic::new(
-                        Code::NotBuilt,
+                        Code::NotImplemented,
                         &entry.key_span,
                         format!("`{}` is not built yet", key.name),
                     )
@@ -389,7 +389,7 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
     let known = quoted_list(&choices.values);
     if choices.planned.contains(&keyword) {
         return Diagnostic::new(
-            Code::NotBuilt,
+            Code::NotImplemented,
             span,
             format!("\"{keyword}\" is not built yet"),
         )

@@ -27,7 +27,7 @@ mod tests {
     use crate::catalog::is_condition;
 
     /// Maximum number of keys without a sentence, excluding route conditions. Do not raise it.
-    const KEYS_WITHOUT_SENTENCE_MAX: usize = 55;
+    const MAX_KEYS_WITHOUT_SENTENCE: usize = 55;
 
     #[test]
     fn each_key_has_at_most_one_sentence_and_every_sentence_has_a_key() {
@@ -49,7 +49,7 @@ mod tests {
             .filter(|(page, key)| when(page, key).is_none() && !is_condition(page, key))
             .collect();
         assert!(
-            without.len() <= KEYS_WITHOUT_SENTENCE_MAX,
+            without.len() <= MAX_KEYS_WITHOUT_SENTENCE,
             "{} without: {without:?}",
             without.len()
         );

@@ -60,10 +60,10 @@ impl fmt::Debug for PublishedFile {
 
 impl PublishedFiles {
     /// Maximum size of all files together, in bytes. With the text and the overhead of JSON, a publication is then
-    /// smaller than the maximum in weir-cluster (`CHUNKS_MAX`), unless it consists mainly of OCSP responses.
-    pub const BYTES_MAX: usize = 8 << 20;
+    /// smaller than the maximum in weir-cluster (`MAX_CHUNKS`), unless it consists mainly of OCSP responses.
+    pub const MAX_BYTES: usize = 8 << 20;
     /// Maximum number of files.
-    pub const FILES_MAX: usize = 10_000;
+    pub const MAX_FILES: usize = 10_000;
 
     /// Returns whether there are no files.
     pub fn is_empty(&self) -> bool {
@@ -77,15 +77,15 @@ impl PublishedFiles {
     pub fn check_size(&self) -> Result<(), String> {
         let files = || self.0.values().flatten();
         let bytes = files().map(PublishedFile::bytes).sum::<usize>();
-        let (bytes_max, files_max) = (Self::BYTES_MAX >> 20, Self::FILES_MAX);
-        if bytes > Self::BYTES_MAX {
+        let (max_mib, max_files) = (Self::MAX_BYTES >> 20, Self::MAX_FILES);
+        if bytes > Self::MAX_BYTES {
             return Err(format!(
-                "the certificate files of a published configuration must not exceed {bytes_max} MiB"
+                "the certificate files of a published configuration must not exceed {max_mib} MiB"
             ));
         }
-        if files().count() > files_max {
+        if files().count() > max_files {
             return Err(format!(
-                "a published configuration must not have more than {files_max} certificate files"
+                "a published configuration must not have more than {max_files} certificate files"
             ));
         }
         Ok(())
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn too_many_or_too_large_files_are_rejected() {
-        let half = "x".repeat(PublishedFiles::BYTES_MAX / 2);
+        let half = "x".repeat(PublishedFiles::MAX_BYTES / 2);
         let two = vec![file("/a", &half), file("/b", &half)];
         assert_eq!(files(two.clone()).check_size(), Ok(()));
         let three = [two, vec![file("/c", "x")]].concat();
@@ -251,7 +251,7 @@ mod tests {
         };
         let read = GroupConfiguration::read_publication(&configuration.to_publication());
         assert_eq!(read, Err(error));
-        let many = vec![file("/a", ""); PublishedFiles::FILES_MAX + 1];
+        let many = vec![file("/a", ""); PublishedFiles::MAX_FILES + 1];
         let error = files(many).check_size().unwrap_err();
         assert!(error.contains("more than 10000"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! Stores service totals for the last 15 minutes, for the charts on the dashboard.
 //!
 //! The director records a point every [`INTERVAL`], or less often if reading the totals takes long. Memory is bounded,
-//! because points are recorded only for the sum of all services and for each of the first [`SERVICES_MAX`] services.
+//! because points are recorded only for the sum of all services and for each of the first [`MAX_SERVICES`] services.
 //! Points survive reloads, but not a restart of the process. The caller passes the time, so this module does not read a
 //! clock.
 
@@ -20,13 +20,13 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const CPU_SHARE: u32 = 200;
 
 /// Maximum interval between two points.
-pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
+pub(crate) const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long points are kept.
 const RETENTION: Duration = Duration::from_secs(15 * 60);
 
 /// Maximum number of services that have their own points.
-const SERVICES_MAX: usize = 100;
+const MAX_SERVICES: usize = 100;
 
 /// The totals for one service, or for all services together, at one point in time. The totals of the proxy's exchanges
 /// start at zero when the process starts.
@@ -133,7 +133,7 @@ impl History {
         };
         for (index, (name, point)) in layer4.chain(proxies).enumerate() {
             all.add(&point);
-            if index < SERVICES_MAX {
+            if index < MAX_SERVICES {
                 self.add(name, HistoryPoint { at_ms, ..point }, oldest);
             }
         }
@@ -220,7 +220,7 @@ mod tests {
         let mut history = History::default();
         let mut snapshot = director();
         let first = snapshot.services[0].clone();
-        snapshot.services = (0..SERVICES_MAX + 20)
+        snapshot.services = (0..MAX_SERVICES + 20)
             .map(|n| ServiceStatus {
                 name: format!("s{n}"),
                 ..first.clone()
@@ -229,14 +229,14 @@ mod tests {
         for n in 0..400 {
             history.record(&snapshot, START + INTERVAL * n);
         }
-        assert_eq!(history.services.len(), SERVICES_MAX);
+        assert_eq!(history.services.len(), MAX_SERVICES);
         let all = history.report(None, START + INTERVAL * 400);
         assert_eq!(all.points.len(), 181);
         let span = all.points[180].at_ms - all.points[0].at_ms;
         assert_eq!(span, millis(RETENTION));
         assert_eq!(
             all.points[0].connections,
-            first.totals.connections * (SERVICES_MAX as u64 + 20)
+            first.totals.connections * (MAX_SERVICES as u64 + 20)
         );
         // The clock was set back.
         for n in 0..400 {

@@ -120,7 +120,7 @@ impl Maps {
     ///
     /// # Errors
     /// Fails if the map was opened read-only.
-    pub fn set_latency_sample(&self, flows: u32) -> Result<()> {
+    pub fn set_latency_sampling_rate(&self, flows: u32) -> Result<()> {
         let mut settings = self.settings()?;
         settings.latency_sample = flows;
         self.set_settings(&settings)

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use elf::{Elf, Symbol};
 
-const STACK_MAX: usize = 512;
+const MAX_STACK: usize = 512;
 const STACK_ABOVE_TAIL_CALL: usize = 256;
-const FRAMES_MAX: usize = 8;
+const MAX_FRAMES: usize = 8;
 const FRAME_UNIT: usize = 32;
 
 const INSTRUCTION_BYTES: usize = 8;
@@ -169,13 +169,13 @@ impl<'a> CallChains<'a> {
         self.deepest = self.deepest.max(depth);
         let mut report =
             |excess: String| self.violations.push(format!("{excess}: {:?}", self.chain));
-        if depth > STACK_MAX {
+        if depth > MAX_STACK {
             report(format!("{depth} bytes"));
         }
         if function.tail_calls && self.chain.len() > 1 && above >= STACK_ABOVE_TAIL_CALL {
             report(format!("{above} bytes above a tail call"));
         }
-        if self.chain.len() > FRAMES_MAX {
+        if self.chain.len() > MAX_FRAMES {
             report(format!("{} frames", self.chain.len()));
         }
         for callee in &function.calls {

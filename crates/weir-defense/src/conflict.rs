@@ -20,7 +20,7 @@ const MAX_UNANSWERED_QUERIES: u32 = 3;
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 /// Upper limit of the interval, which doubles with each announcement. Frequent announcements do harm: if both machines
 /// defend the address, each of them redirects the other's traffic.
-const DEFEND_INTERVAL_MAX: Duration = Duration::from_secs(160);
+const MAX_DEFEND_INTERVAL: Duration = Duration::from_secs(160);
 
 /// A VIP for which another machine has replied.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Conflicts {
             }
             Some((next, _)) if now < next => None,
             Some((_, interval)) => {
-                let interval = (interval * 2).min(DEFEND_INTERVAL_MAX);
+                let interval = (interval * 2).min(MAX_DEFEND_INTERVAL);
                 conflict.defense = Some((now + interval, interval));
                 Some(EventKind::Continues)
             }

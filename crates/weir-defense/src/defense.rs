@@ -18,7 +18,7 @@ const ARP_REPLY: &[(u32, u8)] = &[(20, 0), (21, 2)];
 const NEIGHBOR_ADVERTISEMENT: &[(u32, u8)] = &[(20, 58), (54, 136)];
 
 /// Maximum number of frames that are read from a socket per tick. Replies for all queried addresses fit.
-const FRAMES_MAX: usize = 1024;
+const MAX_FRAMES: usize = 1024;
 /// Number of bytes of a frame that are read: an ARP packet or neighbor advertisement fits.
 const FRAME_BYTES: usize = 128;
 
@@ -142,7 +142,7 @@ impl Defense {
         let mut claims = BTreeMap::new();
         let mut frame = [0; FRAME_BYTES];
         for ((ifindex, _), socket) in &self.sockets {
-            for _ in 0..FRAMES_MAX {
+            for _ in 0..MAX_FRAMES {
                 let Ok(Some(length)) = socket.receive_within(&mut frame, Duration::ZERO) else {
                     break;
                 };

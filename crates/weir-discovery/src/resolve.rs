@@ -25,7 +25,7 @@ const ROUNDS: usize = 2;
 /// Maximum size of a response. The length field of a message over TCP has 16 bits.
 const MESSAGE_MAX_BYTES: usize = 65_535;
 /// Maximum number of servers for one name.
-const SERVERS_MAX: usize = 4096;
+const MAX_SERVERS: usize = 4096;
 
 /// Resolves a name to a list of servers, one per line. Returns the list and its TTL.
 ///
@@ -69,9 +69,9 @@ pub(crate) async fn resolve(query: &ServersDns) -> Result<(String, Duration), St
             query.name
         ));
     }
-    if lines.len() > SERVERS_MAX {
+    if lines.len() > MAX_SERVERS {
         return Err(format!(
-            "{} has more than {SERVERS_MAX} servers",
+            "{} has more than {MAX_SERVERS} servers",
             query.name
         ));
     }
@@ -188,7 +188,7 @@ impl Resolver {
                     .into_iter()
                     .map(|address| (address, target.port, weight)),
             );
-            if servers.len() > SERVERS_MAX {
+            if servers.len() > MAX_SERVERS {
                 break;
             }
         }

@@ -13,7 +13,7 @@ const PACKETS_PER_TOLERATED_ERROR: u64 = 100_000;
 
 /// Minimum number of wrong checksums between two readings that are reported. Individual ones come from clients, which
 /// are not under the operator's control.
-const RECENT_ERRORS_MIN: u64 = 3;
+const MIN_RECENT_ERRORS: u64 = 3;
 
 /// Minimum time between two readings. A stalled connection retransmits several times a second at first.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -124,7 +124,7 @@ fn evaluate(earlier: &Protocols, now: &Protocols) -> Vec<Diagnosis> {
         let first = earlier.iter().find(|(other, _)| other == name);
         let recent = first.map(|(_, first)| total.since(*first));
         let recent = recent
-            .filter(|recent| recent.has_excessive_errors() && recent.errors >= RECENT_ERRORS_MIN);
+            .filter(|recent| recent.has_excessive_errors() && recent.errors >= MIN_RECENT_ERRORS);
         let (Counters { errors, packets }, period) = match recent {
             _ if total.has_excessive_errors() => (*total, SINCE_BOOT),
             Some(recent) => (recent, "in the last few seconds"),

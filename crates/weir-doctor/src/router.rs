@@ -28,7 +28,7 @@ use path::{RouteEntry, Speaker};
 use report::Context;
 
 /// Maximum number of VIPs that are examined. Each needs a command.
-const VIPS_MAX: usize = 256;
+const MAX_VIPS: usize = 256;
 /// Bits of `fib_multipath_hash_fields` for the ports of a packet.
 const HASH_FIELDS_PORTS: u32 = 0x30;
 
@@ -50,8 +50,8 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
     if vips.is_empty() {
         return Ok(vec![report::nothing_found(client.speaker)]);
     }
-    let omitted = vips.len().saturating_sub(VIPS_MAX);
-    vips.truncate(VIPS_MAX);
+    let omitted = vips.len().saturating_sub(MAX_VIPS);
+    vips.truncate(MAX_VIPS);
     let mut vips_by_cause: BTreeMap<Cause, Vec<IpAddr>> = BTreeMap::new();
     let mut families_with_choice = BTreeSet::new();
     for vip in &vips {

@@ -66,8 +66,8 @@ pub struct FlowSynchronizer {
     started_at: Instant,
     running: Option<ActiveSync>,
     proxied: ProxiedConnections,
-    /// Time of the last step at which there were moved flows ([`Engine::has_moved_flows`]).
-    moved_at: Duration,
+    /// Time of the last step at which buckets had to be rechecked ([`Engine::has_buckets_to_recheck`]).
+    rechecked_at: Duration,
     /// Revision of the engine's configuration at the last step; `None` = there was no engine.
     revision: Option<u64>,
     records: Vec<Record>,
@@ -80,7 +80,7 @@ impl Default for FlowSynchronizer {
             started_at: Instant::now(),
             running: None,
             proxied: ProxiedConnections::default(),
-            moved_at: Duration::ZERO,
+            rechecked_at: Duration::ZERO,
             revision: None,
             records: Vec::new(),
             entries: Vec::new(),
@@ -382,8 +382,8 @@ impl FlowSynchronizer {
         let proxied = &self.proxied;
         match engine {
             Some(engine) => {
-                if engine.has_moved_flows() {
-                    self.moved_at = now;
+                if engine.has_buckets_to_recheck() {
+                    self.rechecked_at = now;
                 }
                 let (records, entries) = (&self.records, &mut self.entries);
                 if let Err(error) = exchange(running, engine, proxied, now, records, entries) {
@@ -444,16 +444,18 @@ impl FlowSynchronizer {
             return false;
         }
         let now = self.started_at.elapsed();
-        let since_move = now.saturating_sub(self.moved_at);
+        let since_recheck = now.saturating_sub(self.rechecked_at);
         let is_behind = |(_, session): &(SocketAddr, Session)| {
             let status = session.status(now);
             match status.state {
                 PeerState::Connecting | PeerState::Silent | PeerState::Unacknowledged => false,
                 PeerState::Transfer => true,
-                PeerState::Established => status.lag > Duration::ZERO && status.lag >= since_move,
+                PeerState::Established => {
+                    status.lag > Duration::ZERO && status.lag >= since_recheck
+                }
             }
         };
-        engine.has_moved_flows() || running.sessions.iter().any(is_behind)
+        engine.has_buckets_to_recheck() || running.sessions.iter().any(is_behind)
     }
 
     /// Returns whether flows from peers are still missing here. Silent peers are ignored, except immediately after the

@@ -176,7 +176,7 @@ impl Host {
             Request::RemoveProbe(id) => self.with_engine(|engine, _| Ok(probe::remove(engine, id))),
             // For an existing probe, the caller handles this request in a separate thread, because it waits for the
             // server.
-            Request::ClaimsVip(_) => failure_reply(&"there is no such probe"),
+            Request::ClaimsVip(_) => failure_reply(&"the probe does not exist"),
             Request::Prepare => {
                 self.policy.prepare();
                 Reply::Done

@@ -27,7 +27,7 @@ pub struct CleanSummary {
     /// Number of interfaces whose offloads were restored.
     pub offloads: usize,
     /// Number of removed firewall mark rules.
-    pub marks: usize,
+    pub mark_rules: usize,
 }
 
 /// Removes the pins, attachments, addresses, neighbors and routing of marked packets that are recorded in these
@@ -46,7 +46,7 @@ pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     let mut cleaned = CleanSummary::default();
     // Remove the rules first: packets must not be routed to detached programs.
     if let Some(routing) = engine.as_ref().and_then(|engine| engine.undo.marks.clone()) {
-        cleaned.marks = routing.remove(&Netlink::open()?).await?;
+        cleaned.mark_rules = routing.remove(&Netlink::open()?).await?;
     }
     cleaned.data_plane = weir_dataplane::clean(&pins)?;
     if let Some(engine) = engine {

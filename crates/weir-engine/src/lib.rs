@@ -62,6 +62,6 @@ pub use self::listener_conflict::ListenerConflict;
 pub use self::network::is_paravirtual;
 pub use self::origin::Origin;
 pub use self::packet::{Explanation, Packet, PacketError};
-pub use self::paths::{LOCK, Paths};
+pub use self::paths::{LOCK_FILE, Paths};
 pub use self::pinned::{PersistedState, PinnedEngine, added_vips, with_ipvsadm_services};
 pub use self::state::Unreadable;

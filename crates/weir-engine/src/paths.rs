@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Name of the lock file in the runtime directory. A running daemon holds the lock.
-pub const LOCK: &str = "lock";
+pub const LOCK_FILE: &str = "lock";
 
 /// The directories that an engine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,6 @@ pub struct Paths {
 impl Paths {
     /// Returns the lock file path.
     pub(crate) fn lock(&self) -> PathBuf {
-        self.runtime_dir.join(LOCK)
+        self.runtime_dir.join(LOCK_FILE)
     }
 }

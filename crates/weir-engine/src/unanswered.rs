@@ -39,8 +39,8 @@ impl UnansweredSyns {
         is_due
     }
 
-    /// Returns whether no handshake with a server is known to be complete, so that its counters must be read.
-    pub(crate) fn is_open(&self, row: Row) -> bool {
+    /// Returns whether a server's counters must be read, because no handshake with it is known to be complete.
+    pub(crate) fn must_be_observed(&self, row: Row) -> bool {
         self.servers.get(&row) != Some(&Observation::Completed)
     }
 
@@ -117,11 +117,11 @@ mod tests {
     fn completed_handshake_ends_the_record() {
         let mut unanswered = UnansweredSyns::default();
         unanswered.observe(ROW, 3, 0, seconds(10));
-        assert!(unanswered.is_open(ROW));
+        assert!(unanswered.must_be_observed(ROW));
         unanswered.observe(ROW, 4, 1, seconds(11));
-        assert!(!unanswered.is_open(ROW));
+        assert!(!unanswered.must_be_observed(ROW));
         assert_eq!(unanswered.age(ROW, 5, seconds(20)), None);
         unanswered.retain(|row| row != ROW);
-        assert!(unanswered.is_open(ROW));
+        assert!(unanswered.must_be_observed(ROW));
     }
 }

@@ -68,12 +68,12 @@ impl ParseError {
     }
 }
 
-const VLAN_TAGS_MAX: usize = 2;
-const EXTENSION_HEADERS_MAX: usize = 4;
+const MAX_VLAN_TAGS: usize = 2;
+const MAX_EXTENSION_HEADERS: usize = 4;
 /// Maximum offset of parsed extension headers, in bytes.
-const EXTENSION_OFFSET_MAX: usize = 512;
+const MAX_EXTENSION_OFFSET: usize = 512;
 /// Maximum offset of parsed transport headers, in bytes.
-const TRANSPORT_OFFSET_MAX: usize = 1024;
+const MAX_TRANSPORT_OFFSET: usize = 1024;
 
 fn byte(frame: &[u8], offset: usize) -> u8 {
     frame.get(offset).copied().unwrap_or(0)
@@ -100,7 +100,7 @@ pub fn parse(frame: &[u8]) -> Result<Layout, ParseError> {
         return Err(ParseError::without_addresses(Reason::DropTooShort));
     }
     let (mut kind, mut l3) = (EtherType(read_u16(frame, 12)), 14);
-    for _ in 0..VLAN_TAGS_MAX {
+    for _ in 0..MAX_VLAN_TAGS {
         if !kind.is_vlan() {
             break;
         }
@@ -217,11 +217,11 @@ impl Layout {
 
     /// Skips extension headers (RFC 8200 section 4). AH and ESP are treated as transport protocols.
     fn skip_extensions(&mut self, frame: &[u8]) -> Result<(), ParseError> {
-        for _ in 0..EXTENSION_HEADERS_MAX {
+        for _ in 0..MAX_EXTENSION_HEADERS {
             if !is_extension(self.protocol) {
                 break;
             }
-            if self.l4 > EXTENSION_OFFSET_MAX {
+            if self.l4 > MAX_EXTENSION_OFFSET {
                 return Err(self.error(Reason::PassHeaders));
             }
             if frame.len() < self.l4 + 8 {
@@ -247,7 +247,7 @@ impl Layout {
         }
         let has_more_extensions =
             is_extension(self.protocol) && self.class != PacketClass::FragmentLater;
-        if has_more_extensions || self.l4 > TRANSPORT_OFFSET_MAX {
+        if has_more_extensions || self.l4 > MAX_TRANSPORT_OFFSET {
             return Err(self.error(Reason::PassHeaders));
         }
         Ok(())

@@ -41,7 +41,7 @@ pub fn run(command: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn find_target(name: &str) -> Result<&'static Target, Box<dyn Error>> {
-    find(name).ok_or_else(|| format!("no such target: {name}").into())
+    find(name).ok_or_else(|| format!("the target {name} does not exist").into())
 }
 
 fn corpus_file(target: &str) -> Result<PathBuf, Box<dyn Error>> {

@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 /// Minimum number of unanswered SYNs for an ejection.
-const SYNS_MIN: u64 = 3;
+const MIN_SYNS: u64 = 3;
 
 /// Minimum time without an answer: longer than any handshake, including one whose first packet was lost and
 /// retransmitted after the initial RTO of 1 s (RFC 6298).
-const SILENCE_MIN: Duration = Duration::from_millis(1500);
+const MIN_SILENCE: Duration = Duration::from_millis(1500);
 
 /// How long an answer from another server counts as evidence that clients complete handshakes.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 /// Duration of the first ejection.
 const EJECTION_TIME: Duration = Duration::from_secs(10);
 /// Maximum duration of an ejection.
-const EJECTION_TIME_MAX: Duration = Duration::from_secs(300);
+const MAX_EJECTION_TIME: Duration = Duration::from_secs(300);
 
 /// Counters of a server since its map rows were created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -256,12 +256,12 @@ impl Watch {
     /// Ejects the server if enough SYNs have been unanswered for long enough. Returns the ejection.
     fn eject(&mut self, now: Duration) -> Option<Ejection> {
         let waited = now.saturating_sub(self.unanswered_since?);
-        if self.ejected_until.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {
+        if self.ejected_until.is_some() || self.unanswered < MIN_SYNS || waited < MIN_SILENCE {
             return None;
         }
         let duration = EJECTION_TIME
             .saturating_mul(1 << self.consecutive_ejections.min(8))
-            .min(EJECTION_TIME_MAX);
+            .min(MAX_EJECTION_TIME);
         self.consecutive_ejections += 1;
         self.ejected_until = Some(now + duration);
         Some(Ejection {

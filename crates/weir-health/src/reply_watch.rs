@@ -13,26 +13,26 @@ use std::time::Duration;
 use weir_model::NO_REPLY_LIFETIME;
 
 /// Minimum number of unanswered SYNs for a warning.
-const SYNS_MIN: u64 = 5;
+const MIN_SYNS: u64 = 5;
 /// Minimum number of clients that sent these SYNs, for a warning; of connections if the server never replied.
-const CLIENTS_MIN: usize = 3;
+const MIN_CLIENTS: usize = 3;
 
 /// Minimum number of unanswered SYNs for a warning about a server that never replied, although its check would have
 /// reported a failure in the meantime: a SYN and its retransmissions, or several connections.
-const FIRST_SYNS_MIN: u64 = 3;
+const MIN_FIRST_SYNS: u64 = 3;
 
 /// Minimum time without a reply: longer than any handshake, including one whose first packet was lost.
-const SILENCE_MIN: Duration = Duration::from_millis(1500);
+const MIN_SILENCE: Duration = Duration::from_millis(1500);
 
 /// Minimum time between two searches for the clients of a server that already has a warning. A search reads the whole
 /// flow table.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of client addresses stored per server.
-const ADDRESSES_MAX: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 /// Maximum number of ports stored per client address. More ports do not change the result. The limit keeps many clients
 /// behind one NAT gateway from filling the storage.
-const PORTS_MAX: usize = CLIENTS_MIN;
+const MAX_PORTS: usize = MIN_CLIENTS;
 
 /// The period in which a server has sent no reply through the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +117,9 @@ struct Watch {
     silent_since: Option<Duration>,
     /// When the last SYN after the last reply was observed, and the number of these SYNs.
     last_syn: Option<(Duration, u64)>,
-    /// When the number of such SYNs reached [`SYNS_MIN`].
+    /// When the number of such SYNs reached [`MIN_SYNS`].
     suspect_since: Option<Duration>,
-    /// Whether the server never replied to at least [`FIRST_SYNS_MIN`] SYNs, and its check would have reported a
+    /// Whether the server never replied to at least [`MIN_FIRST_SYNS`] SYNs, and its check would have reported a
     /// failure since the first of them.
     is_definite: bool,
     /// Clients that wait for a reply: ports by address.
@@ -151,7 +151,7 @@ impl Watch {
         let is_outdated = self.searched.is_none_or(|(searched, known)| {
             syns > known && now.saturating_sub(searched) >= SEARCH_INTERVAL
         });
-        is_outdated && self.clients.len() < CLIENTS_MIN
+        is_outdated && self.clients.len() < MIN_CLIENTS
     }
 
     /// Returns whether there is a warning, and its last SYN is older than [`NO_REPLY_LIFETIME`].
@@ -166,12 +166,12 @@ impl Watch {
 
     /// Stores a client, within the limits for addresses and for ports per address.
     fn add_client(&mut self, (address, port): Client) {
-        let is_full = self.clients.len() >= ADDRESSES_MAX;
+        let is_full = self.clients.len() >= MAX_ADDRESSES;
         if is_full && !self.clients.contains_key(&address) {
             return;
         }
         let ports = self.clients.entry(address).or_default();
-        if ports.len() < PORTS_MAX {
+        if ports.len() < MAX_PORTS {
             ports.insert(port);
         }
     }
@@ -238,8 +238,8 @@ impl ReplyWatch {
             return Finding::Expired;
         }
         let is_detectable =
-            |since: Duration| now.saturating_sub(since) >= counters.detection_time.max(SILENCE_MIN);
-        watch.is_definite = syns >= FIRST_SYNS_MIN
+            |since: Duration| now.saturating_sub(since) >= counters.detection_time.max(MIN_SILENCE);
+        watch.is_definite = syns >= MIN_FIRST_SYNS
             && watch.has_never_replied()
             && watch.silent_since.is_some_and(is_detectable);
         if watch.warning.is_some() {
@@ -248,9 +248,9 @@ impl ReplyWatch {
             }
         } else if watch.is_definite {
             return Finding::Suspect;
-        } else if syns >= SYNS_MIN {
+        } else if syns >= MIN_SYNS {
             let since = *watch.suspect_since.get_or_insert(now);
-            if now.saturating_sub(since) >= SILENCE_MIN {
+            if now.saturating_sub(since) >= MIN_SILENCE {
                 return Finding::Suspect;
             }
         }
@@ -279,7 +279,7 @@ impl ReplyWatch {
         } else {
             watch.clients.len()
         };
-        let required = if watch.is_definite { 1 } else { CLIENTS_MIN };
+        let required = if watch.is_definite { 1 } else { MIN_CLIENTS };
         if clients < required {
             return None;
         }
@@ -556,7 +556,7 @@ mod tests {
             (IpAddr::from([198, 51, high, low]), 4000)
         });
         let warning = watch.add_clients(KEY, 5, addresses, |_| false, after_ms(2_000));
-        assert_eq!(warning.map(|it| it.clients), Some(ADDRESSES_MAX));
+        assert_eq!(warning.map(|it| it.clients), Some(MAX_ADDRESSES));
         let first = IpAddr::from([198, 51, 0, 0]);
         let ports = (4000..5000).map(|port| (first, port));
         watch.add_clients(KEY, 5, ports, |_| false, after_ms(2_000));

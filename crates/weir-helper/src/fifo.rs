@@ -160,7 +160,7 @@ fn change_owner(file: impl AsFd, path: &str, user: &str) {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             rustix::fs::fchown(file, Some(user), Some(group)).map_err(io::Error::from)
         }
-        None => Err(io::Error::other(format!("no such user: {user}"))),
+        None => Err(io::Error::other(format!("the user {user} does not exist"))),
     };
     if let Err(error) = changed {
         tracing::warn!(path, user, %error, "failed to change the owner of the FIFO");

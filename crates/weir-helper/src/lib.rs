@@ -88,7 +88,7 @@ pub enum Error {
         reason: String,
     },
     /// No virtual router has this name.
-    #[error("no such virtual router: {name}")]
+    #[error("the virtual router {name} does not exist")]
     UnknownRouter {
         /// The name.
         name: String,

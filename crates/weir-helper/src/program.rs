@@ -37,7 +37,7 @@ fn spawn(
         .process_group(0);
     if let Some(name) = user {
         let (user, group) =
-            weir_sys::account(name).ok_or_else(|| format!("no such user: {name}"))?;
+            weir_sys::account(name).ok_or_else(|| format!("the user {name} does not exist"))?;
         command.uid(user).gid(group);
     }
     command

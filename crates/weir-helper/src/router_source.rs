@@ -271,7 +271,10 @@ mod tests {
         assert_eq!(count(&source.read().expect("read the files")), 1);
         assert_eq!(source.unchanged().as_ref().map(count), Some(1));
         write(&configuration, "\"192.0.2.1/24\"");
-        assert!(source.unchanged().is_none(), "root's file was replaced");
+        assert!(
+            source.unchanged().is_none(),
+            "root's configuration file was replaced"
+        );
         source.read().expect("read the files");
         write(&active, "\"192.0.2.1/24\", \"192.0.2.2/24\"");
         assert!(

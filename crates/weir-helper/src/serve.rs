@@ -25,7 +25,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(3);
 const REAL_TIME_PRIORITY: i32 = 9;
 
 /// Maximum number of callers: an agent, and the one that replaces it.
-const CALLERS_MAX: usize = 2;
+const MAX_CALLERS: usize = 2;
 
 /// Serves the caller at the other end of the channel, and callers that are added later, until all channels are closed.
 /// Then removes the added objects. `active_files` are files that may contain the active configuration; the first one
@@ -128,8 +128,8 @@ impl Callers {
         let Some(file) = files.into_iter().next() else {
             return tracing::error!("rejected a caller: no channel is attached");
         };
-        if self.count >= CALLERS_MAX {
-            return tracing::error!("rejected a caller: there are already {CALLERS_MAX}");
+        if self.count >= MAX_CALLERS {
+            return tracing::error!("rejected a caller: there are already {MAX_CALLERS}");
         }
         let channel = Arc::new(Channel::from(file));
         self.start_reader(Arc::clone(&channel));
@@ -322,7 +322,7 @@ mod tests {
         callers.add(vec![helper_end.into()], 8);
         assert!(third.receive().unwrap().is_none());
         callers.add(Vec::new(), 9);
-        assert_eq!(callers.count, CALLERS_MAX);
+        assert_eq!(callers.count, MAX_CALLERS);
         drop(agent);
         assert_eq!(bytes(received.recv().await), None);
         successor.send(b"after", &[]).unwrap();

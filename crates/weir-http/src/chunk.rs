@@ -12,15 +12,15 @@ use crate::parse_error::ParseError;
 
 /// Maximum length of a chunk extension, in bytes. Extensions are unused in practice; without a limit, a client could
 /// send data forever without sending a body.
-const EXTENSION_MAX: u16 = 256;
+const MAX_EXTENSION: u16 = 256;
 /// Maximum length of a trailer section, in bytes.
-const TRAILER_MAX: u16 = 8192;
+const MAX_TRAILER: u16 = 8192;
 /// Maximum number of digits of a chunk size. The size is therefore below 2^60.
-const DIGITS_MAX: u8 = 15;
+const MAX_DIGITS: u8 = 15;
 /// Trailer names that would change a message's framing or host.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 /// Length of the longest name in [`FORBIDDEN`].
-const NAME_MAX: usize = 17;
+const MAX_NAME: usize = 17;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -52,7 +52,7 @@ pub struct ChunkedParser {
     state: State,
     digits: u8,
     name_len: u8,
-    name: [u8; NAME_MAX],
+    name: [u8; MAX_NAME],
     /// Length of the current extension or of the trailer section, in bytes.
     byte_count: u16,
     /// Remaining bytes of the current chunk.
@@ -71,7 +71,7 @@ impl Default for ChunkedParser {
             state: State::Size,
             digits: 0,
             name_len: 0,
-            name: [0; NAME_MAX],
+            name: [0; MAX_NAME],
             byte_count: 0,
             remaining: 0,
             underscores: Underscores::Keep,
@@ -175,7 +175,7 @@ impl ChunkedParser {
             }
             (State::Extension, b'\r') => State::SizeLf,
             (State::Extension, byte) if is_value_byte(byte) => {
-                self.count_byte(EXTENSION_MAX, ParseError::Chunk)?;
+                self.count_byte(MAX_EXTENSION, ParseError::Chunk)?;
                 State::Extension
             }
             (State::SizeLf, b'\n') => {
@@ -208,7 +208,7 @@ impl ChunkedParser {
             }
             (State::TrailerValue, b'\r') => State::TrailerLf,
             (State::TrailerValue, byte) if is_value_byte(byte) => {
-                self.count_byte(TRAILER_MAX, ParseError::Trailer)?;
+                self.count_byte(MAX_TRAILER, ParseError::Trailer)?;
                 State::TrailerValue
             }
             (State::TrailerLf, b'\n') => State::TrailerStart,
@@ -227,7 +227,7 @@ impl ChunkedParser {
     }
 
     fn add_digit(&mut self, byte: u8) -> Result<(), ParseError> {
-        if self.digits == DIGITS_MAX {
+        if self.digits == MAX_DIGITS {
             return Err(ParseError::Chunk);
         }
         let value = char::from(byte).to_digit(16).unwrap_or(0);
@@ -250,7 +250,7 @@ impl ChunkedParser {
     }
 
     fn add_name_byte(&mut self, byte: u8) -> Result<(), ParseError> {
-        self.count_byte(TRAILER_MAX, ParseError::Trailer)?;
+        self.count_byte(MAX_TRAILER, ParseError::Trailer)?;
         if byte == b'_' && self.underscores != Underscores::Keep {
             if self.underscores == Underscores::Reject {
                 return Err(ParseError::Underscore);
@@ -338,13 +338,13 @@ mod tests {
         let with_trailer = |len: usize| format!("0\r\nA:{}\r\n\r\n", "b".repeat(len - 1));
         for (body, longer, error) in [
             (
-                with_extension(EXTENSION_MAX.into()),
-                with_extension(usize::from(EXTENSION_MAX) + 1),
+                with_extension(MAX_EXTENSION.into()),
+                with_extension(usize::from(MAX_EXTENSION) + 1),
                 ParseError::Chunk,
             ),
             (
-                with_trailer(TRAILER_MAX.into()),
-                with_trailer(usize::from(TRAILER_MAX) + 1),
+                with_trailer(MAX_TRAILER.into()),
+                with_trailer(usize::from(MAX_TRAILER) + 1),
                 ParseError::Trailer,
             ),
         ] {

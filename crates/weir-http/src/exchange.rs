@@ -18,7 +18,7 @@ use crate::parse_error::ParseError;
 use crate::rewrite::{HopEdit, ResponseEdit, write_response};
 
 /// Maximum number of interim responses before the final one; more are treated as a malformed response.
-const INTERIM_MAX: u8 = 16;
+const MAX_INTERIM: u8 = 16;
 
 /// The remaining part of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -406,7 +406,7 @@ impl Exchange {
         }
         if response.status < 200 && !switches {
             self.interim += 1;
-            if self.interim > INTERIM_MAX {
+            if self.interim > MAX_INTERIM {
                 return Err(ParseError::StatusLine);
             }
             if !self.http10 {

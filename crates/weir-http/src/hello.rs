@@ -1,19 +1,19 @@
 //! Reads the server name (SNI, RFC 6066 section 3) from a TLS ClientHello without terminating TLS, to select a route.
 //!
 //! A missing or malformed ClientHello counts as one without a name, and the server rejects it. A message can be
-//! fragmented over several records. At most [`HELLO_MAX`] bytes are buffered.
+//! fragmented over several records. At most [`MAX_HELLO`] bytes are buffered.
 
 /// Maximum number of bytes that are buffered. A ClientHello with the largest key shares and tickets needs a third of
 /// this.
-pub const HELLO_MAX: usize = 16 << 10;
+pub const MAX_HELLO: usize = 16 << 10;
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-const RECORD_MAX: usize = 16 << 10;
+const MAX_RECORD: usize = 16 << 10;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 /// Maximum length of a host name, in bytes (RFC 1035 section 2.3.4).
-const NAME_MAX: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// Result of parsing a client's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,14 +59,14 @@ pub fn server_name(input: &[u8]) -> SniResult {
             [kind] => *kind == HANDSHAKE,
             [kind, major, ..] => *kind == HANDSHAKE && *major == 3,
         };
-        if !is_plausible || input.len() > HELLO_MAX {
+        if !is_plausible || input.len() > MAX_HELLO {
             return SniResult::NoName;
         }
         let Some(header) = records.read_bytes(5) else {
             return SniResult::Incomplete;
         };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if length == 0 || length > RECORD_MAX {
+        if length == 0 || length > MAX_RECORD {
             return SniResult::NoName;
         }
         let available = length.min(records.0.len());
@@ -77,7 +77,7 @@ pub fn server_name(input: &[u8]) -> SniResult {
             _ => {}
         }
         match handshake.read_number(3) {
-            Some(wanted) if wanted > HELLO_MAX => return SniResult::NoName,
+            Some(wanted) if wanted > MAX_HELLO => return SniResult::NoName,
             Some(wanted) if handshake.0.len() >= wanted => {
                 return parse_name(&handshake.0[..wanted])
                     .map_or(SniResult::NoName, SniResult::Name);
@@ -109,7 +109,7 @@ fn parse_name(hello: &[u8]) -> Option<String> {
 fn parse_host(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let is_host_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(is_host_byte) {
+    if name.is_empty() || name.len() > MAX_NAME || !name.iter().all(is_host_byte) {
         return None;
     }
     Some(String::from_utf8_lossy(name).to_ascii_lowercase())
@@ -212,9 +212,9 @@ mod tests {
         let mut bytes = record.repeat(20);
         bytes[5..9].copy_from_slice(&[CLIENT_HELLO, 0, 0x40, 0]);
         for (len, expected) in [
-            (HELLO_MAX, SniResult::Incomplete),
-            (HELLO_MAX + 1, SniResult::NoName),
-            (HELLO_MAX + 2, SniResult::NoName),
+            (MAX_HELLO, SniResult::Incomplete),
+            (MAX_HELLO + 1, SniResult::NoName),
+            (MAX_HELLO + 2, SniResult::NoName),
         ] {
             assert_eq!(server_name(&bytes[..len]), expected, "{len} bytes");
         }

@@ -11,9 +11,9 @@ use crate::parse_error::ParseError;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Maximum length of a version 1 header in bytes, including CRLF.
-const LINE_MAX: usize = 107;
+const MAX_LINE: usize = 107;
 /// Maximum accepted length of a version 2 header, in bytes.
-const HEADER_MAX: usize = 4096;
+const MAX_HEADER: usize = 4096;
 
 /// A parsed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,13 +81,13 @@ fn parse(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
     if input[..keyword_len] != b"PROXY "[..keyword_len] {
         return Err(ParseError::Preamble);
     }
-    let end = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
+    let end = input.iter().take(MAX_LINE).position(|byte| *byte == b'\n');
     match end {
         Some(end) => {
             let text = input[..end].strip_suffix(b"\r");
             parse_v1(text.ok_or(ParseError::Preamble)?, end + 1).map(Some)
         }
-        None if input.len() >= LINE_MAX => Err(ParseError::Preamble),
+        None if input.len() >= MAX_LINE => Err(ParseError::Preamble),
         None => Ok(None),
     }
 }
@@ -137,7 +137,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, ParseError> {
         return Ok(None);
     };
     let len = 16 + usize::from(u16::from_be_bytes([high, low]));
-    if command >> 4 != 2 || len > HEADER_MAX {
+    if command >> 4 != 2 || len > MAX_HEADER {
         return Err(ParseError::Preamble);
     }
     let Some(rest) = input.get(16..len) else {
@@ -376,7 +376,7 @@ mod tests {
             assert_eq!(read(wrong), Err(ParseError::Preamble), "{wrong:?}");
         }
         let mut long = b"PROXY ".to_vec();
-        long.resize(LINE_MAX, b'x');
+        long.resize(MAX_LINE, b'x');
         assert_eq!(read(&long), Err(ParseError::Preamble));
         let mut version = SIGNATURE.to_vec();
         version.extend_from_slice(&[0x11, 0x11, 0, 12]);

@@ -11,7 +11,7 @@ use weir_model::{
     ValuePattern,
 };
 
-pub use restart::{RESTARTS_MAX, RestartedPath};
+pub use restart::{MAX_RESTARTS, RestartedPath};
 pub use table::RouteTable;
 pub use template::{
     RequestId, SERVER_MARK, TemplateContext, ValueEncoding, expand, hidden, key_text, location,

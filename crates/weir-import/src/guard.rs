@@ -16,8 +16,8 @@ const ACTIONS: &[&str] = &[
     "wait-for-handshake",
 ];
 
-/// haproxy keywords that reject or allow requests without an action, including those of old versions.
-const REJECTING: &[&str] = &[
+/// Keywords of old haproxy versions that reject or allow requests or responses by themselves.
+const LEGACY_RULES: &[&str] = &[
     "block",
     "reqdeny",
     "reqideny",
@@ -33,7 +33,7 @@ const REJECTING: &[&str] = &[
 pub(crate) const CERTIFICATE_OPTIONS: &[&str] = &["crl-file", "ca-verify-file", "verifyhost"];
 
 /// Returns whether a line of haproxy.cfg restricts access, or selects a backend by a condition.
-pub(crate) fn is_haproxy_guard(words: &[String]) -> bool {
+pub(crate) fn haproxy_line_restricts_access(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     let Some(keyword) = words.next() else {
         return false;
@@ -54,13 +54,13 @@ pub(crate) fn is_haproxy_guard(words: &[String]) -> bool {
             let action_words = if keyword.starts_with("tcp-") { 2 } else { 1 };
             let is_action = |word: &&str| ACTIONS.contains(word);
             // A field that servers may trust, although clients can send it too.
-            let sets_trusted_field = action.first() == Some(&"del-header")
+            let changes_trusted_field = action.first() == Some(&"del-header")
                 && keyword == "http-request"
                 || action.iter().any(|word| word.contains("ssl_c_"));
-            action.iter().take(action_words).any(is_action) || sets_trusted_field
+            action.iter().take(action_words).any(is_action) || changes_trusted_field
         }
         "use_backend" => !condition.is_empty(),
-        keyword => REJECTING.contains(&keyword),
+        keyword => LEGACY_RULES.contains(&keyword),
     }
 }
 
@@ -96,7 +96,7 @@ const DIRECTIVES: &[&str] = &[
 ];
 
 /// Returns whether a directive of nginx.conf restricts access; `return` does so only with certain statuses.
-pub(crate) fn is_nginx_guard(words: &[String]) -> bool {
+pub(crate) fn nginx_directive_restricts_access(words: &[String]) -> bool {
     let word = |index: usize| words.get(index).map_or("", String::as_str);
     match word(0) {
         "return" => matches!(
@@ -119,7 +119,7 @@ pub(crate) fn rejects_before_content(words: &[String]) -> bool {
         "auth_jwt",
         "ssl_verify_client",
     ];
-    is_nginx_guard(words)
+    nginx_directive_restricts_access(words)
         && words
             .first()
             .is_some_and(|keyword| REJECTING_DIRECTIVES.contains(&keyword.as_str()))
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_restrict_clients_are_guards() {
+    fn lines_that_restrict_access_are_recognized() {
         for line in [
             "http-request deny if { path_beg /admin } !internal",
             "http-request deny deny_status 429",
@@ -148,7 +148,7 @@ mod tests {
             "use_backend admin if internal",
             "reqideny ^x",
         ] {
-            assert!(is_haproxy_guard(&words(line)), "{line}");
+            assert!(haproxy_line_restricts_access(&words(line)), "{line}");
         }
         for line in [
             "http-request set-header X-Deny auth",
@@ -156,7 +156,7 @@ mod tests {
             "use_backend %[req.hdr(host)]",
             "balance roundrobin",
         ] {
-            assert!(!is_haproxy_guard(&words(line)), "{line}");
+            assert!(!haproxy_line_restricts_access(&words(line)), "{line}");
         }
         for line in [
             "deny all",
@@ -165,7 +165,7 @@ mod tests {
             "return 403",
             "limit_req zone=a",
         ] {
-            assert!(is_nginx_guard(&words(line)), "{line}");
+            assert!(nginx_directive_restricts_access(&words(line)), "{line}");
         }
         for line in [
             "auth_basic off",
@@ -173,7 +173,7 @@ mod tests {
             "return 301 https://x",
             "root /srv",
         ] {
-            assert!(!is_nginx_guard(&words(line)), "{line}");
+            assert!(!nginx_directive_restricts_access(&words(line)), "{line}");
         }
     }
 }

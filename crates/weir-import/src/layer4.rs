@@ -81,15 +81,15 @@ pub(crate) struct VirtualService {
 }
 
 /// Maximum number of listeners that become separate services.
-pub(crate) const SERVICES_MAX: usize = 64;
+pub(crate) const MAX_SERVICES: usize = 64;
 
 impl VirtualService {
-    /// Returns the listeners of each service in weir.toml. With persistence, each of up to [`SERVICES_MAX`] listeners
+    /// Returns the listeners of each service in weir.toml. With persistence, each of up to [`MAX_SERVICES`] listeners
     /// becomes a service, because in IPVS each address of a group has its own persistence.
     fn services(&self) -> std::slice::Chunks<'_, (String, Position)> {
         let count = self.listen.len();
         let size = match self.persistent {
-            Some(_) if count <= SERVICES_MAX => 1,
+            Some(_) if count <= MAX_SERVICES => 1,
             _ => count.max(1),
         };
         self.listen.chunks(size)

@@ -21,7 +21,7 @@ pub(crate) struct Notes {
     /// Positions that have a note or are covered by a note.
     positions: HashSet<Position>,
     /// Lines that restrict access.
-    guards: HashSet<Position>,
+    restrictions: HashSet<Position>,
     /// Directives that do not affect clients or servers.
     inert: HashSet<Position>,
     /// Directives that affect clients or servers.
@@ -102,18 +102,18 @@ impl Notes {
     }
 
     /// Records that the line restricts access: if the line is lost, weir.toml may admit clients that the file rejects.
-    pub(crate) fn mark_guard(&mut self, position: Position) {
-        self.guards.insert(position.whole_line());
+    pub(crate) fn mark_restriction(&mut self, position: Position) {
+        self.restrictions.insert(position.whole_line());
     }
 
     /// Records that the output rejects the same clients as the line, although the output differs in other ways.
-    pub(crate) fn unmark_guard(&mut self, position: Position) {
-        self.guards.remove(&position.whole_line());
+    pub(crate) fn unmark_restriction(&mut self, position: Position) {
+        self.restrictions.remove(&position.whole_line());
     }
 
     /// Returns the losses of lines that restrict access, in the format of [`Self::finish`].
     pub(crate) fn unguarded(&mut self) -> Vec<String> {
-        self.render(|notes, note| !note.is_remark && notes.guards.contains(&note.line))
+        self.render(|notes, note| !note.is_remark && notes.restrictions.contains(&note.line))
     }
 
     /// Returns the losses that affect clients or servers.

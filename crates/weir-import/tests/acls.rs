@@ -113,6 +113,6 @@ fn acls_in_defaults_are_not_visible_in_sections() {
         imported
             .losses
             .iter()
-            .any(|note| note.contains("no such acl: adm"))
+            .any(|note| note.contains("the ACL `adm` is not defined"))
     );
 }

@@ -55,7 +55,7 @@ fn responses_of_routes_get_the_field_too() {
 }
 
 #[test]
-fn errors_without_the_field_are_reported() {
+fn error_responses_without_the_field_are_reported() {
     let imported = import(RULE, "");
     let losses = &imported.losses;
     assert_eq!(losses.len(), 1, "{losses:#?}");
@@ -115,7 +115,7 @@ fn after_response_rules_follow_response_rules() {
 }
 
 #[test]
-fn location_of_a_redirect_cannot_be_changed() {
+fn change_to_the_location_of_redirects_is_reported() {
     let imported = import("http-after-response set-header Location /", "");
     assert!(
         imported.losses.iter().any(|it| it.contains("not imported")),

@@ -36,7 +36,7 @@ fn assert_conditions(criterion: &str, expected: &[&str]) {
 }
 
 #[test]
-fn fields_cookies_and_parameters_are_compared() {
+fn header_cookie_and_query_criteria_are_imported() {
     for (criterion, expected) in [
         ("hdr(X-A) abc", "header = [\"X-A: abc\"]"),
         ("hdr(X-A) -i a.c", "header = [\"X-A: ~(?i)^a\\\\.c$\"]"),
@@ -99,7 +99,7 @@ fn addresses_in_fields_become_regular_expressions() {
 }
 
 #[test]
-fn paths_hosts_methods_and_sources_are_compared() {
+fn path_host_method_and_source_criteria_are_imported() {
     for (criterion, expected) in [
         ("path /a /b", &["path = \"/a\"", "path = \"/b\""][..]),
         ("path_end -i .PHP", &["path_regex = \"(?i)\\\\.PHP$\""]),
@@ -297,7 +297,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
         "hdr(X-A),field(1,:) a",
         "routes do not support converters (field(1,:))",
     ),
-    ("path -M -f /etc/m", "routes cannot match maps"),
+    ("path -M -f /etc/m", "routes do not support map files"),
     (
         "src -f /etc/a -f /etc/b",
         "the file with the ACL's values cannot be read",

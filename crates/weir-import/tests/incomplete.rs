@@ -69,7 +69,7 @@ fn instance_with_placeholder_is_imported_disabled() {
 }
 
 #[test]
-fn only_statements_of_a_template_are_lost() {
+fn only_template_statements_are_losses() {
     let imported = import_keepalived(
         "{% if primary %}\nvrrp_instance VI_1 {\n interface eth0\n virtual_router_id 51\n virtual_ipaddress {\n\
          192.0.2.10\n }\n}\n{% endif %}\n",

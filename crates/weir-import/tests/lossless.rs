@@ -329,9 +329,12 @@ fn server_that_cannot_be_tracked_is_reported() {
         ("server a 10.0.0.5:80 track other/d", "other/d has no check"),
         (
             "server a 10.0.0.5:80 track other/x",
-            "no such server: other/x",
+            "the server `other/x` is not defined",
         ),
-        ("server a 10.0.0.5:80 track x/b", "no such backend: x"),
+        (
+            "server a 10.0.0.5:80 track x/b",
+            "the backend `x` is not defined",
+        ),
         ("server a 10.0.0.5:80 track other/e", "track each other"),
         ("server a a.example:80 track other/b", ""),
     ] {

@@ -5,8 +5,9 @@ mod files;
 use files::corpus;
 use weir_import::Imported;
 
-/// Lines that only set defaults.
-const DEFAULT_LINES: &[&str] = &[
+/// Lines whose removal does not change the output: they set a value to its default, or other lines determine the
+/// result.
+const INEFFECTIVE_LINES: &[&str] = &[
     "weight 1",
     "auth_type PASS",
     "virtualhost www.example.com",
@@ -51,13 +52,13 @@ fn without_line_numbers(imported: &Imported) -> (String, Vec<String>) {
     (imported.toml.clone(), texts)
 }
 
-/// Returns every line with content whose removal does not change the output.
-fn silent_lines(
+/// Returns every other line with content whose removal does not change the output.
+fn ineffective_lines(
     program: &str,
     import: impl Fn(&str, &str, &dyn weir_import::Environment) -> Imported,
     structure: &[&str],
 ) -> Vec<String> {
-    let mut silent = Vec::new();
+    let mut ineffective = Vec::new();
     for case in corpus(program) {
         let environment = case.environment();
         let full_output = without_line_numbers(&import(&case.name, &case.text, &environment));
@@ -66,7 +67,7 @@ fn silent_lines(
             let line = lines[index].trim();
             let has_content =
                 !line.is_empty() && !line.starts_with(['#', '!']) && !structure.contains(&line);
-            if !has_content || DEFAULT_LINES.contains(&line) {
+            if !has_content || INEFFECTIVE_LINES.contains(&line) {
                 continue;
             }
             let mut other_lines = lines.clone();
@@ -74,33 +75,33 @@ fn silent_lines(
             other_lines.remove(index);
             let text = other_lines.join("\n");
             if without_line_numbers(&import(&case.name, &text, &environment)) == full_output {
-                silent.push(format!("{} line {}: {line}", case.name, index + 1));
+                ineffective.push(format!("{} line {}: {line}", case.name, index + 1));
             }
         }
     }
-    silent
+    ineffective
 }
 
 #[test]
-fn every_line_of_keepalived_changes_the_output() {
-    let silent = silent_lines("keepalived", weir_import::keepalived, &["}", "{"]);
-    assert!(silent.is_empty(), "{}", silent.join("\n"));
+fn every_keepalived_line_affects_the_output() {
+    let ineffective = ineffective_lines("keepalived", weir_import::keepalived, &["}", "{"]);
+    assert!(ineffective.is_empty(), "{}", ineffective.join("\n"));
 }
 
 #[test]
-fn every_line_of_ldirectord_changes_the_output() {
-    let silent = silent_lines("ldirectord", weir_import::ldirectord, &[]);
-    assert!(silent.is_empty(), "{}", silent.join("\n"));
+fn every_ldirectord_line_affects_the_output() {
+    let ineffective = ineffective_lines("ldirectord", weir_import::ldirectord, &[]);
+    assert!(ineffective.is_empty(), "{}", ineffective.join("\n"));
 }
 
 #[test]
-fn every_line_of_haproxy_changes_the_output() {
-    let silent = silent_lines("haproxy", weir_import::haproxy, &["global", "defaults"]);
-    assert!(silent.is_empty(), "{}", silent.join("\n"));
+fn every_haproxy_line_affects_the_output() {
+    let ineffective = ineffective_lines("haproxy", weir_import::haproxy, &["global", "defaults"]);
+    assert!(ineffective.is_empty(), "{}", ineffective.join("\n"));
 }
 
 #[test]
-fn every_line_of_nginx_changes_the_output() {
-    let silent = silent_lines("nginx", weir_import::nginx, &["}", "http {"]);
-    assert!(silent.is_empty(), "{}", silent.join("\n"));
+fn every_nginx_line_affects_the_output() {
+    let ineffective = ineffective_lines("nginx", weir_import::nginx, &["}", "http {"]);
+    assert!(ineffective.is_empty(), "{}", ineffective.join("\n"));
 }

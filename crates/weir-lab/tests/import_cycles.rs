@@ -22,7 +22,10 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "weir-control",
-        &["daemon::director::(itself)", "daemon::director::probation"],
+        &[
+            "daemon::director::(itself)",
+            "daemon::director::guarded_reload",
+        ],
         "the director stores the guarded reload, which its methods end",
     ),
     (

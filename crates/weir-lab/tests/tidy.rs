@@ -28,7 +28,7 @@ type Findings = BTreeMap<(String, usize), Vec<String>>;
 fn findings_stay_within_their_allowances() {
     let root = root();
     let path = root.join("crates/weir-lab/tests/tidy/allowed.txt");
-    let allowed = read_allowed(&fs::read_to_string(&path).expect("read the allowances"));
+    let allowed = parse_allowances(&fs::read_to_string(&path).expect("read the allowances"));
     let findings = findings(&root);
     let mut counts = Counts::new();
     for ((area, rule), found) in &findings {
@@ -62,7 +62,7 @@ fn findings_stay_within_their_allowances() {
         }
     }
     if std::env::var_os("TIDY_UPDATE").is_some() {
-        fs::write(&path, write_allowed(&lowered)).expect("write the allowances");
+        fs::write(&path, format_allowances(&lowered)).expect("write the allowances");
     }
     assert!(errors.is_empty(), "{errors}");
 }
@@ -137,7 +137,7 @@ fn area(path: &str) -> String {
     }
 }
 
-fn read_allowed(text: &str) -> Counts {
+fn parse_allowances(text: &str) -> Counts {
     let mut counts = Counts::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
@@ -153,7 +153,7 @@ fn read_allowed(text: &str) -> Counts {
     counts
 }
 
-fn write_allowed(counts: &Counts) -> String {
+fn format_allowances(counts: &Counts) -> String {
     let names: Vec<&str> = Rule::ALL.iter().map(|rule| rule.name()).collect();
     let mut text = format!("# area {}\n", names.join(" "));
     for (area, numbers) in counts

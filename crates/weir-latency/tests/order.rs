@@ -18,7 +18,7 @@ const SAMPLES: usize = 200;
 /// Mean of the random part of each one-way path between client and server.
 const JITTER_NS: u64 = 50 * US;
 /// Maximum number of requests on a connection that stays open.
-const REQUESTS_MAX: u64 = 20;
+const MAX_REQUESTS: u64 = 20;
 
 /// How clients use connections.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ fn measure(workload: Workload, service_ns: u64, random: &mut SplitMix64) -> (f64
         flow.connect();
         let requests = match workload {
             Workload::Single => 1,
-            Workload::Persistent => 1 + flow.random.next_u64() % REQUESTS_MAX,
+            Workload::Persistent => 1 + flow.random.next_u64() % MAX_REQUESTS,
         };
         flow.send(ACK, 100);
         for number in 1..=requests {

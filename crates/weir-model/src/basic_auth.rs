@@ -6,7 +6,7 @@ use std::fmt;
 named_enum! {
     /// Password hash format, recognized by its prefix.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub enum PasswordHash {
+    pub enum PasswordHashFormat {
         /// `$2y$`, `$2b$`, `$2a$`, `$2x$`.
         Bcrypt = "bcrypt",
         /// `$apr1$`: Apache's MD5.
@@ -20,7 +20,7 @@ named_enum! {
     }
 }
 
-impl PasswordHash {
+impl PasswordHashFormat {
     /// Returns the format of a hash; `None` = unknown, for example a plain text password.
     pub fn of(hash: &str) -> Option<Self> {
         let formats = [
@@ -52,7 +52,7 @@ pub struct BasicAuth {
 
 impl BasicAuth {
     /// Default of [`realm`](Self::realm).
-    pub const REALM: &'static str = "Restricted";
+    pub const DEFAULT_REALM: &'static str = "Restricted";
 
     /// Creates a set of users. If a user occurs several times, the first entry applies, as in Apache and nginx.
     pub fn new(
@@ -137,10 +137,16 @@ mod tests {
 
     #[test]
     fn hash_format_is_recognized_by_prefix() {
-        assert_eq!(PasswordHash::of("$2y$05$x"), Some(PasswordHash::Bcrypt));
-        assert_eq!(PasswordHash::of("$6$x$y"), Some(PasswordHash::Sha512Crypt));
+        assert_eq!(
+            PasswordHashFormat::of("$2y$05$x"),
+            Some(PasswordHashFormat::Bcrypt)
+        );
+        assert_eq!(
+            PasswordHashFormat::of("$6$x$y"),
+            Some(PasswordHashFormat::Sha512Crypt)
+        );
         for other in ["", "secret", "$1$x$y", "$7$x"] {
-            assert_eq!(PasswordHash::of(other), None);
+            assert_eq!(PasswordHashFormat::of(other), None);
         }
     }
 }

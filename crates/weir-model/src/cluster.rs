@@ -41,7 +41,7 @@ impl Cluster {
     /// Prefix of a published configuration's file name; the name of the group follows.
     pub const PUBLISHED: &str = "cluster/";
     /// Minimum length of the group key, in bytes.
-    pub const KEY_BYTES_MIN: usize = 16;
+    pub const MIN_KEY_BYTES: usize = 16;
 
     /// Returns the defaults of a group with this name, without members of etcd.
     pub fn new(name: &str) -> Self {

@@ -64,7 +64,7 @@ mod vrrp;
 pub use access::{AccessLog, LogFormat, LogTarget, SyslogFormat};
 pub use admin::Admin;
 pub use announce::{Announce, Community, RequiredServices, Speaker};
-pub use basic_auth::{BasicAuth, PasswordHash};
+pub use basic_auth::{BasicAuth, PasswordHashFormat};
 pub use body::{Digest, Pattern};
 pub use check::{
     Check, CheckAuthority, CheckTls, DatagramProbe, DirectorProbe, DnsRecord, ExchangeStep, Health,

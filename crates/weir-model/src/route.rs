@@ -413,7 +413,7 @@ pub struct RouteLimits {
 
 impl RouteLimits {
     /// Maximum number of requests per minute.
-    pub const RATE_MAX: u32 = 60 * 60_000;
+    pub const MAX_RATE: u32 = 60 * 60_000;
 
     /// Returns the number of requests that one client may send at once.
     pub fn burst(&self) -> u32 {

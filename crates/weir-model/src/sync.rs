@@ -18,7 +18,7 @@ pub struct FlowSync {
 
 impl FlowSync {
     /// Minimum length of the key, in bytes.
-    pub const KEY_BYTES_MIN: usize = 16;
+    pub const MIN_KEY_BYTES: usize = 16;
 
     /// Returns the number of directors, including this one.
     pub fn directors(&self) -> usize {

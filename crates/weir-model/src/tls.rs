@@ -74,7 +74,7 @@ impl ServiceTls {
     }
 
     /// Minimum size of a ticket key, in bytes.
-    pub const TICKET_KEY_BYTES_MIN: usize = 32;
+    pub const MIN_TICKET_KEY_BYTES: usize = 32;
 }
 
 /// A pool's `tls` setting: TLS to the servers, in proxy services.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub const PREFIX: &str = "unix:";
 
 /// Maximum length of a path, in bytes: `sun_path` without the final zero.
-pub const PATH_BYTES_MAX: usize = 107;
+pub const MAX_PATH_BYTES: usize = 107;
 
 /// The discard-only prefix of RFC 6666, 100::/64. No server has an address in this prefix.
 const DISCARD_ONLY: u128 = 0x0100 << 112;
@@ -30,10 +30,10 @@ pub fn path_problem(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return Some("the path is not absolute".to_owned());
     }
-    if path.len() > PATH_BYTES_MAX {
+    if path.len() > MAX_PATH_BYTES {
         let length = path.len();
         return Some(format!(
-            "the path has {length} bytes, but the kernel allows at most {PATH_BYTES_MAX}"
+            "the path has {length} bytes, but the kernel allows at most {MAX_PATH_BYTES}"
         ));
     }
     if path.chars().any(char::is_control) {

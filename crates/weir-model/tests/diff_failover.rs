@@ -313,7 +313,7 @@ fn changed_keys_of_virtual_routers_are_edits() {
         ],
     );
     let debug = format!("{:?}", RouterKey(b"secret".to_vec()));
-    assert_eq!(debug, "RouterKey", "the key is never shown");
+    assert_eq!(debug, "RouterKey", "`Debug` omits the key");
 }
 
 #[test]

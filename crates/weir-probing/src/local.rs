@@ -23,7 +23,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
         };
     }
     let Some(account) = weir_sys::account(&script.user) else {
-        return Outcome::unknown(format!("no such user: {}", script.user));
+        return Outcome::unknown(format!("the user {} does not exist", script.user));
     };
     let mut command = command(program, arguments, account);
     let port = target

@@ -91,7 +91,9 @@ impl PathProbe {
             Ok(Some(observed)) => observed,
             Ok(None) => return outcome,
             Err(error) => {
-                return Outcome::unknown(format!("the data plane cannot be read: {error}"));
+                return Outcome::unknown(format!(
+                    "cannot read the probe's entry in the data plane: {error}"
+                ));
             }
         };
         match outcome.verdict {

@@ -11,8 +11,8 @@ use crate::error::Error;
 
 /// The polling interval is this fraction of the elapsed waiting time, so that polling extends it only slightly.
 const POLL_FRACTION: u32 = 8;
-const POLL_MIN: Duration = Duration::from_micros(500);
-const POLL_MAX: Duration = Duration::from_millis(10);
+const MIN_POLL: Duration = Duration::from_micros(500);
+const MAX_POLL: Duration = Duration::from_millis(10);
 
 /// Time within which a SYN that arrived before holding started reaches its socket.
 const SYN_ARRIVAL_TIME: Duration = Duration::from_millis(1);
@@ -145,7 +145,7 @@ async fn poll_until(
         if started.elapsed() >= limit {
             return Ok(false);
         }
-        sleep((started.elapsed() / POLL_FRACTION).clamp(POLL_MIN, POLL_MAX)).await;
+        sleep((started.elapsed() / POLL_FRACTION).clamp(MIN_POLL, MAX_POLL)).await;
     }
     Ok(true)
 }

@@ -31,16 +31,16 @@ use crate::wheel::Wheel;
 pub(crate) const HEAD_BUFFER_BYTES: usize = 64 << 10;
 pub(crate) const BODY_BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of spare buffers, and their maximum size in bytes.
-const SPARE_MAX: usize = 1024;
-const SPARE_BYTES_MAX: usize = 16 << 10;
+const MAX_SPARE: usize = 1024;
+const MAX_SPARE_BYTES: usize = 16 << 10;
 /// Maximum time until a waiting request's client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
 /// How long a lingering connection is read at each wake-up without being registered with epoll, in milliseconds, and
 /// the maximum number of such connections.
 pub(crate) const LINGER_BATCH_MS: u64 = 20;
-const LINGERING_MAX: usize = 32;
+const MAX_LINGERING: usize = 32;
 /// Maximum number of spare large buffers, for data that slow clients have not received yet.
-const LARGE_MAX: usize = 8;
+const MAX_LARGE: usize = 8;
 
 /// The last known state of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -262,7 +262,7 @@ impl Context {
 
     /// Returns whether another connection may linger without being registered with epoll.
     pub(crate) const fn has_room_for_lingering(&self) -> bool {
-        self.lingering.len() < LINGERING_MAX
+        self.lingering.len() < MAX_LINGERING
     }
 
     /// Makes room for the idle connections to `count` targets.
@@ -289,7 +289,7 @@ impl Context {
 
     /// Takes back a log record.
     pub(crate) fn recycle_log_record(&mut self, record: Box<LogRecord>) {
-        if self.spare_log_records.len() < SPARE_MAX {
+        if self.spare_log_records.len() < MAX_SPARE {
             self.spare_log_records.push(record);
         }
     }
@@ -298,8 +298,8 @@ impl Context {
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
         let (spares, max) = match buffer.capacity() {
             0 => return,
-            size if size <= SPARE_BYTES_MAX => (&mut self.spare_buffers, SPARE_MAX),
-            size if size <= 2 * BODY_BUFFER_BYTES => (&mut self.large_buffers, LARGE_MAX),
+            size if size <= MAX_SPARE_BYTES => (&mut self.spare_buffers, MAX_SPARE),
+            size if size <= 2 * BODY_BUFFER_BYTES => (&mut self.large_buffers, MAX_LARGE),
             _ => return,
         };
         if spares.len() < max {

@@ -16,7 +16,7 @@ const RESERVE: (usize, usize) = (32, 1024);
 /// Between these bounds, the reserve is the descriptor limit divided by this number.
 const RESERVE_SHARE: usize = 8;
 /// Assumed number of descriptors that a process without clients uses, if they cannot be counted.
-const OTHERS_DEFAULT: usize = 64;
+const DEFAULT_OTHERS: usize = 64;
 /// How long workers close idle clients for a worker that has no idle clients itself, in milliseconds.
 const IDLE_CLOSE_MS: u64 = 500;
 
@@ -172,7 +172,7 @@ impl DescriptorTable {
         let others = counts
             .get(counts.len() / 2)
             .copied()
-            .unwrap_or(OTHERS_DEFAULT);
+            .unwrap_or(DEFAULT_OTHERS);
         self.others.store(others, Relaxed);
         self.reserve.store(checked, Relaxed);
         self.update_limit();
@@ -217,7 +217,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         return Vec::new();
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let clients_max = limit.saturating_sub(OTHERS_DEFAULT + reserve(limit)) / 2;
+    let clients_max = limit.saturating_sub(DEFAULT_OTHERS + reserve(limit)) / 2;
     excessive_limits(desired, limit, clients_max)
 }
 

@@ -52,8 +52,8 @@ pub enum Error {
     },
     /// The directory that contains a route's files cannot be opened.
     #[error(
-        "service {service}: {directory}: {source}; an unprivileged daemon can open only directories that were \
-         configured when it started"
+        "service {service}: cannot open {directory}: {source}; an unprivileged daemon can open only directories that \
+         were configured when it started"
     )]
     Directory {
         /// Service name.

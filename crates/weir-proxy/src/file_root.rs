@@ -16,7 +16,10 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         let error = open_root(&files.root).err()?;
         Some(Problem {
             fatal: true,
-            message: format!("service {}: {}: {error}", proxy.name, files.root),
+            message: format!(
+                "service {}: cannot open {}: {error}",
+                proxy.name, files.root
+            ),
             cause: "the daemon cannot start or reload with this configuration".to_owned(),
             fix: "create the directory and make it readable by the user that runs Weir".to_owned(),
             source: route.source,

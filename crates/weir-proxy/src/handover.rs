@@ -13,7 +13,7 @@ use crate::status::{self, ServiceStatus};
 
 /// Maximum number of buffered bytes in a connection that is handed over. A connection with more bytes is handed over
 /// later, once fewer remain.
-pub const HANDOVER_BUFFER_MAX: usize = 32 << 10;
+pub const MAX_HANDOVER_BUFFER: usize = 32 << 10;
 
 /// A client connection that is handed over from one process to another.
 #[derive(Debug)]

@@ -50,7 +50,7 @@ use rustix::io::Errno;
 
 pub use descriptor::Descriptors;
 pub use error::{Error, Result};
-pub use handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, HandoverReceiver, Tunnel};
+pub use handover::{HandedOverConnection, HandoverReceiver, MAX_HANDOVER_BUFFER, Tunnel};
 pub use log::{reopen_logs, tap};
 pub use plan::Detail;
 pub use proxy::{PreparedPlan, Proxy};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weir_model::{ClientAuth, ServiceTls, SniHost};
 
 /// Maximum length of a DNS name in bytes (RFC 1035 section 2.3.4).
-const NAME_MAX: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// How specifically a service's certificates match a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ impl MisdirectRules {
         if self.only_sni && !is_sni && (sni.is_some() || !is_address(host)) {
             return true;
         }
-        let mut buffer = [0; NAME_MAX];
+        let mut buffer = [0; MAX_NAME];
         let Some(lower) = buffer.get_mut(..host.len()) else {
             return false;
         };

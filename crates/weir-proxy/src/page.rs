@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::tls::Problem;
 
 /// Maximum size of a page in bytes. A page is kept in memory and sent as a whole.
-const SIZE_MAX: u64 = 64 << 10;
+const MAX_SIZE: u64 = 64 << 10;
 
 /// An error page, as read when the plan was built.
 #[derive(Debug)]
@@ -80,9 +80,9 @@ impl Page {
 fn read_page(file: &str) -> io::Result<(String, Vec<u8>)> {
     let mut body = Vec::new();
     weir_sys::privileged::open(Path::new(file))?
-        .take(SIZE_MAX + 1)
+        .take(MAX_SIZE + 1)
         .read_to_end(&mut body)?;
-    if body.len() as u64 > SIZE_MAX {
+    if body.len() as u64 > MAX_SIZE {
         return Err(io::Error::other("the file is larger than 64 KiB"));
     }
     if !body.starts_with(b"HTTP/1.") {

@@ -15,12 +15,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest as _, Md5};
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
-use weir_model::PasswordHash;
+use weir_model::PasswordHashFormat;
 
 /// Maximum number of remembered passwords.
-const REMEMBERED_MAX: usize = 1 << 16;
+const MAX_REMEMBERED: usize = 1 << 16;
 /// Maximum length of a password, in bytes.
-const LENGTH_MAX: usize = 1024;
+const MAX_LENGTH: usize = 1024;
 
 /// The valid passwords of all services, as keyed hashes.
 struct PasswordCache {
@@ -78,7 +78,7 @@ pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // Clearing the set is acceptable: each password is then verified once more.
-        if valid.len() >= REMEMBERED_MAX {
+        if valid.len() >= MAX_REMEMBERED {
             valid.clear();
         }
         valid.insert(keyed_hash);
@@ -87,21 +87,21 @@ pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
 }
 
 fn matches(hash: &str, password: &[u8]) -> bool {
-    if password.len() > LENGTH_MAX {
+    if password.len() > MAX_LENGTH {
         return false;
     }
-    match PasswordHash::of(hash) {
+    match PasswordHashFormat::of(hash) {
         None => false,
-        Some(PasswordHash::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
-        Some(PasswordHash::Sha256Crypt | PasswordHash::Sha512Crypt) => {
+        Some(PasswordHashFormat::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
+        Some(PasswordHashFormat::Sha256Crypt | PasswordHashFormat::Sha512Crypt) => {
             let crypt = ShaCrypt::default();
             crypt.verify_password(password, hash).is_ok()
         }
-        Some(PasswordHash::Sha1) => {
+        Some(PasswordHashFormat::Sha1) => {
             let computed = digest(&SHA1_FOR_LEGACY_USE_ONLY, password);
             is_same(hash, &format!("{{SHA}}{}", STANDARD.encode(computed)))
         }
-        Some(PasswordHash::Apr1) => {
+        Some(PasswordHashFormat::Apr1) => {
             apr1(hash, password).is_some_and(|computed| is_same(hash, &computed))
         }
     }

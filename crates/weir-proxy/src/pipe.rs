@@ -9,12 +9,12 @@ use crate::socket::{self, Read, Written};
 
 /// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two system calls and a
 /// pipe.
-pub(crate) const SPLICE_MIN: u64 = 64 << 10;
+pub(crate) const MIN_SPLICE: u64 = 64 << 10;
 /// Capacity of a pipe in bytes: the largest that the kernel grants to unprivileged processes by default.
 const PIPE_BYTES: usize = 1 << 20;
 /// Maximum number of empty pipes that a worker keeps, with two descriptors each. A few are enough: a session has a pipe
 /// only while a body is transferred.
-const SPARE_MAX: usize = 16;
+const MAX_SPARE: usize = 16;
 
 /// A pipe, and the number of bytes in it.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Pipes {
     pub(crate) fn put_back(&mut self, pipe: Option<Pipe>) {
         if let Some(pipe) = pipe
             && pipe.is_empty()
-            && self.0.len() < SPARE_MAX
+            && self.0.len() < MAX_SPARE
         {
             self.0.push(pipe);
         }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use weir_model::StaticFiles;
 
 /// Maximum number of bytes per read.
-pub(crate) const PART_MAX: usize = 256 << 10;
+pub(crate) const MAX_PART: usize = 256 << 10;
 
 /// The parts of a request that select a file.
 #[derive(Debug)]
@@ -251,8 +251,8 @@ fn respond(query: &Query, file: File, name: &str) -> Result<QueryResult, Errno> 
     }
     let content_length = if query.to_head { 0 } else { length };
     let first = usize::try_from(content_length)
-        .unwrap_or(PART_MAX)
-        .min(PART_MAX);
+        .unwrap_or(MAX_PART)
+        .min(MAX_PART);
     let first = read_at(&file, start, first)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(QueryResult::Response(Response {

@@ -13,7 +13,7 @@ use weir_http::TraceContext;
 use weir_model::{ParentTrace, Tracing};
 
 /// Maximum number of finished requests per worker that wait for the exporter.
-const BUFFER_MAX: usize = 4_096;
+const MAX_BUFFER: usize = 4_096;
 
 /// A finished request that is recorded. All times are durations since the Unix epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl TraceQueue {
             return;
         };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffer.len() < BUFFER_MAX {
+        if buffer.len() < MAX_BUFFER {
             buffer.push(request);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -285,15 +285,15 @@ mod tests {
     #[test]
     fn requests_beyond_buffer_limit_are_dropped_and_counted() {
         let queue = TraceQueue::new(1);
-        for _ in 0..BUFFER_MAX + 3 {
+        for _ in 0..MAX_BUFFER + 3 {
             queue.put(0, TracedRequest::default());
         }
         let counts = queue.counts();
         assert_eq!(
             (counts.recorded, counts.dropped),
-            (BUFFER_MAX as u64 + 3, 3)
+            (MAX_BUFFER as u64 + 3, 3)
         );
-        assert_eq!(queue.take().len(), BUFFER_MAX);
+        assert_eq!(queue.take().len(), MAX_BUFFER);
         assert!(queue.take().is_empty());
     }
 }

@@ -38,12 +38,12 @@ use crate::slab::{Key, Slab};
 use crate::socket;
 
 /// Maximum number of events per call of epoll_wait(2).
-const EVENTS_MAX: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// Maximum number of events per wake-up that are handled for clients that have closed their connections.
-const ENDED_MAX: usize = 32;
+const MAX_ENDED: usize = 32;
 /// Number of expired deadlines of each kind that are handled per wake-up, in addition to one for each event. Closing a
 /// TLS connection takes about 100 µs.
-const EXPIRED_MIN: usize = 8;
+const MIN_EXPIRED: usize = 8;
 /// Interval between attempts to resume a paused listener, in milliseconds.
 const PAUSE_MS: u64 = 100;
 
@@ -158,7 +158,7 @@ impl WorkerConfig {
 impl Worker {
     /// Runs until the worker is stopped, or until it is draining and has no connections.
     pub(crate) fn run(mut self) {
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
+        let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         loop {
             self.sleep(&mut events);
             self.cx.now = now_ms();
@@ -174,7 +174,7 @@ impl Worker {
     /// Handles events, notifications from other threads, and expired deadlines.
     fn handle_wakeup(&mut self, events: &mut Vec<Event>) {
         self.check_lingering();
-        let expired_max = EXPIRED_MIN + events.len();
+        let expired_max = MIN_EXPIRED + events.len();
         for event in events.drain(..) {
             let (token, flags) = (event.data.u64(), event.flags);
             if is_client_end(token, flags) {
@@ -183,7 +183,7 @@ impl Worker {
                 self.dispatch(token, flags);
             }
         }
-        for _ in 0..ENDED_MAX {
+        for _ in 0..MAX_ENDED {
             let Some((token, flags)) = self.ended.pop_front() else {
                 break;
             };

@@ -82,7 +82,7 @@ pub enum RuntimeDirError {
         other: String,
     },
     /// The group in `[node] socket_group` does not exist.
-    #[error("[node] socket_group: no such group: {group}")]
+    #[error("[node] socket_group: the group {group} does not exist")]
     Group {
         /// The configured name.
         group: String,

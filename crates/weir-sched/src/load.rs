@@ -159,12 +159,12 @@ fn less_loaded(
 
 /// Maximum number of redraws for an unbiased number; the kernel has no limit. Fewer than one in `2^32 / ceiling` draws
 /// need a redraw.
-const REDRAWS_MAX: u32 = 8;
+const MAX_REDRAWS: u32 = 8;
 
 /// Returns a random number below `ceiling`, computed like the kernel's `get_random_u32_below`.
 pub(crate) fn random_below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
-    for _ in 0..REDRAWS_MAX {
+    for _ in 0..MAX_REDRAWS {
         if product as u32 >= ceiling || product as u32 >= ceiling.wrapping_neg() % ceiling {
             break;
         }

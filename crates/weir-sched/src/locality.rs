@@ -3,7 +3,7 @@
 //! New flows use these servers while the servers have capacity (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
 //! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
-//! next half-hourly sweep; a set has at most [`SET_MAX`] servers; a server that was removed from the service is never
+//! next half-hourly sweep; a set has at most [`MAX_SET`] servers; a server that was removed from the service is never
 //! dropped from a set for being the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached
 //! server.
 
@@ -14,7 +14,7 @@ use crate::load::{self, Rule};
 use crate::{Counts, Kind, Member};
 
 /// Maximum number of servers that `lblcr` caches for an address; additional servers are used but not cached.
-pub const SET_MAX: usize = 16;
+pub const MAX_SET: usize = 16;
 
 /// The cache entry of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Cache {
         });
         if !self.is_replicated {
             entry.dests = vec![dest];
-        } else if !entry.dests.contains(&dest) && entry.dests.len() < SET_MAX {
+        } else if !entry.dests.contains(&dest) && entry.dests.len() < MAX_SET {
             entry.dests.push(dest);
             entry.last_change = now;
         }

@@ -17,7 +17,7 @@ use weir_sched::table::{Cursor, Start, rr, wrr};
 use weir_sched::{Availability, Counts, HashTable, Member, Mode, bucket, hash, mh, p2c};
 
 use self::draw::{Drawable, Tier};
-use self::tie::Turns;
+use self::tie::TieBreaker;
 use crate::{Load, Pool, Server, TriedServers};
 
 /// One worker's state for one pool.
@@ -32,7 +32,7 @@ pub struct Balancer {
     max_weight: u32,
     start: Start,
     cursor: Cursor,
-    turns: Turns,
+    tie_breaker: TieBreaker,
     /// The hash table of `sh` or `mh`.
     table: Vec<u32>,
 }
@@ -55,7 +55,7 @@ impl Default for Balancer {
             max_weight: 0,
             start: wrr::start(&[]),
             cursor: Cursor::default(),
-            turns: Turns::default(),
+            tie_breaker: TieBreaker::default(),
             table: Vec::new(),
         }
     }
@@ -183,7 +183,7 @@ impl Balancer {
         self.members = numbered.map(member).collect();
         self.members.reverse();
         self.start = wrr::next_start(&self.start, self.cursor, &self.members);
-        self.turns.handle_new_members(&self.members);
+        self.tie_breaker.handle_new_members(&self.members);
         self.table = build_table(pool, &self.members);
         if pool.scheduler.kind == SchedulerKind::P2c {
             self.members.retain(|member| member.weight > 0);
@@ -239,10 +239,10 @@ impl Balancer {
         let index = match pool.scheduler.kind {
             SchedulerKind::Rr => rr::pick(members, &self.start, &mut self.cursor),
             SchedulerKind::Wrr => wrr::pick(members, &self.start, &mut self.cursor),
-            SchedulerKind::Lc => self.turns.pick(Rule::Lc, members, &counts),
-            SchedulerKind::Wlc => self.turns.pick(Rule::Wlc, members, &counts),
-            SchedulerKind::Sed => self.turns.pick(Rule::Sed, members, &counts),
-            SchedulerKind::Nq => self.turns.pick(Rule::Nq, members, &counts),
+            SchedulerKind::Lc => self.tie_breaker.pick(Rule::Lc, members, &counts),
+            SchedulerKind::Wlc => self.tie_breaker.pick(Rule::Wlc, members, &counts),
+            SchedulerKind::Sed => self.tie_breaker.pick(Rule::Sed, members, &counts),
+            SchedulerKind::Nq => self.tie_breaker.pick(Rule::Nq, members, &counts),
             SchedulerKind::Fo => load::pick(Rule::Fo, members, &counts),
             SchedulerKind::Ovf => load::pick(Rule::Ovf, members, &counts),
             SchedulerKind::Twos => load::twos(members, &counts, &mut || random.next_u32()),

@@ -8,7 +8,7 @@ use std::cell::Cell;
 /// Cost of a retry; each request adds the configured percentage of it to the budget.
 const RETRY_COST: u64 = 100;
 /// Initial and maximum budget: 500 retries, for the requests that are in progress when a server fails.
-const SAVED_MAX: u64 = 500 * RETRY_COST;
+const MAX_SAVED: u64 = 500 * RETRY_COST;
 /// Interval between free retries, and how early a free retry can be used. Up to ten can be used at once.
 const FREE_RETRY_INTERVAL_MS: u64 = 100;
 const FREE_RETRY_BURST_MS: u64 = 900;
@@ -24,7 +24,7 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            saved: Cell::new(SAVED_MAX),
+            saved: Cell::new(MAX_SAVED),
             free_at_ms: Cell::new(0),
         }
     }
@@ -34,7 +34,7 @@ impl Budget {
     /// Adds the share for one request, in percent of a retry.
     pub fn earn(&self, percent: u32) {
         let saved = self.saved.get() + u64::from(percent);
-        self.saved.set(saved.min(SAVED_MAX));
+        self.saved.set(saved.min(MAX_SAVED));
     }
 
     /// Takes one retry from the budget. Returns false if the budget is exhausted.

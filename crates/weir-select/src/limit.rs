@@ -108,7 +108,7 @@ impl RateLimit {
                 (0, _) => (1, 0),
                 (_, due) => (2, self.units_ahead(due, now)),
             });
-            let Some((slot, entry)) = chosen else {
+            let Some((cell, entry)) = chosen else {
                 return true;
             };
             let ahead = match split(entry) {
@@ -120,7 +120,7 @@ impl RateLimit {
             }
             let due = now.wrapping_add((ahead + self.interval) as u32);
             let new = join(tag, due);
-            if slot
+            if cell
                 .compare_exchange_weak(entry, new, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
             {
@@ -223,7 +223,7 @@ impl ConcurrencyLimit {
                 (_, 0) => 1,
                 _ => 2,
             });
-            let Some((slot, entry)) = chosen else {
+            let Some((cell, entry)) = chosen else {
                 return Admission::Uncounted;
             };
             let count = match split(entry) {
@@ -235,7 +235,7 @@ impl ConcurrencyLimit {
                 return Admission::Rejected;
             }
             let new = join(tag, count + 1);
-            if slot
+            if cell
                 .compare_exchange_weak(entry, new, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
@@ -272,7 +272,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn client_may_send_its_burst_and_then_at_its_rate() {
+    fn client_may_send_a_burst_and_is_then_limited_to_its_rate() {
         let rate = RateLimit::new(10, 5);
         let start = 7 * SECOND;
         let allowed = (0..20).filter(|_| rate.admit(1, start)).count();

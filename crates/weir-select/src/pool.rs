@@ -76,7 +76,7 @@ impl<'a, S: Server> Pool<'a, S> {
     }
 
     /// Returns whether any server is unusable only because it is full.
-    pub(crate) fn is_saturated(&self) -> bool {
+    pub(crate) fn has_full_server(&self) -> bool {
         self.has_full(0..self.servers.len())
     }
 
@@ -179,7 +179,7 @@ mod tests {
             let found = (
                 pool.has_usable_for_queue(),
                 pool.has_untried(first),
-                pool.is_saturated(),
+                pool.has_full_server(),
             );
             assert_eq!(found, expected, "{servers:?}");
         }

@@ -14,7 +14,7 @@ use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, TriedS
 
 /// Number of times that HTTP/2 connections may decline a request. If a request is declined once more, the server counts
 /// as unreachable.
-const DECLINED_MAX: u8 = 2;
+const MAX_DECLINED: u8 = 2;
 
 /// State of one request's selection.
 #[derive(Debug, Clone)]
@@ -215,7 +215,7 @@ pub struct SelectionContext<'a, S> {
 
 /// Maximum number of times that a selection is repeated because a slot became free in the meantime. Other workers may
 /// take each of these slots.
-const REPETITIONS_MAX: u32 = 8;
+const MAX_REPETITIONS: u32 = 8;
 
 impl Default for Selection {
     fn default() -> Self {
@@ -355,7 +355,7 @@ impl Selection {
             Failure::TotalTimeoutConnecting => {
                 verdict(None, self.give_up(504, Reason::ConnectTimeout))
             }
-            Failure::Declined if self.declined_count >= DECLINED_MAX => {
+            Failure::Declined if self.declined_count >= MAX_DECLINED => {
                 self.handle_unreachable(503, Reason::NoConnection, context)
             }
             Failure::Declined => {
@@ -409,7 +409,7 @@ impl Selection {
         let pool = context.pool;
         let may_queue = self.retries == 0 && pool.queue_timeout_ms > 0;
         // Requests in the queue come first.
-        if may_queue && reason == PickReason::New && pool.queued > 0 && pool.is_saturated() {
+        if may_queue && reason == PickReason::New && pool.queued > 0 && pool.has_full_server() {
             return self.enter_queue();
         }
         let criteria = Criteria {
@@ -423,11 +423,11 @@ impl Selection {
         let mut repetitions = 0;
         loop {
             let Some(server) = context.balancer.pick(pool, &criteria, context.random) else {
-                if may_queue && pool.is_saturated() {
+                if may_queue && pool.has_full_server() {
                     return self.enter_queue();
                 }
                 // Another worker may have released a slot since the scheduler found all servers full.
-                if may_queue && repetitions < REPETITIONS_MAX && pool.has_untried(self.tried) {
+                if may_queue && repetitions < MAX_REPETITIONS && pool.has_untried(self.tried) {
                     repetitions += 1;
                     continue;
                 }

@@ -484,7 +484,7 @@ impl ServerStates {
 /// Maximum total weight of the servers with source hashing: the number of slots in its table (`ip_vs_sh.c`).
 const SH_SLOTS: u32 = 256;
 /// Maximum factor by which adjusted weights are scaled. Scaling turns percentages of small weights into integers.
-const FACTOR_MAX: u32 = 100;
+const MAX_FACTOR: u32 = 100;
 
 /// Multiplies all weights by the same factor, then reduces each to its percentage.
 fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String, u32>) {
@@ -501,7 +501,7 @@ fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String
     } else {
         MAX_WEIGHT / weights().max().unwrap_or(1).max(1)
     };
-    let factor = u64::from(factor_max.clamp(1, FACTOR_MAX));
+    let factor = u64::from(factor_max.clamp(1, MAX_FACTOR));
     let servers = pool.servers.iter().zip(weighed);
     for (server, weighed_server) in
         servers.filter(|(_, weighed_server)| weighed_server.effective > 0)

@@ -52,7 +52,7 @@ pub const STANDBY_NAME: &CStr = c"weir-standby";
 /// Name of the process once it has replaced the running agent.
 const NAME: &CStr = c"weir";
 /// Maximum number of packets to handle from a socket before checking timers.
-const BATCH_MAX: usize = 256;
+const MAX_BATCH: usize = 256;
 /// Interval between attempts to open sockets that could not be opened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time to wait for the removal of addresses when the agent stops.
@@ -283,7 +283,7 @@ impl Agent {
             let Some(socket) = port.socket() else {
                 continue;
             };
-            for count in 1..=BATCH_MAX {
+            for count in 1..=MAX_BATCH {
                 let packet = match socket.get_ref().receive() {
                     Ok(Some(packet)) => packet,
                     Ok(None) => break,
@@ -302,7 +302,7 @@ impl Agent {
                 let _ = self
                     .router
                     .handle_packet(index, &arrival, peers, (now(), unix_time()));
-                has_more |= count == BATCH_MAX;
+                has_more |= count == MAX_BATCH;
             }
         }
         has_more

@@ -20,7 +20,7 @@ const SOCKET: &str = "vrrp.sock";
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 /// Maximum number of concurrent connections; others are closed.
-const CLIENTS_MAX: usize = 64;
+const MAX_CLIENTS: usize = 64;
 /// Maximum size of a request, in bytes.
 const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Maximum size of a response, in bytes.
@@ -109,7 +109,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
 
 /// Accepts clients and forwards their requests to `requests`.
 pub(crate) async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingControlRequest>) {
-    let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {

@@ -22,7 +22,7 @@ const BLOCK_BYTES: usize = 64;
 /// Byte range of the checksum in the message.
 const CHECKSUM_RANGE: std::ops::Range<usize> = 6..8;
 /// Maximum number of senders whose last sequence number is stored; a new sender replaces the least recent one.
-const SENDERS_MAX: usize = 16;
+const MAX_SENDERS: usize = 16;
 
 /// Permitted length of a key, in bytes.
 pub const HMAC_KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=64;
@@ -198,7 +198,7 @@ impl Hmac {
                 self.last_received.push((pseudo_header.source, last));
                 return Err(IgnoreReason::Replay);
             }
-        } else if self.last_received.len() == SENDERS_MAX {
+        } else if self.last_received.len() == MAX_SENDERS {
             self.last_received.remove(0);
         }
         self.last_received.push((pseudo_header.source, sequence));

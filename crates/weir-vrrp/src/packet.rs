@@ -25,7 +25,7 @@ const TYPE_ADVERTISEMENT: u8 = 1;
 /// Authentication type of a simple text password (RFC 2338 section 5.3.6.2).
 const SIMPLE_TEXT: u8 = 1;
 /// Maximum interval in version 3: 12 bits.
-const CENTISECONDS_MAX: u128 = 0x0fff;
+const MAX_CENTISECONDS: u128 = 0x0fff;
 
 /// Protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl Advertisement {
                 bytes.extend([kind, seconds.max(1)]);
             }
             Version::V3 => {
-                let centiseconds = (self.interval.as_millis() / 10).clamp(1, CENTISECONDS_MAX);
+                let centiseconds = (self.interval.as_millis() / 10).clamp(1, MAX_CENTISECONDS);
                 let centiseconds = u16::try_from(centiseconds).unwrap_or(1);
                 bytes.extend(centiseconds.to_be_bytes());
             }

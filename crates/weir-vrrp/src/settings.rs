@@ -129,8 +129,8 @@ pub enum Effect {
 }
 
 /// Minimum and maximum product of an [`Effect::Factor`].
-const PRODUCT_MIN: i64 = -253;
-const PRODUCT_MAX: i64 = 253;
+const MIN_PRODUCT: i64 = -253;
+const MAX_PRODUCT: i64 = 253;
 
 impl Effect {
     /// Returns the value to add to the priority in this state. If the virtual router is active, the bonus counts until
@@ -142,7 +142,7 @@ impl Effect {
             (Self::Weight { bonus, .. }, TrackedState::Unknown) if is_active => bonus.into(),
             (Self::Weight { penalty, .. }, TrackedState::Down) => -i32::from(penalty),
             (Self::Factor(factor), TrackedState::Number(number)) => {
-                let product = product(factor, number).clamp(PRODUCT_MIN, PRODUCT_MAX);
+                let product = product(factor, number).clamp(MIN_PRODUCT, MAX_PRODUCT);
                 i32::try_from(product).unwrap_or(0)
             }
             (Self::Weight { .. }, TrackedState::Unknown | TrackedState::Number(_))
@@ -157,7 +157,7 @@ impl Effect {
             (Self::Fault, TrackedState::Down) => true,
             (Self::Factor(0), TrackedState::Number(number)) => number != 0,
             (Self::Factor(factor), TrackedState::Number(number)) => {
-                product(factor, number) < PRODUCT_MIN
+                product(factor, number) < MIN_PRODUCT
             }
             (Self::Fault | Self::Weight { .. } | Self::Factor(_), _) => false,
         }

@@ -93,7 +93,7 @@ fn run_shell(world: &World, host: &str, line: &str) {
 
 /// Returns the fix command of the finding with this text. The command is empty if the operator must decide. Returns
 /// `None` if there is no such finding.
-fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
+fn fix_command(world: &World, host: &str, arguments: &[&str], expected: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
     let (_, text) = run_on(world, host, &arguments);
@@ -101,8 +101,11 @@ fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Opt
         panic!("{error}: {text}");
     });
     let mut findings = findings.as_array().expect("value is an array").iter();
-    let is_match =
-        |finding: &&serde_json::Value| finding["seen"].as_str().is_some_and(|it| it.contains(seen));
+    let is_match = |finding: &&serde_json::Value| {
+        finding["seen"]
+            .as_str()
+            .is_some_and(|it| it.contains(expected))
+    };
     let finding = findings.find(is_match)?;
     let fix = finding["mend"].as_str().unwrap_or_default();
     // The operator decides whether the condition is true.
@@ -111,25 +114,25 @@ fn fix_command(world: &World, host: &str, arguments: &[&str], seen: &str) -> Opt
 }
 
 /// Asserts that the doctor reports the finding, and that its fix command removes the finding.
-fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: &str) {
-    let command = fix_command(world, host, arguments, seen);
+fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], expected: &str) {
+    let command = fix_command(world, host, arguments, expected);
     let command = command.unwrap_or_else(|| {
-        panic!("{seen}: {}", run_on(world, host, arguments).1);
+        panic!("{expected}: {}", run_on(world, host, arguments).1);
     });
     run_shell(world, host, &command);
-    let remaining = fix_command(world, host, arguments, seen);
+    let remaining = fix_command(world, host, arguments, expected);
     assert_eq!(remaining, None, "after {command}");
 }
 
 /// Asserts that the doctor reports that the next boot would remove the settings of `up`, and that its fix removes the
 /// finding.
 fn assert_enabled_at_boot(world: &World, host: &str) {
-    let (doctor, seen) = (["real-server", "doctor"], "only until the next boot");
-    let fix = fix_command(world, host, &doctor, seen).expect("a finding");
+    let (doctor, expected) = (["real-server", "doctor"], "only until the next boot");
+    let fix = fix_command(world, host, &doctor, expected).expect("a finding");
     // The systemd of the machine does not see the host's directories.
     let fix = fix.replace("systemctl", "systemctl --root=/");
     run_shell(world, host, &fix);
-    assert_eq!(fix_command(world, host, &doctor, seen), None, "{fix}");
+    assert_eq!(fix_command(world, host, &doctor, expected), None, "{fix}");
 }
 
 #[test]

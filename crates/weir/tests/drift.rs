@@ -36,9 +36,9 @@ fn repair_count(world: &World, kind: &str) -> u64 {
         .unwrap_or_else(|| panic!("{label} is not in {metrics}"))
 }
 
-/// Changes an object with `break_it` and waits until Weir restores it. Asserts that clients are served, and that Weir
-/// counts and logs the repair once.
-fn assert_restored(world: &World, kind: &str, message: &str, break_it: impl FnOnce()) {
+/// Changes an object with `inject_fault`, and waits until Weir restores it. Asserts that clients are served, and that
+/// Weir counts and logs the repair once.
+fn assert_restored(world: &World, kind: &str, message: &str, inject_fault: impl FnOnce()) {
     // On a busy machine, a response can take longer than `curl` waits.
     wait_for(
         &format!("clients to be served before {message}"),
@@ -49,7 +49,7 @@ fn assert_restored(world: &World, kind: &str, message: &str, break_it: impl FnOn
         repair_count(world, kind),
         world.log().matches(message).count(),
     );
-    break_it();
+    inject_fault();
     let started = Instant::now();
     wait_for(message, TIMEOUT, || repair_count(world, kind) > before);
     wait_for(
@@ -221,7 +221,7 @@ fn assert_link_failures_are_logged(world: &World) {
 
 /// The test removes, changes or adds one of thousands of listeners.
 #[test]
-fn large_table_elements_are_restored() {
+fn elements_of_large_tables_are_restored() {
     if !privileged() {
         return;
     }

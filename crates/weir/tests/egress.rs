@@ -123,8 +123,8 @@ fn neighbors_are_resolved_while_daemon_is_stopped() {
     }
 }
 
-/// Asserts that `nat` works, with or without forwarding by the kernel.
-fn assert_nat_works(with_forwarding: bool) {
+/// Asserts that clients of a `nat` service are served, with or without forwarding by the kernel.
+fn assert_nat_serves_clients(with_forwarding: bool) {
     if !privileged() {
         return;
     }
@@ -141,18 +141,18 @@ fn assert_nat_works(with_forwarding: bool) {
 }
 
 #[test]
-fn nat_works_with_kernel_forwarding() {
-    assert_nat_works(true);
+fn nat_serves_clients_with_kernel_forwarding() {
+    assert_nat_serves_clients(true);
 }
 
 #[test]
-fn nat_works_without_kernel_forwarding() {
-    assert_nat_works(false);
+fn nat_serves_clients_without_kernel_forwarding() {
+    assert_nat_serves_clients(false);
 }
 
 /// The servers are on a separate segment behind a bridge, and XDP cannot send on the bridge.
 #[test]
-fn egress_through_a_bridge_works() {
+fn servers_behind_a_bridge_are_reached() {
     if !privileged() {
         return;
     }
@@ -209,7 +209,7 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
 
 /// The servers are in another network behind two routers with routes of equal cost. Then one router fails.
 #[test]
-fn requests_survive_failure_of_one_of_two_gateways() {
+fn requests_succeed_again_after_one_of_two_routers_fails() {
     if !privileged() {
         return;
     }

@@ -76,7 +76,7 @@ fn request_counts(ab: Child) -> (u32, u32) {
         let line = text.lines().find_map(|line| line.strip_prefix(label));
         let word = line.and_then(|line| line.split_whitespace().next());
         word.and_then(|word| word.parse().ok())
-            .unwrap_or_else(|| panic!("{label} in {text}"))
+            .unwrap_or_else(|| panic!("no {label} in {text}"))
     };
     (number("Complete requests:"), number("Failed requests:"))
 }
@@ -92,7 +92,7 @@ fn count_log_lines(world: &World, n: usize, words: &str) -> usize {
 }
 
 #[test]
-fn dead_server_is_removed_and_returns_under_load() {
+fn server_that_dies_under_load_is_removed_and_is_used_after_recovery() {
     if !privileged() {
         return;
     }
@@ -128,7 +128,7 @@ fn dead_server_is_removed_and_returns_under_load() {
         "{results}"
     );
     let line = format!("web/{} up down {refused}", Family::V4.server(1));
-    wait_for("the program to be notified", TIMEOUT, || {
+    wait_for("the notification", TIMEOUT, || {
         let notified = std::fs::read_to_string(&notified).unwrap_or_default();
         notified.lines().filter(|it| *it == line).count() == 1
     });
@@ -163,7 +163,7 @@ fn dead_server_is_removed_and_returns_under_load() {
     assert_eq!(
         count_log_lines(&world, 1, "to=\"up\""),
         2,
-        "first up, then up again: {}",
+        "once at startup, once after recovery: {}",
         world.log()
     );
 }
@@ -190,7 +190,7 @@ fn dead_server_stays_down_after_restart_and_reload() {
     assert_eq!(
         request_counts(start_ab(&world, 300)),
         (300, 0),
-        "another check"
+        "changed check"
     );
     world.kill_keeper(pid);
     assert_eq!(state(&world, 1), "down", "state without a daemon");
@@ -213,7 +213,7 @@ fn dead_server_stays_down_after_restart_and_reload() {
 
 /// Within the hysteresis band, the pool's state depends on its previous state.
 #[test]
-fn pool_stays_below_its_quorum_after_a_crash() {
+fn pool_keeps_its_quorum_state_after_a_crash() {
     if !privileged() {
         return;
     }
@@ -254,7 +254,7 @@ fn unchecked_pool_is_below_its_quorum_from_the_start() {
     );
     let pid = world.start_daemon(&text);
     assert_eq!(world.status()["services"][0]["pool_state"], "below quorum");
-    wait_for("a line about the pool", TIMEOUT, || {
+    wait_for("the log line about the pool state", TIMEOUT, || {
         world.log().contains("pool state changed")
     });
     world.kill_keeper(pid);
@@ -285,7 +285,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
     assert!(text.contains(excluded), "{text}");
     assert_eq!(status["checks"], serde_json::Value::Null, "no check runs");
     assert_eq!(world.status()["checks"], serde_json::Value::Null);
-    wait_for("the time at which maintenance ended", TIMEOUT, || {
+    wait_for("a later `since`", TIMEOUT, || {
         world.run_weir(&["server", &server, "maint"]);
         world.run_weir(&["server", &server, "ready"]);
         // Times have a resolution of one second.
@@ -301,7 +301,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
 }
 
 #[test]
-fn failed_check_applies_on_remove() {
+fn failed_check_with_on_failure_remove_applies_on_remove() {
     if !privileged() {
         return;
     }
@@ -326,7 +326,7 @@ fn failed_check_applies_on_remove() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("start curl");
-    wait_for("the download", TIMEOUT, || {
+    wait_for("the download to start", TIMEOUT, || {
         world.server_status(Family::V4.server(0))["active_connections"] == 1
     });
     world.kill_nginx(7);

@@ -192,7 +192,7 @@ fn marked_packets_are_balanced_with_tunnel() {
 
 /// Clients of a service without servers are rejected. A mark without a service has no effect.
 #[test]
-fn mark_without_server_is_rejected_and_other_marks_pass() {
+fn mark_without_servers_is_rejected_and_mark_without_service_passes() {
     if !privileged() {
         return;
     }

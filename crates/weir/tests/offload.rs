@@ -37,7 +37,7 @@ const RATE_BYTES: usize = 300 * MB;
 /// of them.
 const RATE_ATTEMPTS: usize = 3;
 /// Maximum number of transfers that measure the rate with Weir, until one reaches the goal.
-const RATE_ATTEMPTS_MAX: usize = 10;
+const MAX_RATE_ATTEMPTS: usize = 10;
 /// The lowest rate at tc relative to the rate of the same network without Weir.
 const TC_GOAL: f64 = 0.7;
 const PORT: u16 = 5001;
@@ -218,7 +218,7 @@ fn assert_rate(world: &World, family: Family, method: &str, from: &str, baseline
     let is_tc = status["xdp"][0]["mode"] == "tc";
     let to = SocketAddr::new(family.vip(), PORT);
     let is_enough = |bulk: &Transfer| !is_tc || bulk.ratio_to(baseline).reaches(TC_GOAL);
-    let bulk = fastest_transfer(world, family, from, to, RATE_ATTEMPTS_MAX, is_enough);
+    let bulk = fastest_transfer(world, family, from, to, MAX_RATE_ATTEMPTS, is_enough);
     let ratio = bulk.ratio_to(baseline);
     let goal = if is_tc {
         format!(" (goal: ≥ {TC_GOAL} ×)")

@@ -126,7 +126,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     }
     let name = format!("web/{}", Family::V4.server(0));
     let other = format!("web/{}", Family::V4.server(1));
-    let closed = |index| flows(&world, index, "inactive_connections");
+    let closed = |index| server_counter(&world, index, "inactive_connections");
     assert!(closed(0) > 0, "no closed flows: {:#}", world.status());
     let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
     assert_eq!(code, Some(0), "{message}");
@@ -183,7 +183,7 @@ fn assert_drained_before_flows_expire(world: &World, name: &str) {
 }
 
 /// Returns a counter of the first service's server at this index.
-fn flows(world: &World, index: usize, counter: &str) -> u64 {
+fn server_counter(world: &World, index: usize, counter: &str) -> u64 {
     let status = world.status();
     let value = status["services"][0]["servers"][index][counter].as_u64();
     value.unwrap_or_else(|| panic!("no {counter}: {status:#}"))
@@ -226,7 +226,7 @@ fn drain_does_not_wait_for_abandoned_handshakes() {
     for attempt in connect(8) {
         attempt.expect_err("the connection is refused");
     }
-    let handshakes = |index| flows(&world, index, "active_connections");
+    let handshakes = |index| server_counter(&world, index, "active_connections");
     assert!(
         handshakes(0) > 0 && handshakes(1) > 0,
         "no handshakes: {:#}",
@@ -270,13 +270,13 @@ fn drain_waits_for_half_closed_direct_connection_that_transfers_data() {
     let world = direct_world();
     let to = SocketAddr::new(Family::V4.vip(), 80);
     for host in ["server0", "server1"] {
-        let (listening, is_listening) = mpsc::channel();
+        let (ready_sender, ready_receiver) = mpsc::channel();
         drop(world.spawn_on(host, move || {
             let listener = TcpListener::bind(to).expect("listen");
-            listening.send(()).expect("test receives the result");
+            ready_sender.send(()).expect("test receives the result");
             send_after_half_close(&listener);
         }));
-        is_listening.recv().expect("server thread listens");
+        ready_receiver.recv().expect("server thread listens");
     }
     let client = world.spawn_on("client", move || {
         TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect")
@@ -284,7 +284,7 @@ fn drain_waits_for_half_closed_direct_connection_that_transfers_data() {
     let mut client = client.join().expect("client thread panicked");
     client.shutdown(Shutdown::Write).expect("half-close");
     client.read_exact(&mut [0]).expect("receive data");
-    let half_closed = |index: &usize| flows(&world, *index, "inactive_connections") > 0;
+    let half_closed = |index: &usize| server_counter(&world, *index, "inactive_connections") > 0;
     let index = (0..2).find(half_closed).expect("no half-closed flow");
     let name = format!("web/{}", Family::V4.server(index));
     let drain = ["server", &name, "drain", "--wait", "--timeout", "4s"];

@@ -44,7 +44,7 @@ fn wait_for_each(world: &World, expected: &[(&str, &str, u64, &str)]) {
 }
 
 /// Starts a TCP server on server 0 that calls `handle` with each client.
-fn start_hostile_server(world: &World, port: u16, handle: fn(TcpStream)) {
+fn start_tcp_server(world: &World, port: u16, handle: fn(TcpStream)) {
     world
         .spawn_on("server0", move || {
             let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
@@ -60,7 +60,7 @@ fn start_hostile_server(world: &World, port: u16, handle: fn(TcpStream)) {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn probes_of_real_peers_pass() {
+fn probes_of_real_servers_report_expected_results() {
     if !privileged() {
         return;
     }
@@ -163,27 +163,27 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn probes_of_hostile_peers_fail_without_delaying_others() {
+fn probes_of_hostile_servers_fail_without_delaying_others() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
-    start_hostile_server(&world, 81, |client| {
+    start_tcp_server(&world, 81, |client| {
         std::thread::sleep(Duration::from_secs(30));
         drop(client);
     });
-    start_hostile_server(&world, 82, |mut client| {
+    start_tcp_server(&world, 82, |mut client| {
         let _ = client.write_all(b"HTTP/1.1 200 OK\r\nServer: half");
     });
-    start_hostile_server(&world, 83, |mut client| {
+    start_tcp_server(&world, 83, |mut client| {
         let _ = client.write_all(b"HTTP/1.1 200 OK\r\n");
         while client.write_all(&[b'x'; 4096]).is_ok() {}
     });
-    start_hostile_server(&world, 84, |mut client| {
+    start_tcp_server(&world, 84, |mut client| {
         let _ = client.write_all(&[0xff; 64]);
         let _ = client.read(&mut [0; 64]);
     });
-    start_hostile_server(&world, 85, |mut client| {
+    start_tcp_server(&world, 85, |mut client| {
         for byte in b"HTTP/1.1 200 OK\r\n\r\n".iter().cycle() {
             if client.write_all(&[*byte]).is_err() {
                 return;
@@ -191,10 +191,10 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    start_hostile_server(&world, 86, |mut client| {
+    start_tcp_server(&world, 86, |mut client| {
         let _ = client.write_all(b"up 50%\n");
     });
-    start_hostile_server(&world, 87, |mut client| {
+    start_tcp_server(&world, 87, |mut client| {
         let _ = client.write_all(b"220 ready\r\n");
         let mut buffer = [0; 64];
         while client.read(&mut buffer).is_ok_and(|length| length > 0) {
@@ -240,7 +240,7 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
             ("closed", "down", 0, "connection refused"),
         ],
     );
-    wait_for("a second round of probes", TIMEOUT, || {
+    wait_for("more than 60 probes", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(60)
     });
 }
@@ -313,7 +313,7 @@ fn probes_over_tls_check_certificate_and_response() {
     }
     let mut world = World::new(1);
     let certificate = start_tls_server(&mut world);
-    start_hostile_server(&world, 84, |mut client| {
+    start_tcp_server(&world, 84, |mut client| {
         let _ = client.write_all(b"SSH-2.0-nothing\r\n");
         let _ = client.read(&mut [0; 64]);
     });
@@ -386,7 +386,7 @@ fn server_keeps_its_state_while_the_ca_file_of_its_check_is_unusable() {
         error().is_some()
     });
     let message = format!("health check: {}", ca.display());
-    let error_text = error().expect("the file is missing");
+    let error_text = error().expect("no certificate error in the status");
     assert!(error_text.starts_with(&message), "{error_text}");
     assert!(world.log().contains(&message), "{}", world.log());
     let doctor = world.weir("director").arg("doctor").output();

@@ -120,7 +120,7 @@ fn api_is_served_on_socket_and_tcp() {
 }
 
 #[test]
-fn explanation_matches_actual_packet() {
+fn explanation_names_the_server_of_the_next_connection() {
     if !privileged() {
         return;
     }

@@ -266,7 +266,7 @@ async fn stop_does_not_try_every_route_of_speaker_that_is_not_running() {
     fs::remove_file(directory.join("log")).unwrap();
     recorded_script(&mut announcer).push_str("; echo connection refused; exit 1");
     announcer.withdraw_all().await;
-    assert_eq!(log(&directory).len(), NOT_RUNNING_MAX);
+    assert_eq!(log(&directory).len(), MAX_NOT_RUNNING);
     fs::remove_dir_all(&directory).unwrap();
 }
 

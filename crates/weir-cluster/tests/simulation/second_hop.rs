@@ -22,7 +22,7 @@ use weir_planner::rows::rule;
 use weir_sched::Cursor;
 
 const DEST_ROWS: u32 = 64;
-const SERVERS_MAX: u64 = 12;
+const MAX_SERVERS: u64 = 12;
 const FLOWS: u64 = 2000;
 const SCHEDULES: u64 = 30;
 const GUARD_MS: u64 = 5000;
@@ -191,7 +191,7 @@ impl Rollout {
 
 /// Returns the texts of two versions: servers are added, removed or both.
 fn versions(random: &mut Random) -> (String, String) {
-    let all: Vec<String> = (1..=SERVERS_MAX).map(|n| n.to_string()).collect();
+    let all: Vec<String> = (1..=MAX_SERVERS).map(|n| n.to_string()).collect();
     let first = usize::try_from(random.below(4)).expect("index fits");
     let last = first + 2 + usize::try_from(random.below(5)).expect("index fits");
     let (new_first, new_last) = match random.below(3) {

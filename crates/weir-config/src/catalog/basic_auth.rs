@@ -18,7 +18,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
         Key::new(
             "realm",
             Kind::Text,
-            Default(BasicAuth::REALM),
+            Default(BasicAuth::DEFAULT_REALM),
             "Realm that browsers show in the login prompt.",
             "realm = \"Staff\"",
         ),

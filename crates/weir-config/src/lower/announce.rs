@@ -20,7 +20,7 @@ const SPEAKER_KEYS: [(&str, &[&str]); 4] = [
 ];
 
 /// Maximum length of the name of a prefix list in FRR.
-const PREFIX_LIST_NAME_MAX: usize = 128;
+const MAX_PREFIX_LIST_NAME: usize = 128;
 
 /// Lowers the table. Also returns the services that it lists, with their positions; `None` = the table contains a
 /// reported error.
@@ -202,12 +202,12 @@ fn asn(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) -> Opt
 fn prefix_list(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (name, span) = view.text(sink, "prefix_list")?;
     let is_permitted = |it: char| it.is_ascii_alphanumeric() || "._-:".contains(it);
-    if (1..=PREFIX_LIST_NAME_MAX).contains(&name.len()) && name.chars().all(is_permitted) {
+    if (1..=MAX_PREFIX_LIST_NAME).contains(&name.len()) && name.chars().all(is_permitted) {
         return Some(name.to_owned());
     }
     let message = format!("\"{name}\" is not a valid prefix list name");
     let fix = format!(
-        "use letters, digits and `.`, `_`, `-` or `:`, at most {PREFIX_LIST_NAME_MAX} characters"
+        "use letters, digits and `.`, `_`, `-` or `:`, at most {MAX_PREFIX_LIST_NAME} characters"
     );
     sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
     None

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_model::{BasicAuth, PasswordHash};
+use weir_model::{BasicAuth, PasswordHashFormat};
 
 use super::list_file;
 use crate::catalog;
@@ -81,7 +81,7 @@ fn is_empty_list(value: &Value<'_>) -> bool {
 /// Returns the realm, which is sent as a quoted string (RFC 9110 section 5.6.4).
 fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let Some((realm, span)) = view.text(sink, "realm") else {
-        return Some(BasicAuth::REALM.to_owned());
+        return Some(BasicAuth::DEFAULT_REALM.to_owned());
     };
     let is_allowed =
         |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !b"\"\\".contains(&byte);
@@ -107,7 +107,7 @@ fn parse_user(text: &str) -> Result<(String, String), &'static str> {
     };
     // Lines in Apache password files can have additional fields.
     let hash = hash.split(':').next().unwrap_or_default().trim();
-    match (name.is_empty(), PasswordHash::of(hash)) {
+    match (name.is_empty(), PasswordHashFormat::of(hash)) {
         (true, _) => Err("the user name is empty"),
         (_, None) => Err("unknown password hash format"),
         (false, Some(_)) => Ok((name.to_owned(), hash.to_owned())),

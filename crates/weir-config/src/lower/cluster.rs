@@ -262,10 +262,10 @@ fn name_or_none(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> 
 /// Reports a key that is too short. The value is empty if this process does not read the secret.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
-    if (1..Cluster::KEY_BYTES_MIN).contains(&length) {
+    if (1..Cluster::MIN_KEY_BYTES).contains(&length) {
         let message = format!(
             "`group_key` has {length} bytes; it needs at least {}",
-            Cluster::KEY_BYTES_MIN
+            Cluster::MIN_KEY_BYTES
         );
         sink.push(
             Diagnostic::new(Code::SecretUnavailable, span, message)

@@ -18,8 +18,8 @@ use super::{report_error, sticky};
 /// Default port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;
 /// Maximum length of a name, in bytes (RFC 1035 section 2.3.4).
-const NAME_BYTES_MAX: usize = 253;
-const LABEL_BYTES_MAX: usize = 63;
+const MAX_NAME_BYTES: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
 
 /// Default weight of a server.
 const WEIGHT: u32 = 1;
@@ -89,9 +89,9 @@ fn lower_entry(
     let bare = name.strip_suffix('.').unwrap_or(name);
     let is_label = |label: &str| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.len() <= LABEL_BYTES_MAX && label.bytes().all(is_plain)
+        !label.is_empty() && label.len() <= MAX_LABEL_BYTES && label.bytes().all(is_plain)
     };
-    if bare.len() > NAME_BYTES_MAX || !bare.split('.').all(is_label) {
+    if bare.len() > MAX_NAME_BYTES || !bare.split('.').all(is_label) {
         let message = format!("`{}` is not a valid DNS name", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)

@@ -79,13 +79,13 @@ fn adapt_conditions(
     sink: &mut Sink<'_>,
     rules: &NormalizePath,
     conditions: &mut Conditions,
-    written: &LoweredConditions,
+    spans: &LoweredConditions,
     proxy: &LoweredProxy,
 ) {
-    for (path, location) in conditions.paths.iter_mut().zip(&written.paths) {
+    for (path, location) in conditions.paths.iter_mut().zip(&spans.paths) {
         adapt_path(sink, rules, path, location, proxy);
     }
-    for (regex, location) in conditions.path_regexes.iter().zip(&written.path_regexes) {
+    for (regex, location) in conditions.path_regexes.iter().zip(&spans.path_regexes) {
         check_regex(sink, rules, regex, location, proxy);
     }
 }
@@ -100,7 +100,7 @@ fn check_regex(
     let Some(reason) = exclusion_reason(regex, rules) else {
         return;
     };
-    let message = "this expression cannot match any normalized path";
+    let message = "this regular expression cannot match any normalized path";
     sink.push(
         Diagnostic::new(Code::PathNotNormalized, location, message)
             .related(&proxy.name, "this service compares normalized paths")
@@ -136,6 +136,10 @@ fn adapt_path(
                 || "remove the route".to_owned(),
                 |normal| format!("write path = \"{normal}\", remove the route"),
             );
+            let merging = match rules.merge_slashes {
+                true => "duplicate slashes are merged, ",
+                false => "",
+            };
             sink.push(
                 Diagnostic::new(
                     Code::PathNotNormalized,
@@ -143,10 +147,10 @@ fn adapt_path(
                     "no normalized request path matches this path",
                 )
                 .related(&proxy.name, LABEL)
-                .cause(
-                    "before routes are evaluated, dot segments are removed, duplicate slashes merged and unreserved \
-                     characters decoded; requests with invalid percent-encoding are rejected with 400",
-                )
+                .cause(format!(
+                    "before routes are evaluated, dot segments are removed, {merging}and percent-encoded unreserved \
+                     characters are decoded; requests with invalid percent-encoding are rejected with 400",
+                ))
                 .fix(format!(
                     "{instead}, or set normalize_path = false in the service"
                 )),
@@ -183,6 +187,6 @@ fn exclusion_reason(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static
     };
     let mut escapes = text.as_bytes().split(|byte| *byte == b'%').skip(1);
     escapes.any(is_never_normalized).then_some(
-        "unreserved characters are not percent-encoded, and percent-encoding is in upper case",
+        "unreserved characters are not percent-encoded, and percent-encoding uses upper-case hexadecimal digits",
     )
 }

@@ -297,7 +297,7 @@ fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range
                     listeners.push((SocketAddr::new(listener.address, port), span.clone()));
                 }
                 (Protocol::Udp, _) => sink.push(
-                    Diagnostic::new(Code::NotBuilt, span, "proxying UDP is not built yet")
+                    Diagnostic::new(Code::NotImplemented, span, "proxying UDP is not built yet")
                         .fix("use TCP, or a layer 4 forwarding method"),
                 ),
                 _ => sink.push(

@@ -72,10 +72,10 @@ pub(super) fn report_absent_address(
 /// Reports a key that is too short. An empty key was not read, so its length is unknown.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
-    if (1..FlowSync::KEY_BYTES_MIN).contains(&length) {
+    if (1..FlowSync::MIN_KEY_BYTES).contains(&length) {
         let message = format!(
             "`key` has {length} bytes; it needs at least {}",
-            FlowSync::KEY_BYTES_MIN
+            FlowSync::MIN_KEY_BYTES
         );
         sink.push(
             Diagnostic::new(Code::SecretUnavailable, span, message)

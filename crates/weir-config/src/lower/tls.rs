@@ -154,9 +154,9 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     if let Some((entry, _)) = view.get("ticket_keys")
         && ticket_keys
             .iter()
-            .any(|key| (1..ServiceTls::TICKET_KEY_BYTES_MIN).contains(&key.expose().len()))
+            .any(|key| (1..ServiceTls::MIN_TICKET_KEY_BYTES).contains(&key.expose().len()))
     {
-        let min_bytes = ServiceTls::TICKET_KEY_BYTES_MIN;
+        let min_bytes = ServiceTls::MIN_TICKET_KEY_BYTES;
         sink.push(
             Diagnostic::new(
                 Code::OutOfRange,

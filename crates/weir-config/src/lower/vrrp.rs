@@ -25,10 +25,10 @@ use crate::view::{Sink, View, text, wrong_type};
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
 /// Maximum number of addresses in an advertisement: the count is one byte (RFC 9568, section 5.2.5).
-const LISTED_ADDRESSES_MAX: usize = 255;
+const MAX_LISTED_ADDRESSES: usize = 255;
 
 /// Maximum length of a version 2 password, in bytes.
-const PASSWORD_BYTES_MAX: usize = 8;
+const MAX_PASSWORD_BYTES: usize = 8;
 /// The main routing table (linux/rtnetlink.h, `RT_TABLE_MAIN`).
 const MAIN_TABLE: u32 = 254;
 
@@ -300,9 +300,9 @@ fn verify_addresses_and_peers(
     router: &VirtualRouter,
     span: &impl Fn(&str) -> Range<usize>,
 ) {
-    if router.addresses.len() > LISTED_ADDRESSES_MAX {
+    if router.addresses.len() > MAX_LISTED_ADDRESSES {
         let message = format!(
-            "too many addresses: {}; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
+            "too many addresses: {}; an advertisement lists at most {MAX_LISTED_ADDRESSES}",
             router.addresses.len()
         );
         let fix = "move the excess addresses to `excluded_addresses`";
@@ -545,7 +545,7 @@ fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncement
 fn password(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterKey> {
     let secret = secret::from_key(sink, view, "password")?;
     let length = secret.expose().len();
-    if length > PASSWORD_BYTES_MAX {
+    if length > MAX_PASSWORD_BYTES {
         let (entry, _) = view.get("password")?;
         let message = format!("the password has {length} bytes; version 2 allows at most 8");
         let fix = "use its first 8 bytes, as keepalived does";

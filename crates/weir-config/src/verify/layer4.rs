@@ -11,7 +11,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
     {
         let message = format!("scheduler \"{scheduler}\" is not built yet at layer 4");
         sink.push(
-            Diagnostic::new(Code::NotBuilt, &pool.name, message)
+            Diagnostic::new(Code::NotImplemented, &pool.name, message)
                 .related(&service.name, "used by this service")
                 .fix("use \"wlc\", \"sh\" or \"maglev\", or a separate pool for this service"),
         );
@@ -20,7 +20,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
         if server.backup {
             sink.push(
                 Diagnostic::new(
-                    Code::NotBuilt,
+                    Code::NotImplemented,
                     location,
                     "backup servers are not built yet at layer 4",
                 )

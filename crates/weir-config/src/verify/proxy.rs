@@ -387,7 +387,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
     {
         sink.push(
             Diagnostic::new(
-                Code::NotBuilt,
+                Code::NotImplemented,
                 &pool.name,
                 format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
             )

@@ -339,7 +339,7 @@ fn invalid_probe_settings_are_rejected() {
         ),
         (
             "kind = \"script\", command = \"/a\\u0000\"",
-            "`/a\\0` is not an absolute path",
+            "`/a\\0` contains a NUL character",
         ),
         (
             "kind = \"script\", command = [\"x\", \"/y\"]",

@@ -3,7 +3,7 @@
 use weir_engine::clean;
 use weir_model::Desired;
 
-use crate::Outcome;
+use crate::Result;
 use crate::director::Director;
 use crate::report::{Stopwatch, Table};
 use crate::testbed::Testbed;
@@ -11,7 +11,7 @@ use crate::testbed::Testbed;
 const SLOTS: u32 = 10_000_000;
 
 /// Returns the available memory in bytes.
-fn available_memory() -> Outcome<u64> {
+fn available_memory() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
@@ -22,7 +22,7 @@ fn available_memory() -> Outcome<u64> {
 }
 
 /// Measures the time and memory that a director without services needs to start.
-pub(crate) fn run(testbed: &Testbed, table: &mut Table) -> Outcome<()> {
+pub(crate) fn run(testbed: &Testbed, table: &mut Table) -> Result<()> {
     let mut desired = Desired::default();
     desired.node.max_flows = SLOTS;
     desired.node.interfaces = Some(vec!["d0".to_owned()]);

@@ -31,11 +31,11 @@ use report::{Durations, Stopwatch, Table};
 use testbed::Testbed;
 
 /// The result of a step; any error ends the benchmark with a message.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-fn parse_setting(name: &str, default: usize) -> Outcome<usize> {
+fn parse_setting(name: &str, default: usize) -> Result<usize> {
     match std::env::var(name) {
         Ok(text) => Ok(text
             .parse()
@@ -47,8 +47,8 @@ fn parse_setting(name: &str, default: usize) -> Outcome<usize> {
 /// Runs `operation` once per round and returns the durations.
 fn rounds<T>(
     rounds: usize,
-    mut operation: impl FnMut(usize) -> Outcome<T>,
-) -> Outcome<Vec<Durations>> {
+    mut operation: impl FnMut(usize) -> Result<T>,
+) -> Result<Vec<Durations>> {
     (0..rounds)
         .map(|round| {
             let stopwatch = Stopwatch::now();
@@ -65,7 +65,7 @@ fn measure_parsing(
     size: &Size,
     round_count: usize,
     table: &mut Table,
-) -> Outcome<Desired> {
+) -> Result<Desired> {
     let path = testbed.file("weir.toml");
     std::fs::write(&path, size.to_toml())?;
     let load = || configuration::load(&path, false).map_err(|rejected| rejected.diagnostics);
@@ -79,7 +79,7 @@ async fn measure_starts(
     desired: &Desired,
     round_count: usize,
     table: &mut Table,
-) -> Outcome<Director> {
+) -> Result<Director> {
     let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
     for round in 0..round_count {
         let stopwatch = Stopwatch::now();
@@ -110,7 +110,7 @@ async fn measure_reloads(
     desired: &Desired,
     round_count: usize,
     table: &mut Table,
-) -> Outcome<()> {
+) -> Result<()> {
     type Edit = fn(&mut Desired, usize);
     let kinds: [(&str, Edit); 4] = [
         ("reload: a server's weight", |desired, round| {
@@ -148,7 +148,7 @@ async fn measure_overrides(
     engine: &mut Director,
     round_count: usize,
     table: &mut Table,
-) -> Outcome<()> {
+) -> Result<()> {
     let mut elapsed = Vec::new();
     for round in 0..round_count * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
@@ -176,9 +176,9 @@ fn measure_reports(
     desired: &Desired,
     round_count: usize,
     table: &mut Table,
-) -> Outcome<()> {
+) -> Result<()> {
     let second = Some(1000 * MILLISECOND);
-    let report = || -> Outcome<Report> { Ok(Report::from(&Snapshot::from(engine.snapshot()?))) };
+    let report = || -> Result<Report> { Ok(Report::from(&Snapshot::from(engine.snapshot()?))) };
     let elapsed = rounds(round_count, |_| Ok(serde_json::to_vec(&report()?)?))?;
     table.row("status --json", elapsed, second);
     let elapsed = rounds(round_count, |_| {
@@ -200,7 +200,7 @@ fn measure_reports(
     Ok(())
 }
 
-fn run() -> Outcome<()> {
+fn run() -> Result<()> {
     let filter = std::env::args()
         .skip(1)
         .find(|argument| argument != "--bench")

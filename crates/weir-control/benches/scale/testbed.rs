@@ -7,7 +7,7 @@ use std::process::Command;
 use weir_engine::Paths;
 use weir_sys::NetNs;
 
-use crate::Outcome;
+use crate::Result;
 
 /// Two network namespaces connected by a veth pair, and a directory. Dropping the value removes them.
 pub(crate) struct Testbed {
@@ -16,7 +16,7 @@ pub(crate) struct Testbed {
     directory: PathBuf,
 }
 
-fn run_ip(netns: &NetNs, lines: &str) -> Outcome<()> {
+fn run_ip(netns: &NetNs, lines: &str) -> Result<()> {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let output = netns.run(|| Command::new("ip").args(line.split(' ')).output())??;
         if !output.status.success() {
@@ -28,7 +28,7 @@ fn run_ip(netns: &NetNs, lines: &str) -> Outcome<()> {
 }
 
 impl Testbed {
-    pub(crate) fn new() -> Outcome<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let (director, router) = (NetNs::create()?, NetNs::create()?);
         let router_namespace = format!(
             "/proc/{}/fd/{}",
@@ -70,7 +70,7 @@ impl Testbed {
     }
 
     /// Runs `operation` in the director's namespace.
-    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce() -> Outcome<T>) -> Outcome<T> {
+    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
         let _inside = self.director.enter()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

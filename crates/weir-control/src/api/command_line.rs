@@ -17,12 +17,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::haproxy_commands::{LINE_BYTES_MAX, is_command, reply};
+use crate::haproxy_commands::{MAX_LINE_BYTES, is_command, reply};
 use crate::metrics::uptime_s;
 use crate::status::Report;
 
 /// Maximum number of bytes to read and discard after the line, and the time limit for reading them.
-const REST_BYTES_MAX: u64 = 64 << 10;
+const MAX_REST_BYTES: u64 = 64 << 10;
 const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Waits for the first byte, and returns whether it starts a command rather than an HTTP request. Leaves the byte
@@ -70,7 +70,7 @@ pub(super) async fn serve(
     stream.shutdown().await?;
     // Read the remaining input: the kernel resets a connection that is closed with unread input, and the response would
     // be lost.
-    let mut unread = stream.take(REST_BYTES_MAX);
+    let mut unread = stream.take(MAX_REST_BYTES);
     let _ = timeout(
         REST_TIMEOUT,
         tokio::io::copy(&mut unread, &mut tokio::io::sink()),
@@ -82,7 +82,7 @@ pub(super) async fn serve(
 /// Reads the first line, up to a newline, the end of the input or the maximum length.
 async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
     let mut bytes = Vec::new();
-    while bytes.len() < LINE_BYTES_MAX {
+    while bytes.len() < MAX_LINE_BYTES {
         match stream.read_u8().await {
             Ok(b'\n') => break,
             Ok(byte) => bytes.push(byte),

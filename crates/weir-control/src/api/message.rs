@@ -19,8 +19,8 @@ pub struct FileRequest {
     pub text: Option<String>,
     /// Whether diagnostics are rendered in color.
     pub color: bool,
-    /// Duration of the reload's probation, in milliseconds. The response is sent when the probation ends. A reload that
-    /// caused a regression is rolled back. Absent = no probation.
+    /// Duration of the reload's guard, in milliseconds. The response is sent when the guard ends. A reload that caused
+    /// a regression is rolled back. Absent = no guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
     /// The group configuration to use instead of the active one. Only the daemon itself sets this field.
@@ -34,8 +34,8 @@ pub struct FileRequest {
 pub struct PublishRequest {
     /// The configuration: JSON if it begins with `{`, otherwise TOML.
     pub text: String,
-    /// Duration of the probation on each director before the next director applies the configuration, in milliseconds;
-    /// 0 = no probation.
+    /// Duration of the guard on each director before the next director applies the configuration, in milliseconds;
+    /// 0 = no guard.
     pub guard_ms: u64,
     /// Whether each director uses its own certificate files. Otherwise, if `group_key` is configured, the certificate
     /// files that the configuration names are published with it.

@@ -15,11 +15,11 @@ use weir_proxy::tap::{Match, Tap};
 const TAP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum number of body parts that are queued for the client.
-const TAP_PARTS_MAX: usize = 4;
+const MAX_TAP_PARTS: usize = 4;
 
 /// Returns a body with a tap's lines. The body ends when the client disconnects or the service is removed.
 pub(super) fn body(tap: Tap) -> Body {
-    let (sender, parts) = mpsc::channel(TAP_PARTS_MAX);
+    let (sender, parts) = mpsc::channel(MAX_TAP_PARTS);
     tokio::spawn(copy(tap, sender));
     Body::new(Parts(parts))
 }

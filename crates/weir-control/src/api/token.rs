@@ -31,12 +31,12 @@ pub struct Token(Hash);
 
 impl Token {
     /// Minimum length of the token, in characters.
-    pub const LENGTH_MIN: usize = 16;
+    pub const MIN_LENGTH: usize = 16;
 
     /// Creates a token; `None` = the text is too short or is not valid in a header.
     pub fn new(text: &str) -> Option<Self> {
         let is_valid =
-            text.len() >= Self::LENGTH_MIN && text.bytes().all(|byte| byte.is_ascii_graphic());
+            text.len() >= Self::MIN_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_valid.then(|| Self(hash(text.as_bytes())))
     }
 }
@@ -75,7 +75,7 @@ pub struct Tokens {
 
 impl Tokens {
     /// Minimum length of a token from the file, in characters: 128 bits in base64.
-    pub const LENGTH_MIN: usize = 22;
+    pub const MIN_LENGTH: usize = 22;
 
     /// Returns the name and the role of a client's token; `None` = the token is unknown. The token in the runtime
     /// directory is valid only on loopback. The time that this takes depends on the number of tokens and on the length
@@ -91,7 +91,7 @@ impl Tokens {
             found = Some(("runtime directory", Role::Write));
         }
         for token in &self.named {
-            if is_presented(&token.hash) && presented.len() >= Self::LENGTH_MIN {
+            if is_presented(&token.hash) && presented.len() >= Self::MIN_LENGTH {
                 found = Some((&token.name, token.role));
             }
         }

@@ -131,7 +131,7 @@ impl Client {
         self.send(Method::GET, "/v1/status", &()).await
     }
 
-    /// Applies a configuration, and waits until it is active and its probation, if requested, has ended.
+    /// Applies a configuration, and waits until it is active and its guard, if requested, has ended.
     ///
     /// # Errors
     /// See [`Error`].

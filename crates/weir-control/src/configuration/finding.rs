@@ -107,7 +107,7 @@ impl FurtherPosition {
 
 impl Finding {
     /// Maximum number of further positions that the text form lists.
-    const FURTHER_SHOWN_MAX: usize = 10;
+    const MAX_FURTHER_SHOWN: usize = 10;
 
     /// Merges findings with the same code, severity, cause and fix. The positions of the merged findings are added to
     /// the first finding.
@@ -164,11 +164,11 @@ impl Finding {
         if !self.further.is_empty() {
             text += &format!("  = note: {} more:\n", self.further.len());
         }
-        for position in self.further.iter().take(Self::FURTHER_SHOWN_MAX) {
+        for position in self.further.iter().take(Self::MAX_FURTHER_SHOWN) {
             let message = position.message.as_deref().unwrap_or_default();
             text += &format!("    line {}: {message}\n", position.line);
         }
-        let hidden = self.further.len().saturating_sub(Self::FURTHER_SHOWN_MAX);
+        let hidden = self.further.len().saturating_sub(Self::MAX_FURTHER_SHOWN);
         if hidden > 0 {
             text += &format!("    and {hidden} more\n");
         }

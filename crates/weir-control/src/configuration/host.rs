@@ -13,7 +13,7 @@ use super::{Finding, absent_vips, failover_findings};
 /// Maximum number of services whose VIPs a daemon looks up, and of servers (of `direct` or of GRE tunnels with
 /// checksums) whose routes it looks up. Each lookup takes microseconds, but the daemon handles nothing else in the
 /// meantime.
-const LOOKUPS_MAX: usize = 256;
+const MAX_LOOKUPS: usize = 256;
 
 /// Returns the findings about this machine, with similar ones merged: VIPs that are on no interface, servers of
 /// `direct` behind a router, GRE tunnels whose packets are dropped, connections that are lost on a failover, and
@@ -50,7 +50,7 @@ pub async fn host_warnings(
     attached: &AttachedInterfaces,
     file: &str,
 ) -> Vec<Finding> {
-    let mut found = addresses_and_routes(desired, added, attached, file, LOOKUPS_MAX).await;
+    let mut found = addresses_and_routes(desired, added, attached, file, MAX_LOOKUPS).await;
     if !knows_floating_ips() {
         found.retain(|finding| finding.code.is_some());
     }

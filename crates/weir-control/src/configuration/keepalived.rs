@@ -20,10 +20,10 @@ const FILES: &str = "/etc/keepalived/*.conf";
 const DIRECTORY: &str = "/etc/keepalived";
 
 /// Maximum number of files that are read.
-const FILES_MAX: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// Maximum depth of included files.
-const DEPTH_MAX: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// The letters after `include` that make keepalived check the files (keepalived.conf(5)).
 const INCLUDE_CHECKS: &str = "rmwba";
@@ -67,7 +67,7 @@ struct Reader<'e> {
 impl Reader<'_> {
     /// Reads a file and the files that it includes. Skips a file that was already read, and stops at the limits.
     fn read(&mut self, path: &str, depth: usize) {
-        if self.seen.len() >= FILES_MAX || !self.seen.insert(path.to_owned()) {
+        if self.seen.len() >= MAX_FILES || !self.seen.insert(path.to_owned()) {
             return;
         }
         let Ok(text) = self.environment.read(path) else {
@@ -75,7 +75,7 @@ impl Reader<'_> {
             return;
         };
         self.found.addresses.extend(addresses(&text));
-        if depth == DEPTH_MAX {
+        if depth == MAX_DEPTH {
             return;
         }
         for pattern in lines(&text).filter_map(included) {

@@ -50,7 +50,7 @@ pub(crate) fn read_published_files(
             Err(error) => problems.push(unreadable(&error, reference.source)),
         }
         // The remaining files need not be read into memory.
-        if bytes > PublishedFiles::BYTES_MAX {
+        if bytes > PublishedFiles::MAX_BYTES {
             break;
         }
     }
@@ -65,7 +65,7 @@ fn read(
     reference: &Reference<'_>,
     previous: &PublishedFiles,
 ) -> Result<Vec<PublishedFile>, CertificateError> {
-    let bytes_max = PublishedFiles::BYTES_MAX as u64;
+    let bytes_max = PublishedFiles::MAX_BYTES as u64;
     let read = match reference.has_private_key {
         true => read_certificate_files(reference.path, bytes_max),
         false => read_tls_file(reference.path, bytes_max).map(|file| vec![file]),
@@ -287,7 +287,7 @@ fn checks_mut(desired: &mut Desired) -> impl Iterator<Item = &mut Check> {
 /// Returns the paths whose files on this director differ from the published ones. A missing or unreadable file does not
 /// count as a difference.
 pub(crate) fn differing_files(files: &PublishedFiles) -> Vec<String> {
-    let bytes_max = PublishedFiles::BYTES_MAX as u64;
+    let bytes_max = PublishedFiles::MAX_BYTES as u64;
     let differs = |path: &str, published: &[PublishedFile]| {
         let is_same = |read: Vec<TlsFile>| {
             read.into_iter()

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use weir_config::{LIST_BYTES_MAX, SecretValue};
+use weir_config::{MAX_LIST_BYTES, SecretValue};
 use weir_model::{Desired, Secret, SecretSource};
 use weir_sys::{privileged, sealed_file};
 
@@ -65,9 +65,9 @@ fn open(path: &Path) -> io::Result<File> {
 pub(super) fn list_file(path: &Path) -> Result<String, String> {
     let read = || {
         let mut text = String::new();
-        let max = LIST_BYTES_MAX as u64;
+        let max = MAX_LIST_BYTES as u64;
         open(path)?.take(max + 1).read_to_string(&mut text)?;
-        match text.len() > LIST_BYTES_MAX {
+        match text.len() > MAX_LIST_BYTES {
             true => Err(io::Error::other(format!("it has more than {max} bytes"))),
             false => Ok(text),
         }

@@ -4,10 +4,10 @@
 
 mod command;
 mod group;
+mod guarded_reload;
 mod members;
 mod node;
 mod plan;
-mod probation;
 mod server;
 mod staging;
 mod stop;
@@ -49,8 +49,8 @@ use weir_netlink::Event;
 use weir_probing::Checks;
 use weir_runtime_dir::SocketAccess;
 
+use guarded_reload::GuardedReload;
 use node::Node;
-use probation::Probation;
 pub(super) use upgrade::DrainingDaemon;
 
 /// Name under which the keeper stores secrets from files and the environment. After a crash, the active configuration
@@ -82,7 +82,8 @@ pub struct Director<P> {
     kept_secrets: Option<RememberedSecrets>,
     /// The successor's process ID, and the channel to the successor.
     successor: Option<(u32, Channel)>,
-    probation: Option<Probation>,
+    /// The reload whose guard has not ended.
+    guarded: Option<GuardedReload>,
     real_server: LocalRealServer,
     reloads: ReloadHistory,
     history: History,
@@ -145,7 +146,7 @@ impl<P: Plane> Director<P> {
             has_warned_about_pins: false,
             kept_secrets: None,
             successor: None,
-            probation: None,
+            guarded: None,
             real_server: LocalRealServer::default(),
             reloads: ReloadHistory::default(),
             history: History::default(),
@@ -180,8 +181,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Makes the keeper start the VRRP processes and the announcer if they are needed, and stop them otherwise. During
-    /// a probation, the virtual routers of the previous configuration determine whether VRRP processes are needed.
+    /// Makes the keeper start the VRRP processes and the announcer if they are needed, and stop them otherwise. Until
+    /// a guard ends, the virtual routers of the previous configuration determine whether VRRP processes are needed.
     fn configure_processes(&mut self) {
         self.keeper
             .configure_vrrp(!self.running_routers().is_empty());
@@ -294,7 +295,7 @@ impl<P: Plane> Director<P> {
     /// Returns the plane's error. The results are applied again with the next results.
     pub(crate) async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let events = self.checks.take_results();
-        // If the reload on probation has taken a server down, roll the reload back before clients lose that server.
+        // If a guarded reload has taken a server down, roll the reload back before clients lose that server.
         if let Some(regression) = self.regression_in(&events) {
             self.roll_back(&regression).await;
             return Ok(());
@@ -533,13 +534,13 @@ impl<P: Plane> Director<P> {
     ) -> Result<ReloadResponse, ApiError> {
         let result = self.reload_unconfirmed(request, caller).await;
         if result.is_ok() {
-            // A new reload confirms the reload on probation.
-            self.end_probation();
+            // A new reload confirms the guarded reload.
+            self.end_guard();
         }
         result
     }
 
-    /// Applies a configuration without recording it as active and without ending a probation. If this fails, nothing
+    /// Applies a configuration without recording it as active and without ending a guard. If this fails, nothing
     /// changes.
     async fn reload_unconfirmed(
         &mut self,

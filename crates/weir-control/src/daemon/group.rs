@@ -332,7 +332,7 @@ impl Group {
         Ok((candidate, reply))
     }
 
-    /// Returns whether a configuration is being applied, or is on probation.
+    /// Returns whether a configuration is being applied, or its guard has not ended.
     pub(super) const fn is_applying(&self) -> bool {
         self.candidate.is_some()
     }
@@ -368,7 +368,7 @@ impl Group {
     }
 
     /// Publishes a configuration for an operator. The text is a publication. `guard_ms` is the duration of the reload's
-    /// probation in milliseconds; 0 = no probation. `findings` are added to the reply.
+    /// guard in milliseconds; 0 = no guard. `findings` are added to the reply.
     pub(super) fn publish(
         &mut self,
         text: String,

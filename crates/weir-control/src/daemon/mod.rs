@@ -45,7 +45,7 @@ use weir_runtime_dir::SocketAccess;
 
 pub use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
 pub use crate::runtime_dir::{
-    LOCK, RuntimeDir, SOCKET, active_config_file, active_config_files, last_configuration,
+    LOCK_FILE, RuntimeDir, SOCKET, active_config_file, active_config_files, last_configuration,
 };
 pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
@@ -365,8 +365,8 @@ async fn serve<P: Plane>(
                     tracing::warn!(%error, "the periodic maintenance failed");
                 }
                 director.notify_pool_changes();
-                director.check_probation().await;
-                if director.retry_list_watches() {
+                director.check_guard().await;
+                if director.update_list_watches() {
                     director.apply_lists().await;
                 }
             }
@@ -409,7 +409,7 @@ fn record_history(director: &mut Director<impl Plane>) -> Instant {
         tracing::warn!(%error, "failed to read the totals for the history");
     }
     let pause =
-        (started.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::INTERVAL_MAX);
+        (started.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::MAX_INTERVAL);
     Instant::now() + pause
 }
 

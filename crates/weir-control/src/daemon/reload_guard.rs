@@ -1,4 +1,4 @@
-//! Decides whether a reload on probation has caused a regression and must be rolled back.
+//! Decides whether a guarded reload has caused a regression and must be rolled back.
 //!
 //! A regression is a server that fails its checks and did not do so before, or an increased share of requests that
 //! failed or had a 5xx response. The input is the status document. Layer 4 services have no request counters, so for
@@ -14,8 +14,8 @@ use weir_model::{Desired, Pool, Server};
 use crate::status::Report;
 
 /// Minimum number of failed requests; fewer failures are ignored.
-const FAILURES_MIN: u64 = 10;
-/// The share of failed requests may grow by at most 1/`GROWTH`.
+const MIN_FAILURES: u64 = 10;
+/// The share of failed requests may increase by at most 1/`GROWTH`, one percentage point.
 const GROWTH: u64 = 100;
 
 /// The failing servers and the failed requests at one point in time.
@@ -161,7 +161,7 @@ fn endpoint(ports: &ListeningPorts<'_>, pool: &Pool, server: &Server) -> Endpoin
     (server.address, server.port.or_else(only_port))
 }
 
-/// Compares the state after a reload on probation with the state before the reload.
+/// Compares the state after a guarded reload with the state before it.
 #[derive(Debug)]
 pub(super) struct Guard {
     before: Health,
@@ -171,7 +171,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts a probation; `before` is the state with the previous configuration, and `servers` are its servers.
+    /// Starts a guard; `before` is the state with the previous configuration, and `servers` are its servers.
     pub(super) fn new(before: Health, servers: Servers, limit: Duration) -> Self {
         Self {
             before,
@@ -185,12 +185,12 @@ impl Guard {
         &self.servers
     }
 
-    /// Returns the time until the probation is over.
+    /// Returns the time until the guard ends.
     pub(super) fn remaining(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Returns whether the probation is over.
+    /// Returns whether the guard has ended.
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
@@ -212,7 +212,7 @@ impl Guard {
         })
     }
 
-    /// Returns a description of a regression; `None` = no regression. `desired` is the configuration on probation.
+    /// Returns a description of a regression; `None` = no regression. `desired` is the new configuration.
     pub(super) fn regression(&self, now: &Health, desired: &Desired) -> Option<String> {
         let mut down = now.down.iter();
         if let Some((server, reason)) = down.find(|(server, _)| !self.was_down(server, desired)) {
@@ -235,7 +235,7 @@ impl Guard {
             let new_failures = |now: u64, before_failed: u64| {
                 let failed = now.saturating_sub(before_failed);
                 let before = (before.total, before_failed);
-                (failed >= FAILURES_MIN && is_worse((total, failed), before)).then_some(failed)
+                (failed >= MIN_FAILURES && is_worse((total, failed), before)).then_some(failed)
             };
             let failed = new_failures(now.failed, before.failed)
                 .map(|failed| format!("{failed} of {total} requests to service {name} failed"));

@@ -7,8 +7,8 @@ use crate::api::{ApiError, ReloadResponse};
 use crate::status::{Reload, ReloadCounts, rfc3339};
 
 /// Maximum number of reloads to keep, and maximum number of changes in each.
-const RELOADS_MAX: usize = 20;
-const CHANGES_MAX: usize = 50;
+const MAX_RELOADS: usize = 20;
+const MAX_CHANGES: usize = 50;
 
 /// The last reloads of this process, newest last.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ impl ReloadHistory {
             Ok(reloaded) => {
                 self.counts.applied += 1;
                 reload.revision = Some(reloaded.revision);
-                reload.changes = reloaded.changes.iter().take(CHANGES_MAX).cloned().collect();
-                let omitted = reloaded.changes.len().saturating_sub(CHANGES_MAX);
+                reload.changes = reloaded.changes.iter().take(MAX_CHANGES).cloned().collect();
+                let omitted = reloaded.changes.len().saturating_sub(MAX_CHANGES);
                 if omitted > 0 {
                     reload.changes.push(format!("and {omitted} more changes"));
                 }
@@ -39,7 +39,7 @@ impl ReloadHistory {
                 reload.error = Some(error.error.clone());
             }
         }
-        if self.reloads.len() == RELOADS_MAX {
+        if self.reloads.len() == MAX_RELOADS {
             self.reloads.pop_front();
         }
         self.reloads.push_back(reload);
@@ -76,10 +76,10 @@ mod tests {
         let counts = history.counts();
         assert_eq!((counts.applied, counts.refused), (30, 1));
         let all = history.all();
-        assert_eq!(all.len(), RELOADS_MAX);
+        assert_eq!(all.len(), MAX_RELOADS);
         assert_eq!(all[0].revision, Some(12));
-        assert_eq!(all[0].changes.len(), CHANGES_MAX + 1);
-        assert_eq!(all[0].changes[CHANGES_MAX], "and 10 more changes");
-        assert_eq!(all[RELOADS_MAX - 1].error.as_deref(), Some("no"));
+        assert_eq!(all[0].changes.len(), MAX_CHANGES + 1);
+        assert_eq!(all[0].changes[MAX_CHANGES], "and 10 more changes");
+        assert_eq!(all[MAX_RELOADS - 1].error.as_deref(), Some("no"));
     }
 }

@@ -14,7 +14,7 @@ use crate::plane::Plane;
 use crate::snapshot::Snapshot;
 
 /// Maximum number of servers that a warning names.
-const SERVERS_MAX: usize = 5;
+const MAX_SERVERS: usize = 5;
 
 /// A service that begins to need replies through this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +99,9 @@ fn returning_servers(active: &Desired, snapshot: &Snapshot) -> BTreeSet<IpAddr> 
 
 impl ChangedPath<'_> {
     fn finding(&self, file: &str) -> Finding {
-        let names = self.servers.iter().take(SERVERS_MAX);
+        let names = self.servers.iter().take(MAX_SERVERS);
         let mut names: Vec<String> = names.map(|server| server.name.clone()).collect();
-        let further = self.servers.len().saturating_sub(SERVERS_MAX);
+        let further = self.servers.len().saturating_sub(MAX_SERVERS);
         if further > 0 {
             names.push(format!("and {further} more"));
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
 use weir_http::route::{
-    self, RESTARTS_MAX, RequestId, RestartedPath, RouteInput, RouteTable, TemplateContext,
+    self, MAX_RESTARTS, RequestId, RestartedPath, RouteInput, RouteTable, TemplateContext,
     TlsProperties, client_address,
 };
 use weir_http::{Field, ParseError, RequestPath, mark_untrusted, path};
@@ -442,7 +442,7 @@ fn explain_action(
         }
         Some(RouteAction::Restart(_)) => {
             explanation.outcome = Some(format!(
-                "response 500: the path was rewritten {RESTARTS_MAX} times, or a `rewrite` does not change it"
+                "response 500: the path was rewritten {MAX_RESTARTS} times, or a `rewrite` does not change it"
             ));
         }
         Some(RouteAction::Split(split)) => {

@@ -12,10 +12,10 @@ use std::fmt::Write as _;
 use crate::status::Report;
 
 /// Maximum length of a command line in bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 1024;
 
 /// Maximum number of commands in a line; further commands are ignored.
-const COMMANDS_MAX: usize = 16;
+const MAX_COMMANDS: usize = 16;
 
 /// Returns whether a connection that begins with this byte sends commands. HTTP methods begin with an upper-case
 /// letter; commands do not.
@@ -29,7 +29,7 @@ pub(crate) const fn is_command(first: u8) -> bool {
 /// `now_s` is the current time in seconds since 1970; `uptime_s` is the daemon's uptime in seconds.
 pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) -> String {
     let mut out = String::new();
-    for command in line.split(';').take(COMMANDS_MAX) {
+    for command in line.split(';').take(MAX_COMMANDS) {
         let words: Vec<&str> = command.split_whitespace().collect();
         match *words.as_slice() {
             ["show", "stat"] => statistics::write_csv(&mut out, report, now_s),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 /// Maximum number of concurrent lookups. Each lookup can block for as long as `resolv.conf` specifies.
-const CONCURRENT_LOOKUPS_MAX: usize = 64;
+const MAX_CONCURRENT_LOOKUPS: usize = 64;
 
 /// Returns the addresses of each name that was resolved before the deadline; the list is empty if a name does not
 /// exist. Threads that are still waiting at the deadline end after their lookup, or with the process.
@@ -17,7 +17,7 @@ pub(super) fn resolve_all(
 ) -> BTreeMap<String, Vec<IpAddr>> {
     let queue = Arc::new(Mutex::new(names.clone()));
     let (results, receiver) = mpsc::channel();
-    for _ in 0..names.len().min(CONCURRENT_LOOKUPS_MAX) {
+    for _ in 0..names.len().min(MAX_CONCURRENT_LOOKUPS) {
         let (queue, results) = (Arc::clone(&queue), results.clone());
         let lookup = move || {
             loop {

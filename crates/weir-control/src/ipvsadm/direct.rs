@@ -21,7 +21,7 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The pinned data plane of a stopped daemon.
 #[derive(Debug)]
-pub(super) struct Direct {
+pub(super) struct OfflineTable {
     paths: Paths,
     /// The configuration file that was active last.
     file: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Direct {
     engine: Option<(RuntimeDir, Offline)>,
 }
 
-impl Direct {
+impl OfflineTable {
     /// Opens the pinned data plane.
     ///
     /// # Errors
@@ -37,13 +37,13 @@ impl Direct {
     pub(super) fn open(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;
-        let text = active_config_file(&paths.runtime_dir)
+        let active_file = active_config_file(&paths.runtime_dir)
             .ok_or("the last active configuration is not recorded")?;
-        let loaded = configuration::load_with(&text, false, Secrets::Unread)
+        let loaded = configuration::load_with(&active_file, false, Secrets::Unread)
             .map_err(|error| error.to_string())?;
         Ok(Self {
             paths: paths.clone(),
-            file: last_configuration(&paths.runtime_dir).unwrap_or(text),
+            file: last_configuration(&paths.runtime_dir).unwrap_or(active_file),
             configured: loaded.desired,
             engine: None,
         })

@@ -9,7 +9,7 @@ use weir_ipvsadm::{
     format_connections, format_timeouts, parse, read_error, words,
 };
 
-use super::direct::Direct;
+use super::direct::OfflineTable;
 use crate::client::{self, Client};
 use crate::configuration::forwards;
 use crate::ipvsadm_message::{Request, Response};
@@ -19,7 +19,7 @@ use weir_engine_host::permit_edits;
 use weir_model::Family;
 
 /// Maximum number of edits per request. Even a batch of the largest edits fits within the API's body limit.
-const BATCH_MAX: usize = 100;
+const MAX_BATCH: usize = 100;
 
 /// Timeout for the daemon's response. The daemon may have to finish a reload first.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub async fn run<'a>(
     let mut session = Session {
         client: Client::new(&paths.runtime_dir).within(TIMEOUT),
         paths,
-        direct: None,
+        offline: None,
         is_started: false,
         program,
         names,
@@ -81,7 +81,8 @@ impl From<io::Error> for End {
 struct Session<'a> {
     client: Client,
     paths: &'a Paths,
-    direct: Option<Direct>,
+    /// The pinned data plane, once it is known that no daemon is running.
+    offline: Option<OfflineTable>,
     /// Whether a request has been sent to the daemon, which opens the layer 4 engine at the first request.
     is_started: bool,
     program: &'a str,
@@ -110,7 +111,7 @@ impl Session<'_> {
     /// # Errors
     /// Returns a message if the engine process rejects the edits.
     async fn permit(&mut self, edits: &[Edit]) -> Result<(), String> {
-        if self.direct.is_some() || permit_edits(&self.paths.runtime_dir, edits)? {
+        if self.offline.is_some() || permit_edits(&self.paths.runtime_dir, edits)? {
             return Ok(());
         }
         if !std::mem::replace(&mut self.is_started, true)
@@ -254,7 +255,7 @@ impl Session<'_> {
             let command = parse(self.program, &arguments, self.names);
             if let Ok(Command::Edit(edit)) = command {
                 edits.push(edit);
-                if edits.len() == BATCH_MAX {
+                if edits.len() == MAX_BATCH {
                     code = self.edits(&std::mem::take(&mut edits)).await?;
                 }
                 continue;
@@ -280,11 +281,11 @@ impl Session<'_> {
 
     /// Sends a request to the daemon, or executes it on the pinned data plane.
     async fn send(&mut self, request: Request) -> Result<Response, End> {
-        if self.direct.is_none() {
+        if self.offline.is_none() {
             match self.client.ipvsadm(&request).await {
                 Ok(response) => return Ok(response),
-                Err(client::Error::NoDaemon { path }) => match Direct::open(self.paths) {
-                    Ok(direct) => self.direct = Some(direct),
+                Err(client::Error::NoDaemon { path }) => match OfflineTable::open(self.paths) {
+                    Ok(table) => self.offline = Some(table),
                     // A daemon that starts locks the directory before it listens.
                     Err(_) if runtime_dir::is_locked(&self.paths.runtime_dir) => {
                         return Err(self.starting(&path));
@@ -305,10 +306,10 @@ impl Session<'_> {
                 Err(error) => return Err(self.unavailable(&error.to_string())),
             }
         }
-        let Some(direct) = &mut self.direct else {
+        let Some(table) = &mut self.offline else {
             return Err(End::Code(2));
         };
-        match direct.send(&request).await {
+        match table.send(&request).await {
             Ok(response) => Ok(response),
             Err(cause) => Err(self.unavailable(&cause)),
         }

@@ -58,13 +58,13 @@ pub use vrrp::check_parent;
 pub use weir_runtime_dir::UPGRADE_SOCKET;
 
 /// Maximum number of consecutive early crashes; the keeper exits if there are more.
-const EARLY_CRASHES_MAX: u32 = 10;
+const MAX_EARLY_CRASHES: u32 = 10;
 /// A crash of a daemon that served for less than this time is an early crash.
 const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
 /// Delay before the restart after the second consecutive early crash. The delay doubles with each further crash, up to
 /// the maximum.
-const RESTART_DELAY_MIN: Duration = Duration::from_millis(100);
-const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
+const MIN_RESTART_DELAY: Duration = Duration::from_millis(100);
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(5);
 /// Maximum time for a successor to become ready. The kernel can take more than a minute to verify the successor's BPF
 /// programs.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
@@ -464,7 +464,7 @@ impl Keeper {
         };
         self.last_death = Some(cause.clone());
         let early_crashes = self.early_crashes;
-        if early_crashes > EARLY_CRASHES_MAX {
+        if early_crashes > MAX_EARLY_CRASHES {
             tracing::error!(
                 early_crashes,
                 how = cause,
@@ -494,9 +494,9 @@ impl Keeper {
 fn restart_delay(early_crashes: u32) -> Duration {
     match early_crashes.checked_sub(2) {
         None => Duration::ZERO,
-        Some(doublings) => RESTART_DELAY_MIN
+        Some(doublings) => MIN_RESTART_DELAY
             .saturating_mul(2u32.saturating_pow(doublings))
-            .min(RESTART_DELAY_MAX),
+            .min(MAX_RESTART_DELAY),
     }
 }
 
@@ -508,7 +508,7 @@ mod tests {
     fn restart_delay_doubles_up_to_its_maximum() {
         let millis = |early_crashes| restart_delay(early_crashes).as_millis();
         assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
-        assert_eq!(restart_delay(EARLY_CRASHES_MAX), RESTART_DELAY_MAX);
-        assert_eq!(restart_delay(u32::MAX), RESTART_DELAY_MAX);
+        assert_eq!(restart_delay(MAX_EARLY_CRASHES), MAX_RESTART_DELAY);
+        assert_eq!(restart_delay(u32::MAX), MAX_RESTART_DELAY);
     }
 }

@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout};
 use super::link::KEEPER;
 
 /// Delay before a restart after an early exit. The delay doubles with each further early exit, up to the maximum.
-const RESTART_DELAY_MIN: Duration = Duration::from_millis(50);
-const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
+const MIN_RESTART_DELAY: Duration = Duration::from_millis(50);
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(5);
 /// An exit is early if the process ran for less than this time.
 pub(super) const EARLY_LIFETIME: Duration = Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ impl Backoff {
 
     /// Returns the delay after a failed start.
     pub(super) fn after_failure(&mut self) -> Duration {
-        self.0 = (self.0 * 2).clamp(RESTART_DELAY_MIN, RESTART_DELAY_MAX);
+        self.0 = (self.0 * 2).clamp(MIN_RESTART_DELAY, MAX_RESTART_DELAY);
         self.0
     }
 }
@@ -94,6 +94,6 @@ mod tests {
         let delays: Vec<_> = (0..9).map(|_| backoff.after(early).as_millis()).collect();
         assert_eq!(delays, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
         assert_eq!(backoff.after(EARLY_LIFETIME), Duration::ZERO);
-        assert_eq!(backoff.after_failure(), RESTART_DELAY_MIN);
+        assert_eq!(backoff.after_failure(), MIN_RESTART_DELAY);
     }
 }

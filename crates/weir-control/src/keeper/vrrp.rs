@@ -38,8 +38,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const FIRST_ADVERTISEMENT_INTERVALS: u32 = 2;
 /// Minimum and maximum time for the first advertisement. The maximum is two intervals of 255 s, the longest interval of
 /// version 2.
-const FIRST_ADVERTISEMENT_MIN: Duration = Duration::from_secs(1);
-const FIRST_ADVERTISEMENT_MAX: Duration = Duration::from_secs(510);
+const MIN_FIRST_ADVERTISEMENT: Duration = Duration::from_secs(1);
+const MAX_FIRST_ADVERTISEMENT: Duration = Duration::from_secs(510);
 
 /// Checks that a running keeper started this process. Makes the kernel send SIGTERM to this process when the keeper
 /// exits (parent-death signal).
@@ -162,7 +162,7 @@ impl Continuation {
         let interval = weir_vrrp_agent::active_interval(&previous)?;
         let limit = interval.saturating_mul(FIRST_ADVERTISEMENT_INTERVALS);
         Some(Self {
-            deadline: now + limit.clamp(FIRST_ADVERTISEMENT_MIN, FIRST_ADVERTISEMENT_MAX),
+            deadline: now + limit.clamp(MIN_FIRST_ADVERTISEMENT, MAX_FIRST_ADVERTISEMENT),
             previous,
         })
     }

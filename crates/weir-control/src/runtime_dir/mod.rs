@@ -21,7 +21,7 @@ use weir_runtime_dir::SocketAccess;
 pub use self::draining::{DrainingRecord, RemainingConnections};
 pub use self::error::Error;
 pub use self::namespace::{OtherNamespace, other_namespace};
-pub use weir_engine::LOCK;
+pub use weir_engine::LOCK_FILE;
 
 /// Maximum time for a daemon to exit after its keeper has exited, and the interval between checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ const ACTIVE_CONFIG_FILES: [&str; 2] = ["in-force.toml", "in-force.json"];
 
 /// Returns whether a daemon holds the directory's lock. The daemon might not be listening on its socket yet.
 pub fn is_locked(runtime_dir: &Path) -> bool {
-    LockFile::is_held(&runtime_dir.join(LOCK))
+    LockFile::is_held(&runtime_dir.join(LOCK_FILE))
 }
 
 /// Returns the configuration file that the last daemon in a runtime directory used.
@@ -147,7 +147,7 @@ impl RuntimeDir {
         weir_runtime_dir::prepare(path)?;
         let start = Instant::now();
         loop {
-            match LockFile::acquire_for(path.join(LOCK), process) {
+            match LockFile::acquire_for(path.join(LOCK_FILE), process) {
                 Err(weir_sys::Error::Locked { holder, .. }) => {
                     let has_exited = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
                     if !holder.is_some_and(has_exited) || start.elapsed() > EXIT_TIMEOUT {
@@ -264,7 +264,7 @@ impl RuntimeDir {
             Err(error) => return Err(file_error(&path, error)),
         };
         let invalid = || {
-            let length = Token::LENGTH_MIN;
+            let length = Token::MIN_LENGTH;
             let reason =
                 format!("the token must have at least {length} printable ASCII characters");
             file_error(&path, io::Error::new(io::ErrorKind::InvalidData, reason))

@@ -11,7 +11,7 @@ use crate::count::format_count;
 use crate::group_configuration::PUBLISHED_FILES;
 
 /// Maximum number of certificate warnings per service in the text form.
-const WARNED_MAX: usize = 5;
+const MAX_WARNED: usize = 5;
 
 /// A certificate that is sent to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,11 +73,11 @@ pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
         .iter()
         .filter(|certificate| certificate.needs_attention())
         .collect();
-    for certificate in due.iter().take(WARNED_MAX) {
+    for certificate in due.iter().take(MAX_WARNED) {
         let _ = writeln!(out, "  warning: {}", certificate.to_sentence());
     }
-    if due.len() > WARNED_MAX {
-        let more = due.len() - WARNED_MAX;
+    if due.len() > MAX_WARNED {
+        let more = due.len() - MAX_WARNED;
         let _ = writeln!(
             out,
             "  warning: {more} more have expired or expire within {EXPIRY_WARNING_DAYS} days"

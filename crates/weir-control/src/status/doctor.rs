@@ -571,8 +571,8 @@ mod tests {
     }
 
     #[test]
-    fn router_that_waits_for_the_guard_is_only_a_note() {
-        let pending = "starts when the guard of the reload ends, in 23 s";
+    fn pending_router_is_only_a_note() {
+        let pending = "starts when the reload guard ends, in 23 s";
         let mut waiting = router("init", pending, &[]);
         waiting.pending = Some(pending.to_owned());
         waiting.addresses = vec!["10.0.0.10".parse().expect("address is valid")];

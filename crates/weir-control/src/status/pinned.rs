@@ -86,7 +86,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     // The rows of a removed service remain until its flows have ended.
     let present = persisted.services.iter().filter(|(_, slot)| !slot.removed);
     for (name, slot) in present {
-        let mut service = service(maps, name, slot, desired, &states)?;
+        let mut service = describe_service(maps, name, slot, desired, &states)?;
         if let Some(configured) = desired.service(name) {
             let vip = configured.listen.first().map(|listener| listener.address);
             let is_local = vip.is_some_and(|vip| local.contains(&vip));
@@ -169,7 +169,7 @@ fn read_reasons(maps: &Maps) -> Result<Vec<Reason>, Error> {
     Ok(weir_abi::REASONS.iter().filter_map(counted).collect())
 }
 
-fn service(
+fn describe_service(
     maps: &Maps,
     name: &str,
     slot: &ServiceSlot,
@@ -181,7 +181,7 @@ fn service(
     let mut totals = Counters::from(&slot.retired);
     let mut servers = Vec::new();
     for dest in slot.dests.iter().filter(|dest| !dest.staged) {
-        let server = server(maps, dest, (pool, name), states)?;
+        let server = describe_server(maps, dest, (pool, name), states)?;
         totals.add(&server.totals);
         servers.push(server);
     }
@@ -216,7 +216,7 @@ fn service(
     })
 }
 
-fn server(
+fn describe_server(
     maps: &Maps,
     dest: &DestSlot,
     (pool, service): (&str, &str),
@@ -239,7 +239,7 @@ fn server(
         proxy: None,
         address: dest.name.clone(),
         pool: None,
-        forward: forward(maps.dests.get(dest.id)?.forward).to_owned(),
+        forward: forward_name(maps.dests.get(dest.id)?.forward).to_owned(),
         weight: dest.weight,
         effective_weight: dest.effective,
         state: state.as_str().to_owned(),
@@ -270,6 +270,6 @@ fn server(
 }
 
 /// Returns the forwarding method in a row of the dest map; `unknown` for a free row.
-fn forward(number: u8) -> &'static str {
+fn forward_name(number: u8) -> &'static str {
     model_forward(number).map_or(UNKNOWN, Forward::as_str)
 }

@@ -88,7 +88,7 @@ impl Sync {
             for (reason, count) in &peer.ignored {
                 let _ = writeln!(
                     text,
-                    "{}: {count} datagrams ignored: {reason}",
+                    "{}: ignored datagrams: {count} ({reason})",
                     peer.address
                 );
             }

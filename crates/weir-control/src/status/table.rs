@@ -26,7 +26,7 @@ pub use select::{UnknownPool, select};
 pub use view::{Previous, View};
 
 /// Maximum size of a pool for which a terminal shows all servers.
-const LISTED_MAX: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// Renders `report`.
 pub fn render(report: &Report, view: &View<'_>) -> String {
@@ -330,11 +330,11 @@ fn write_servers(out: &mut String, servers: &[Server], service_pool: &str, view:
         columns(out, &rows, |_, cell| cell);
         return;
     };
-    let is_large = servers.len() > LISTED_MAX && !view.all;
+    let is_large = servers.len() > MAX_LISTED && !view.all;
     let shown: Vec<&Server> = servers
         .iter()
         .filter(|server| !is_large || needs_attention(server))
-        .take(if view.all { usize::MAX } else { LISTED_MAX })
+        .take(if view.all { usize::MAX } else { MAX_LISTED })
         .collect();
     if is_large {
         let _ = writeln!(

@@ -101,7 +101,7 @@ fn add_pending(
 ) {
     // Round up: at 0 s, the guard has ended.
     let seconds = guarded.remaining.as_millis().div_ceil(1000);
-    let when = |verb: &str| format!("{verb} when the guard of the reload ends, in {seconds} s");
+    let when = |verb: &str| format!("{verb} when the reload guard ends, in {seconds} s");
     for previous in guarded.previous {
         let verb = match configured.iter().find(|it| it.name == previous.name) {
             None => "stops",
@@ -127,8 +127,8 @@ fn add_pending(
 /// Returns a warning if virtual routers change at the end of a guard, but the VIPs that they take over from
 /// `vip_interface` would be removed earlier.
 pub fn handover_warning(routers: &[VirtualRouterStatus], guard: Duration) -> Option<String> {
-    let are_waiting = routers.iter().any(|it| it.pending.is_some());
-    (are_waiting && guard + START_TIME > HANDOVER_TIMEOUT).then(|| {
+    let has_pending = routers.iter().any(|it| it.pending.is_some());
+    (has_pending && guard + START_TIME > HANDOVER_TIMEOUT).then(|| {
         format!(
             "a VIP that moves from `vip_interface` to a virtual router is removed after {} s, even if the guard has \
              not ended; to end the guard earlier, run `weir reload` with the same file",
@@ -231,7 +231,7 @@ pub fn table(routers: &[VirtualRouterStatus]) -> String {
         }
         for (reason, count) in &router.ignored {
             text.push_str(&format!(
-                "{}: {count} packets ignored: {reason}\n",
+                "{}: ignored packets: {count} ({reason})\n",
                 router.name
             ));
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_wait_for_the_guard_are_described() {
+    fn pending_changes_are_described() {
         let (same, changed, stopped) = (
             router("same", 1, "10.0.0.10"),
             router("changed", 2, "10.0.0.11"),
@@ -338,7 +338,7 @@ mod tests {
             .iter()
             .map(|it| (it.router.name.as_str(), it.pending.as_deref()));
         let pending: Vec<_> = pending.collect();
-        let when = |verb: &str| format!("{verb} when the guard of the reload ends, in 23 s");
+        let when = |verb: &str| format!("{verb} when the reload guard ends, in 23 s");
         let (changes, stops, starts) = (when("changes"), when("stops"), when("starts"));
         assert_eq!(
             pending,

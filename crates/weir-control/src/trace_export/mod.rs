@@ -22,7 +22,7 @@ use otlp::Identity;
 /// Interval between batches.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of requests in a batch; each request has up to two spans of about a kilobyte.
-const BATCH_MAX: usize = 1_024;
+const MAX_BATCH: usize = 1_024;
 /// Timeout for sending a batch.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Delays before successive retries of a batch.
@@ -172,7 +172,7 @@ impl Exporter {
         loop {
             let is_last = self.stop.is_set();
             let requests = self.queue.take();
-            for batch in requests.chunks(BATCH_MAX) {
+            for batch in requests.chunks(MAX_BATCH) {
                 self.send(batch).await;
             }
             if is_last {

@@ -3,7 +3,7 @@
 use weir_abi::{REASONS, Reason};
 use weir_model::{Forward, SchedulerKind as Kind, TunnelChecksum, TunnelKind as Tunnel};
 
-use crate::Outcome;
+use crate::Result;
 use crate::director::{Counts, Setup};
 use crate::feed::{Plan, RunResult};
 use crate::frame::{ACK, Frame, RST, SYN, Sender};
@@ -79,7 +79,7 @@ const FLOW_COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
 /// The planner rejects a pool that has more servers than the `mh` table has entries.
-const MH_SERVERS_MAX: u32 = 4093;
+const MAX_MH_SERVERS: u32 = 4093;
 
 macro_rules! names_by_pool_size {
     ($scheduler:literal) => {
@@ -215,7 +215,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     for (scheduler, names) in NEW_FLOW_POOLS {
         for (name, servers) in names.into_iter().zip(POOL_SIZES) {
-            if scheduler == Kind::Mh && servers > MH_SERVERS_MAX {
+            if scheduler == Kind::Mh && servers > MAX_MH_SERVERS {
                 continue;
             }
             let pool = Setup {
@@ -367,7 +367,7 @@ impl Case {
     }
 
     /// Checks the verdict, length and destination of the last packet.
-    pub(crate) fn check_frame(&self, result: &RunResult) -> Outcome<()> {
+    pub(crate) fn check_frame(&self, result: &RunResult) -> Result<()> {
         let expected = if self.stream == Stream::NotVip {
             XDP_PASS
         } else {
@@ -405,7 +405,7 @@ impl Case {
 
     /// Compares the counts of the measured runs with `sent`, the number of packets that were sent. Returns the share of
     /// packets for which an entry was found.
-    pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
+    pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Result<f64> {
         let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
         let (inserted, stateless) = (delta(|c| c.inserted), delta(|c| c.stateless));
@@ -477,7 +477,7 @@ impl Case {
     }
 }
 
-fn check_count(label: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
+fn check_count(label: &str, found: u64, expected: u64, slack: u64) -> Result<()> {
     if found.abs_diff(expected) <= slack {
         return Ok(());
     }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::Outcome;
+use crate::Result;
 
 /// Measures the CPU time of this thread and of the softirqs that it raises. Frames are received in softirqs, which run
 /// in this thread, or in the CPU's `ksoftirqd` if there are many.
@@ -21,7 +21,7 @@ pub(crate) struct Instants {
 }
 
 /// Reads a task's `schedstat`: nanoseconds on a CPU, and nanoseconds spent waiting for one.
-fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
+fn schedstat(path: &Path) -> Result<[u64; 2]> {
     let text = std::fs::read_to_string(path)?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
@@ -32,7 +32,7 @@ fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
 
 impl Clock {
     /// Returns a clock for the CPU that this thread is pinned to.
-    pub(crate) fn new(cpu: usize) -> Outcome<Self> {
+    pub(crate) fn new(cpu: usize) -> Result<Self> {
         let name = format!("ksoftirqd/{cpu}\n");
         for entry in std::fs::read_dir("/proc")? {
             let path = entry?.path();
@@ -46,7 +46,7 @@ impl Clock {
     }
 
     /// Returns the current time.
-    pub(crate) fn now(&self) -> Outcome<Instants> {
+    pub(crate) fn now(&self) -> Result<Instants> {
         Ok(Instants {
             start: Instant::now(),
             waited_ns: schedstat(Path::new("/proc/thread-self/schedstat"))?[1],
@@ -55,7 +55,7 @@ impl Clock {
     }
 
     /// Returns the nanoseconds of work since `since`.
-    pub(crate) fn ns_since(&self, since: &Instants) -> Outcome<f64> {
+    pub(crate) fn ns_since(&self, since: &Instants) -> Result<f64> {
         let elapsed = since.start.elapsed();
         let now = self.now()?;
         let waited = now.waited_ns - since.waited_ns;

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use crate::Outcome;
+use crate::Result;
 use crate::case::{Case, cases};
 use crate::director::Director;
 use crate::feed::{Feed, Objects};
@@ -24,7 +24,7 @@ pub(crate) fn run(
     others: &[PathBuf],
     effort: Effort,
     filter: &str,
-) -> Outcome<()> {
+) -> Result<()> {
     println!("\n0. Builds of the data plane compared, net ns: median (least)\n");
     let names = others
         .iter()
@@ -61,13 +61,13 @@ fn measure(
     others: &[PathBuf],
     case: &Case,
     effort: Effort,
-) -> Outcome<Vec<Summary>> {
+) -> Result<Vec<Summary>> {
     let ifindex = network.director;
     let director = Director::open(network.pin_dir(), ifindex, case.setup)?;
     let loaded = others
         .iter()
         .map(|object| stage::load(object, &director))
-        .collect::<Outcome<Vec<_>>>()?;
+        .collect::<Result<Vec<_>>>()?;
     let mut targets = vec![director.program()?];
     for object in &loaded {
         targets.push(stage::program(object)?);

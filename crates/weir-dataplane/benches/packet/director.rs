@@ -12,7 +12,7 @@ use weir_model::{
     TunnelChecksum, TunnelKind,
 };
 
-use crate::Outcome;
+use crate::Result;
 use crate::feed::pinned_program;
 use crate::frame::DIRECTOR_MAC;
 use crate::network::{PORT, SERVERS, server, vip};
@@ -52,7 +52,7 @@ pub(crate) struct Director {
 
 impl Director {
     /// Opens a data plane in a new pin directory and writes its rows.
-    pub(crate) fn open(pin_dir: PathBuf, ifindex: u32, setup: Setup) -> Outcome<Self> {
+    pub(crate) fn open(pin_dir: PathBuf, ifindex: u32, setup: Setup) -> Result<Self> {
         let sizes = Sizes {
             flows: setup.flow_entries,
             services: Sizes::default().services.max(2 + setup.other_services),
@@ -104,12 +104,12 @@ impl Director {
     }
 
     /// Returns the program that is attached to devices.
-    pub(crate) fn program(&self) -> Outcome<ProgramFd> {
+    pub(crate) fn program(&self) -> Result<ProgramFd> {
         pinned_program(&program_pin(self.dataplane.pins().path())?)
     }
 
     /// Removes the budget for new half-open entries while flows are created, or restores the default.
-    pub(crate) fn limit_syns(&self, limited: bool) -> Outcome<()> {
+    pub(crate) fn limit_syns(&self, limited: bool) -> Result<()> {
         let maps = self.dataplane.maps();
         let settings = Settings {
             syn_budget: if limited { SYN_BUDGET } else { u32::MAX },
@@ -119,7 +119,7 @@ impl Director {
     }
 
     /// Returns the current counts.
-    pub(crate) fn counts(&self) -> Outcome<Counts> {
+    pub(crate) fn counts(&self) -> Result<Counts> {
         let maps = self.dataplane.maps();
         let mut counts = Counts {
             reasons: maps.reasons()?,
@@ -138,7 +138,7 @@ impl Director {
     }
 
     /// Removes all programs and maps from the kernel.
-    pub(crate) fn close(self) -> Outcome<()> {
+    pub(crate) fn close(self) -> Result<()> {
         weir_dataplane::clean(self.dataplane.pins())?;
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Counts {
     }
 }
 
-fn program_pin(directory: &Path) -> Outcome<PathBuf> {
+fn program_pin(directory: &Path) -> Result<PathBuf> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path().join("weir_xdp");
         if path.exists() {

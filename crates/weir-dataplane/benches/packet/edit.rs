@@ -105,7 +105,7 @@ fn stages_before_server(known: &KnownResults) -> Vec<Removal> {
         \tp.proto = 6;\n\tp.family = 4;\n\tp.tcp_flags = 0x10;\n\tp.l3 = 14;\n\tp.l4 = 34;\n\tp.ip_len = 50;\n\
         \tif (reason == WEIR_PASS_NOT_IP)";
     let front = format!(
-        "flow.entry_index = WEIR_NO_PLACE;\n\tflow.dest = {};\n\tif (1)",
+        "flow.entry_index = WEIR_NO_INDEX;\n\tflow.dest = {};\n\tif (1)",
         known.dest
     );
     let parsed = "int reason = parse_packet(data, data_end, &p), match;\n\n\tif (reason == WEIR_PASS_NOT_IP)";

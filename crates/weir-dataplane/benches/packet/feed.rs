@@ -12,7 +12,7 @@ use aya::programs::{
 use aya::{Ebpf, EbpfLoader};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::Outcome;
+use crate::Result;
 use crate::frame::Frame;
 
 /// Number of live frames that the kernel sends at once; larger batches overflow a veth's ring.
@@ -20,7 +20,7 @@ const BATCH: u32 = 64;
 /// Size of `struct xdp_md` in bytes.
 const CONTEXT_BYTES: usize = 24;
 /// The largest number of bytes that a program may add to a frame.
-const GROWTH_MAX: usize = 256;
+const MAX_GROWTH: usize = 256;
 
 /// Compiled generators by frame length and section.
 pub(crate) struct Objects {
@@ -43,7 +43,7 @@ impl Objects {
     }
 
     /// Returns the generator for a frame length and a section; compiles it if necessary.
-    fn get(&mut self, length: usize, section: &'static str) -> Outcome<&[u8]> {
+    fn get(&mut self, length: usize, section: &'static str) -> Result<&[u8]> {
         let key = (length, section);
         if !self.bytes.contains_key(&key) {
             let object = self.directory.join(format!("feed-{length}-{section}.o"));
@@ -60,7 +60,7 @@ impl Objects {
 }
 
 /// Compiles one BPF source as the build script does.
-pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Outcome<()> {
+pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Result<()> {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let output = Command::new(&clang)
@@ -143,16 +143,16 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// Loads the generator for a plan, with a target that accepts multi-buffer packets.
-    pub(crate) fn load(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
+    pub(crate) fn load(objects: &mut Objects, plan: &Plan) -> Result<Self> {
         Self::load_in(objects, plan, FRAGS)
     }
 
     /// Loads the generator for a plan, with a target that accepts only single-buffer packets.
-    pub(crate) fn load_single_buffer(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
+    pub(crate) fn load_single_buffer(objects: &mut Objects, plan: &Plan) -> Result<Self> {
         Self::load_in(objects, plan, SINGLE_BUFFER)
     }
 
-    fn load_in(objects: &mut Objects, plan: &Plan, section: &'static str) -> Outcome<Self> {
+    fn load_in(objects: &mut Objects, plan: &Plan, section: &'static str) -> Result<Self> {
         let encoded = plan.encode();
         let length = plan.frame.bytes.len();
         let mut object = EbpfLoader::new()
@@ -173,24 +173,24 @@ impl Feed {
     }
 
     /// Returns the null program, which is the target when the floor is measured.
-    pub(crate) fn null(&self) -> Outcome<ProgramFd> {
+    pub(crate) fn null(&self) -> Result<ProgramFd> {
         self.descriptor("null_tx")
     }
 
-    fn descriptor(&self, name: &str) -> Outcome<ProgramFd> {
+    fn descriptor(&self, name: &str) -> Result<ProgramFd> {
         let program = self.object.program(name).ok_or("no such program")?;
         Ok(program.fd()?.try_clone()?)
     }
 
     /// Sets the target of the next test runs.
-    pub(crate) fn set_target(&mut self, program: &ProgramFd) -> Outcome<()> {
+    pub(crate) fn set_target(&mut self, program: &ProgramFd) -> Result<()> {
         Ok(self.target.set(0, program, 0)?)
     }
 
     /// Runs the target with the next `packets` packets, which arrive at the device `ifindex`.
-    pub(crate) fn run(&mut self, packets: u32, ifindex: u32) -> Outcome<RunResult> {
+    pub(crate) fn run(&mut self, packets: u32, ifindex: u32) -> Result<RunResult> {
         let packet = vec![0; self.length];
-        let mut frame = vec![0; self.length + GROWTH_MAX];
+        let mut frame = vec![0; self.length + MAX_GROWTH];
         let mut context = [0; CONTEXT_BYTES];
         context[4..8].copy_from_slice(&(self.length as u32).to_ne_bytes());
         context[12..16].copy_from_slice(&ifindex.to_ne_bytes());
@@ -214,7 +214,7 @@ impl Feed {
     }
 
     /// Sends the next `packets` packets through the plan's device.
-    pub(crate) fn send(&mut self, packets: u32) -> Outcome<()> {
+    pub(crate) fn send(&mut self, packets: u32) -> Result<()> {
         let packet = vec![0; self.length];
         self.program("generate")?.test_run(TestRunOptions {
             data_in: Some(&packet),
@@ -226,31 +226,31 @@ impl Feed {
     }
 
     /// Attaches one of the programs to a device in native mode, until the link is dropped.
-    pub(crate) fn attach(&mut self, name: &str, device: &str) -> Outcome<FdLink> {
+    pub(crate) fn attach(&mut self, name: &str, device: &str) -> Result<FdLink> {
         let program = self.program(name)?;
         let id = program.attach(device, XdpMode::Driver)?;
         Ok(program.take_link(id)?.try_into()?)
     }
 
     /// Returns the number of packets and the number of bytes that have reached the sink.
-    pub(crate) fn received(&self) -> Outcome<[u64; 2]> {
+    pub(crate) fn received(&self) -> Result<[u64; 2]> {
         let values = self.tallies.get(&0, 0)?;
         Ok(values
             .iter()
             .fold([0, 0], |sum, value| [sum[0] + value[0], sum[1] + value[1]]))
     }
 
-    fn program(&mut self, name: &str) -> Outcome<&mut Xdp> {
+    fn program(&mut self, name: &str) -> Result<&mut Xdp> {
         let program = self.object.program_mut(name).ok_or("no such program")?;
         xdp(program)
     }
 }
 
-fn xdp(program: &mut Program) -> Outcome<&mut Xdp> {
+fn xdp(program: &mut Program) -> Result<&mut Xdp> {
     Ok(program.try_into()?)
 }
 
 /// Returns a file descriptor of a pinned program.
-pub(crate) fn pinned_program(path: &Path) -> Outcome<ProgramFd> {
+pub(crate) fn pinned_program(path: &Path) -> Result<ProgramFd> {
     Ok(ProgramInfo::from_pin(path)?.fd()?)
 }

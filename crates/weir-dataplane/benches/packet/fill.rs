@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use weir_abi::{Reason, State};
 
-use crate::Outcome;
+use crate::Result;
 use crate::case::{Case, established};
 use crate::director::Director;
 use crate::feed::{Feed, Objects};
@@ -31,7 +31,7 @@ pub(crate) fn run(
     objects: &mut Objects,
     effort: Effort,
     filter: &str,
-) -> Outcome<()> {
+) -> Result<()> {
     if !"fill".contains(filter) {
         return Ok(());
     }
@@ -84,7 +84,7 @@ impl Table {
         objects: &mut Objects,
         percent: u32,
         batches: u32,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let mut case = established(BATCH);
         case.setup.flow_entries = (u64::from(batches * BATCH) * 100 / u64::from(percent)) as u32;
         let ifindex = network.director;
@@ -125,7 +125,7 @@ impl Table {
         Ok(table)
     }
 
-    fn begin_batch(&mut self, objects: &mut Objects, client: u32) -> Outcome<()> {
+    fn begin_batch(&mut self, objects: &mut Objects, client: u32) -> Result<()> {
         let program = self.director.program()?;
         for mut plan in self.case.setup_plans().0 {
             plan.client = client;
@@ -139,7 +139,7 @@ impl Table {
 
     /// Ends the flows of the oldest batch. Closed flows expire immediately, so the second RST of each flow finds an
     /// expired entry. The sweep that runs at the same time removes no other entry.
-    fn end_oldest(&mut self, objects: &mut Objects) -> Outcome<()> {
+    fn end_oldest(&mut self, objects: &mut Objects) -> Result<()> {
         let Some(client) = self.batches.pop_front() else {
             return Ok(());
         };
@@ -151,7 +151,7 @@ impl Table {
         Ok(())
     }
 
-    fn run_round(&mut self, packets: u32) -> Outcome<()> {
+    fn run_round(&mut self, packets: u32) -> Result<()> {
         let null = self.feed.null()?;
         self.feed.set_target(&null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
@@ -164,7 +164,7 @@ impl Table {
     }
 
     /// Closes the director and checks that every packet was forwarded.
-    fn close(self) -> Outcome<()> {
+    fn close(self) -> Result<()> {
         let forwarded = self.director.counts()?.packets_in - self.forwarded_before;
         self.director.close()?;
         if forwarded == self.sent {

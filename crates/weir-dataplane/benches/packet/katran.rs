@@ -14,7 +14,7 @@ use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapFd, PerCpuArray};
 use aya::programs::{Program, ProgramFd};
 use aya::{Ebpf, EbpfLoader};
 
-use crate::Outcome;
+use crate::Result;
 use crate::case::{Case, Stream};
 use crate::feed::{Feed, Objects};
 use crate::frame::{Frame, TCP, UDP};
@@ -58,7 +58,7 @@ pub(crate) struct Builds(Vec<Build>);
 
 impl Builds {
     /// Reads the objects of the builds. Prints a message for each variable that is not set.
-    pub(crate) fn from_environment() -> Outcome<Self> {
+    pub(crate) fn from_environment() -> Result<Self> {
         let mut builds = Vec::new();
         for (variable, name, overhead_bytes) in BUILDS {
             if let Some(path) = std::env::var_os(variable) {
@@ -94,7 +94,7 @@ struct Katran {
 }
 
 impl Katran {
-    fn load(bytes: &[u8]) -> Outcome<Self> {
+    fn load(bytes: &[u8]) -> Result<Self> {
         let mut object = EbpfLoader::new()
             .map_max_entries("fallback_cache", CONNECTIONS)
             .load(bytes)?;
@@ -115,7 +115,7 @@ impl Katran {
         })
     }
 
-    fn counter(&self, index: u32) -> Outcome<[u64; 2]> {
+    fn counter(&self, index: u32) -> Result<[u64; 2]> {
         let values = self.stats.get(&index, 0)?;
         Ok(values
             .iter()
@@ -144,7 +144,7 @@ impl KatranRun {
         objects: &mut Objects,
         case: &Case,
         ifindex: u32,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let katran = Katran::load(&build.object)?;
         let overhead_bytes = match case.stream {
             Stream::NotVip => 0,
@@ -170,7 +170,7 @@ impl KatranRun {
     }
 
     /// Runs one round: first the floor, then the program. Returns the difference in nanoseconds.
-    pub(crate) fn run_round(&mut self, packets: u32) -> Outcome<f64> {
+    pub(crate) fn run_round(&mut self, packets: u32) -> Result<f64> {
         self.feed.set_target(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
         self.feed.set_target(&self.katran.program)?;
@@ -194,7 +194,7 @@ impl KatranRun {
     }
 
     /// Returns the row, if katran's counts match the sent packets.
-    pub(crate) fn row(self, name: &str) -> Outcome<Row> {
+    pub(crate) fn row(self, name: &str) -> Result<Row> {
         let after = self.katran.counter(LOOKUPS)?;
         let lookups = after[0] - self.before[0];
         let misses = after[1] - self.before[1];
@@ -219,7 +219,7 @@ impl KatranRun {
 }
 
 /// Creates the flows no faster than katran inserts them.
-fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
+fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Result<()> {
     let (plans, mut flows) = case.setup_plans();
     while !plans.is_empty() && flows > 0 {
         let batch = flows.min(BATCH_FLOWS);
@@ -230,12 +230,12 @@ fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
     Ok(())
 }
 
-fn take_map(object: &mut Ebpf, name: &str) -> Outcome<Map> {
+fn take_map(object: &mut Ebpf, name: &str) -> Result<Map> {
     Ok(object.take_map(name).ok_or(format!("no map {name}"))?)
 }
 
 /// Configures one virtual service on TCP and one on UDP, with a hundred servers each, and the router's MAC address.
-fn fill_maps(object: &mut Ebpf) -> Outcome<()> {
+fn fill_maps(object: &mut Ebpf) -> Result<()> {
     let mut router = [0; 8];
     router[..6].copy_from_slice(&server_mac(0));
     let mut controls: Array<_, [u8; 8]> = Array::try_from(take_map(object, "ctl_array")?)?;

@@ -36,14 +36,14 @@ use measure::Effort;
 use network::TestNetwork;
 
 /// The result of a step. Any error is printed.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Returns the number of the last CPU: interrupts usually go to the first one.
 fn last_cpu() -> usize {
     std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1)
 }
 
-fn number_from_environment(name: &str, default: u32) -> Outcome<u32> {
+fn number_from_environment(name: &str, default: u32) -> Result<u32> {
     match std::env::var(name) {
         Ok(text) => Ok(text
             .parse()
@@ -52,7 +52,7 @@ fn number_from_environment(name: &str, default: u32) -> Outcome<u32> {
     }
 }
 
-fn run() -> Outcome<()> {
+fn run() -> Result<()> {
     let (mut filter, mut stages, mut others) = (String::new(), false, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -96,7 +96,7 @@ fn measure_all(
     objects: &mut Objects,
     effort: Effort,
     filter: &str,
-) -> Outcome<()> {
+) -> Result<()> {
     let measured = measure::run(network, objects, effort, filter)?;
     println!();
     report::print_ratios(&measured.comparisons);

@@ -5,7 +5,7 @@
 
 use aya::programs::ProgramFd;
 
-use crate::Outcome;
+use crate::Result;
 use crate::case::{Case, Stream, cases};
 use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
@@ -36,7 +36,7 @@ pub(crate) fn run(
     objects: &mut Objects,
     effort: Effort,
     filter: &str,
-) -> Outcome<Measurements> {
+) -> Result<Measurements> {
     println!(
         "\n1. Nanoseconds per packet, minus those of a program that only transmits ({} rounds of {} packets)\n",
         effort.rounds, effort.packets
@@ -85,7 +85,7 @@ fn measure(
     case: &Case,
     peer: Option<&Build>,
     effort: Effort,
-) -> Outcome<Option<Rows>> {
+) -> Result<Option<Rows>> {
     let mut weir = WeirRun::new(network, objects, case)?;
     let mut peer = match peer {
         Some(build) => Some((
@@ -137,7 +137,7 @@ struct WeirRun<'a> {
 }
 
 impl<'a> WeirRun<'a> {
-    fn new(network: &mut TestNetwork, objects: &mut Objects, case: &'a Case) -> Outcome<Self> {
+    fn new(network: &mut TestNetwork, objects: &mut Objects, case: &'a Case) -> Result<Self> {
         let ifindex = network.director;
         let director = Director::open(network.pin_dir(), ifindex, case.setup)?;
         let program = director.program()?;
@@ -166,7 +166,7 @@ impl<'a> WeirRun<'a> {
 
     /// Runs one round: first the floor, then the program. Returns the difference in nanoseconds, or `None` if a
     /// checksum is missing.
-    fn run_round(&mut self, packets: u32) -> Outcome<Option<f64>> {
+    fn run_round(&mut self, packets: u32) -> Result<Option<f64>> {
         self.feed.set_target(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
         self.feed.set_target(&self.program)?;
@@ -187,7 +187,7 @@ impl<'a> WeirRun<'a> {
     }
 
     /// Returns the row, if the data plane's counts match the sent packets.
-    fn row(self, name: &str) -> Outcome<Row> {
+    fn row(self, name: &str) -> Result<Row> {
         let after = self.director.counts()?;
         let hits = self.case.check_counts(&self.before, &after, self.sent)?;
         self.director.close()?;

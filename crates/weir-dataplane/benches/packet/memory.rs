@@ -6,7 +6,7 @@ use std::path::Path;
 use aya::maps::MapInfo;
 use weir_dataplane::{Dataplane, OpenOptions, PinKind};
 
-use crate::Outcome;
+use crate::Result;
 use crate::network::TestNetwork;
 use crate::report::Table;
 
@@ -18,7 +18,7 @@ const SMALL_MAP_BYTES: u64 = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Opens a data plane with the default sizes, and prints its maps and whether the goals are met.
-pub(crate) fn run(network: &mut TestNetwork, filter: &str) -> Outcome<()> {
+pub(crate) fn run(network: &mut TestNetwork, filter: &str) -> Result<()> {
     if !"memory".contains(filter) {
         return Ok(());
     }
@@ -73,7 +73,7 @@ fn met(is_met: bool) -> &'static str {
 }
 
 /// Returns the `memlock` of a map: all bytes that the kernel allocated for it.
-fn allocated_bytes(path: &Path) -> Outcome<u64> {
+fn allocated_bytes(path: &Path) -> Result<u64> {
     let map = MapInfo::from_pin(path)?.fd()?;
     let fdinfo = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(&fdinfo)?;

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
-use crate::Outcome;
+use crate::Result;
 use crate::frame::{CLIENTS_V6, DIRECTOR_MAC, GATEWAY_MAC};
 use crate::support::{self, Sandbox};
 
@@ -55,7 +55,7 @@ pub(crate) struct TestNetwork {
 
 impl TestNetwork {
     /// Moves the calling thread to new namespaces and creates devices, addresses, routes and neighbors there.
-    pub(crate) fn new() -> Outcome<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let sandbox = Sandbox::new();
         support::run("ip link set lo up");
         support::run(&format!(
@@ -81,7 +81,10 @@ impl TestNetwork {
         // Without GRO, a veth end accepts redirected frames only if an XDP program is attached.
         weir_sys::ethtool::Features::read(DIRECTOR_DEVICE)?
             .set(&[(weir_sys::ethtool::GRO, true)])?;
-        let (director, generator) = (device(DIRECTOR_DEVICE)?, device(GENERATOR_DEVICE)?);
+        let (director, generator) = (
+            interface_index(DIRECTOR_DEVICE)?,
+            interface_index(GENERATOR_DEVICE)?,
+        );
         Ok(Self {
             sandbox,
             director,
@@ -130,7 +133,7 @@ pub(crate) fn mac(bytes: [u8; 6]) -> String {
 }
 
 #[allow(unsafe_code, reason = "if_nametoindex(3) has no safe wrapper here")]
-pub(crate) fn device(name: &str) -> Outcome<u32> {
+pub(crate) fn interface_index(name: &str) -> Result<u32> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: a NUL-terminated string.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
@@ -139,12 +142,12 @@ pub(crate) fn device(name: &str) -> Outcome<u32> {
     }
 }
 
-fn ip_batch(text: &str) -> Outcome<()> {
+fn ip_batch(text: &str) -> Result<()> {
     run_with_input(&["ip", "-batch", "-"], text)
 }
 
 /// Runs a command in the calling thread's namespaces with `text` as its standard input.
-pub(crate) fn run_with_input(command: &[&str], text: &str) -> Outcome<()> {
+pub(crate) fn run_with_input(command: &[&str], text: &str) -> Result<()> {
     let mut child = Command::new(command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())

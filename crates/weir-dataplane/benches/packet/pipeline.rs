@@ -10,15 +10,15 @@ use aya::programs::links::FdLink;
 use weir_dataplane::{Sizes, XdpChoice};
 use weir_model::{Forward, SchedulerKind, TunnelChecksum, TunnelKind};
 
-use crate::Outcome;
+use crate::Result;
 use crate::clock::Clock;
 use crate::director::{Director, Setup};
 use crate::feed::{Feed, Objects, Plan};
 use crate::frame::{ACK, DIRECTOR_MAC, Frame, SYN, Sender};
 use crate::measure::Effort;
 use crate::network::{
-    CLIENTS, DIRECTOR_DEVICE, GENERATOR_DEVICE, PORT, TestNetwork, device, mac, run_with_input,
-    server, server_mac, vip,
+    CLIENTS, DIRECTOR_DEVICE, GENERATOR_DEVICE, PORT, TestNetwork, interface_index, mac,
+    run_with_input, server, server_mac, vip,
 };
 use crate::report::{Summary, Table, print_ratio};
 
@@ -89,7 +89,7 @@ pub(crate) fn run(
     objects: &mut Objects,
     effort: Effort,
     filter: &str,
-) -> Outcome<()> {
+) -> Result<()> {
     if !"pipeline".contains(filter) {
         return Ok(());
     }
@@ -201,7 +201,7 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    fn new(network: &mut TestNetwork, objects: &mut Objects) -> Outcome<Self> {
+    fn new(network: &mut TestNetwork, objects: &mut Objects) -> Result<Self> {
         let (client, server) = (
             Sender::Client(vip(4), PORT),
             Sender::Server(server(4, 0), PORT),
@@ -243,7 +243,7 @@ impl Pipeline {
             };
             let director = Director::open(network.pin_dir(), network.director, setup)?;
             director.limit_syns(false)?;
-            Outcome::Ok(director)
+            Result::Ok(director)
         };
         let (direct, nat) = (
             open(Forward::Direct, DIRECT_SERVERS)?,
@@ -267,7 +267,7 @@ impl Pipeline {
     }
 
     /// Attaches a contender, runs it once and detaches it. Returns the nanoseconds per packet of the whole path.
-    fn measure(&mut self, traffic: Traffic, forwarder: Forwarder, packets: u32) -> Outcome<f64> {
+    fn measure(&mut self, traffic: Traffic, forwarder: Forwarder, packets: u32) -> Result<f64> {
         let attached = self.attach(forwarder)?;
         if forwarder == Forwarder::Dnat {
             self.send_handshakes(true)?;
@@ -286,7 +286,7 @@ impl Pipeline {
         Ok(ns / f64::from(packets))
     }
 
-    fn send(&mut self, traffic: Traffic, packets: u32) -> Outcome<()> {
+    fn send(&mut self, traffic: Traffic, packets: u32) -> Result<()> {
         match traffic {
             Traffic::OneWay => self.one_way.send(packets),
             Traffic::BothWays => self.both_ways.send(packets),
@@ -294,7 +294,7 @@ impl Pipeline {
     }
 
     /// Sends every flow's handshake, including the server's part if replies pass through the director.
-    fn send_handshakes(&mut self, with_replies: bool) -> Outcome<()> {
+    fn send_handshakes(&mut self, with_replies: bool) -> Result<()> {
         for (step, feed) in self.handshake.iter_mut().enumerate() {
             if with_replies || step != 1 {
                 feed.send(FLOWS)?;
@@ -311,13 +311,13 @@ impl Pipeline {
         }
     }
 
-    fn attach(&mut self, forwarder: Forwarder) -> Outcome<AttachedForwarder> {
+    fn attach(&mut self, forwarder: Forwarder) -> Result<AttachedForwarder> {
         Ok(match forwarder {
             Forwarder::Null => {
                 AttachedForwarder::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?)
             }
             Forwarder::Weir(forward, attach) => {
-                let ifindex = device(DIRECTOR_DEVICE)?;
+                let ifindex = interface_index(DIRECTOR_DEVICE)?;
                 let plane = &self.director(forward).dataplane;
                 match attach {
                     Attach::Xdp => plane.attach(ifindex, XdpChoice::Native)?,
@@ -336,7 +336,7 @@ impl Pipeline {
         })
     }
 
-    fn detach(&self, attached: AttachedForwarder) -> Outcome<()> {
+    fn detach(&self, attached: AttachedForwarder) -> Result<()> {
         match attached {
             AttachedForwarder::Null(link) => drop(link),
             AttachedForwarder::Weir(forward, ifindex) => {
@@ -347,7 +347,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn close(self) -> Outcome<()> {
+    fn close(self) -> Result<()> {
         drop(self.sink);
         self.direct.close()?;
         self.nat.close()

@@ -13,7 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 use weir_abi::Bucket;
 use weir_dataplane::PinKind;
 
-use crate::Outcome;
+use crate::Result;
 use crate::case::{Case, established};
 use crate::director::Director;
 use crate::edit::{CUTS, Edit};
@@ -31,7 +31,7 @@ pub(crate) fn run(
     objects: &mut Objects,
     scratch: &Path,
     effort: Effort,
-) -> Outcome<()> {
+) -> Result<()> {
     println!(
         "\n5. The same in steps: a build that ends after the stage minus one that ends before it, ns\n"
     );
@@ -42,7 +42,7 @@ pub(crate) fn run(
             build_edited(&scratch.join(format!("stage-{number}")), &[cut.edit()])
                 .map_err(|error| format!("stage {:?}: {error}", cut.step).into())
         })
-        .collect::<Outcome<Vec<PathBuf>>>()?;
+        .collect::<Result<Vec<PathBuf>>>()?;
     let columns = [1, 1 << 14]
         .map(|flows| measure_steps(network, objects, &builds, &established(flows), effort));
     let [one, many] = columns;
@@ -63,7 +63,7 @@ fn measure_steps(
     builds: &[PathBuf],
     case: &Case,
     effort: Effort,
-) -> Outcome<Vec<f64>> {
+) -> Result<Vec<f64>> {
     let director = Director::open(network.pin_dir(), network.director, case.setup)?;
     director.limit_syns(false)?;
     let whole = director.program()?;
@@ -89,11 +89,11 @@ pub(crate) fn measure_times(
     builds: &[PathBuf],
     case: &Case,
     effort: Effort,
-) -> Outcome<Vec<Summary>> {
+) -> Result<Vec<Summary>> {
     let loaded = builds
         .iter()
         .map(|object| load(object, director))
-        .collect::<Outcome<Vec<Ebpf>>>()?;
+        .collect::<Result<Vec<Ebpf>>>()?;
     let mut feed = Feed::load(objects, &case.measured_plan())?;
     let mut targets = vec![feed.null()?];
     for object in &loaded {
@@ -120,7 +120,7 @@ const XDP_TX: u32 = 3;
 pub(crate) fn build_edited<'a>(
     root: &Path,
     edits: impl IntoIterator<Item = &'a Edit>,
-) -> Outcome<PathBuf> {
+) -> Result<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     for directory in ["", "lib", "abi"] {
         fs::create_dir_all(root.join(directory))?;
@@ -146,7 +146,7 @@ pub(crate) fn build_edited<'a>(
 }
 
 /// Loads a build that uses the director's maps.
-pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
+pub(crate) fn load(object: &Path, director: &Director) -> Result<Ebpf> {
     let dataplane = &director.dataplane;
     let pinned = dataplane.pins().list()?;
     let names: Vec<(String, &Path)> = pinned
@@ -188,7 +188,7 @@ pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
 const PROGRAM: &str = "weir_xdp";
 
 /// Returns the main program of a loaded build.
-pub(crate) fn program(object: &Ebpf) -> Outcome<ProgramFd> {
+pub(crate) fn program(object: &Ebpf) -> Result<ProgramFd> {
     let program = object.program(PROGRAM).ok_or("no program")?;
     Ok(program.fd()?.try_clone()?)
 }

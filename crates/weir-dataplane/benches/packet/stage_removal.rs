@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Outcome;
+use crate::Result;
 use crate::case::established;
 use crate::director::Director;
 use crate::edit::{KnownResults, Removal, removals};
@@ -19,7 +19,7 @@ use crate::network::TestNetwork;
 use crate::report::{Summary, Table};
 use crate::stage;
 
-fn known_results(director: &Director) -> Outcome<KnownResults> {
+fn known_results(director: &Director) -> Result<KnownResults> {
     let maps = director.dataplane.maps();
     let flow = maps.flows.walk().next().ok_or("no flow was created")?;
     let key = weir_flow::FlowHashKey::new(director.dataplane.secret());
@@ -39,7 +39,7 @@ pub(crate) fn run(
     objects: &mut Objects,
     scratch: &Path,
     effort: Effort,
-) -> Outcome<()> {
+) -> Result<()> {
     println!(
         "\n4. Stages of an established packet, direct, 1 flow: the complete build minus a build without the stage, ns\n"
     );
@@ -62,7 +62,7 @@ pub(crate) fn run(
             )
             .map_err(|error| format!("without {:?}: {error}", removal.stage).into())
         })
-        .collect::<Outcome<Vec<PathBuf>>>()?;
+        .collect::<Result<Vec<PathBuf>>>()?;
     let none = removals.iter().flat_map(|removal| &removal.edits);
     builds.push(stage::build_edited(&scratch.join("without-all"), none)?);
     let times = stage::measure_times(network, objects, &director, &builds, &case, effort)?;

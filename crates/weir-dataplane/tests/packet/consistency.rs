@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use weir_abi::{
     BUCKET_SLOTS, Entry, FLOW_ACTIVE, FLOW_AWAY, FLOW_TEMPLATE, KIND_FORWARD, KIND_FREE,
-    KIND_REVERSE, KIND_TEMPLATE, NO_PLACE, State,
+    KIND_REVERSE, KIND_TEMPLATE, NO_INDEX, State,
 };
 use weir_dataplane::{Dataplane, Flow};
 use weir_flow::model::Kind;
@@ -98,7 +98,7 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
             "bucket {index}"
         );
     }
-    for flow in flows.values().filter(|flow| flow.cold.peer != NO_PLACE) {
+    for flow in flows.values().filter(|flow| flow.cold.peer != NO_INDEX) {
         let peer = plane
             .maps()
             .flows
@@ -108,7 +108,7 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         assert_eq!(peer.meta().generation, flow.cold.peer_generation);
         assert_eq!(peer.dest(), flow.dest());
     }
-    let unpaired = |flow: &&Flow| flow.meta().kind == KIND_REVERSE && flow.cold.peer == NO_PLACE;
+    let unpaired = |flow: &&Flow| flow.meta().kind == KIND_REVERSE && flow.cold.peer == NO_INDEX;
     assert_eq!(
         flows.values().find(unpaired),
         None,

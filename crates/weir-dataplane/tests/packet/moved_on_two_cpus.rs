@@ -17,7 +17,7 @@ use crate::wire::{FIN, SYN, VIP, client_tcp};
 
 const FLOWS: u16 = 8000;
 /// Maximum delay of one CPU's start relative to the other, in iterations.
-const DELAY_MAX: usize = 64;
+const MAX_DELAY: usize = 64;
 
 fn send(plane: &Dataplane, frame: &[u8]) -> Xdp {
     let run = plane.test_run("weir_xdp", &TestInput::xdp(frame)).unwrap();
@@ -84,7 +84,7 @@ fn race(servers: u8) {
             weir_sys::pin_thread(0).unwrap();
             for (round, (bucket, _)) in flows.iter().enumerate() {
                 barrier.wait(round);
-                (0..DELAY_MAX.saturating_sub(round % (2 * DELAY_MAX))).for_each(|_| spin_loop());
+                (0..MAX_DELAY.saturating_sub(round % (2 * MAX_DELAY))).for_each(|_| spin_loop());
                 move_bucket(plane, *bucket);
             }
         });
@@ -92,7 +92,7 @@ fn race(servers: u8) {
             weir_sys::pin_thread(1).unwrap();
             for (round, (_, frame)) in flows.iter().enumerate() {
                 barrier.wait(round);
-                (0..(round % (2 * DELAY_MAX)).saturating_sub(DELAY_MAX)).for_each(|_| spin_loop());
+                (0..(round % (2 * MAX_DELAY)).saturating_sub(MAX_DELAY)).for_each(|_| spin_loop());
                 // The packet is dropped if the other CPU is suspended while it holds the bucket's lock.
                 send(plane, frame);
             }

@@ -287,7 +287,7 @@ fn reverse_tuple_conflict_selects_another_nat_server() {
     let flows: Vec<_> = bench.plane.maps().flows.walk().collect();
     let forward = |dest: u32| bench.plane.maps().dests.get(dest).unwrap().forward;
     for flow in &flows {
-        let paired = flow.cold.peer != weir_abi::NO_PLACE;
+        let paired = flow.cold.peer != weir_abi::NO_INDEX;
         assert_eq!(paired, forward(flow.dest()) == Forward::Nat as u8);
     }
     assert!(

@@ -13,7 +13,7 @@ use crate::wire::{ACK, SYN, Shape, at};
 
 const FLOWS: u16 = 4000;
 /// Maximum number of flows that have no entry because a CPU was preempted while it held a bucket's lock.
-const MISSED_MAX: u64 = FLOWS as u64 / 10;
+const MAX_MISSED: u64 = FLOWS as u64 / 10;
 
 fn race(forward: Forward) {
     let Some(mut bench) = Bench::open() else {
@@ -53,7 +53,7 @@ fn race(forward: Forward) {
     // If one CPU is preempted while it holds a lock, the other CPU selects the server by hash. This is rare, and it is
     // counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
-    assert!(missed <= MISSED_MAX, "{missed} lock acquisitions failed");
+    assert!(missed <= MAX_MISSED, "{missed} lock acquisitions failed");
     let expected = u64::from(FLOWS) - missed..=u64::from(FLOWS);
     assert!(
         expected.contains(&forwards),

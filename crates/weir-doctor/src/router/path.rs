@@ -123,7 +123,8 @@ pub(super) enum Attribute {
     Med,
     PeerType,
     IgpMetric,
-    /// FRR does not use paths with different ASes together unless `multipath-relax` is set.
+    /// Unless `bgp bestpath as-path multipath-relax` is set, FRR uses eBGP paths together only if they are from the
+    /// same neighbor AS, and iBGP paths only if their AS_PATHs are equal.
     AsPath,
 }
 
@@ -140,8 +141,13 @@ impl Path {
         if self.is_selected {
             return None;
         }
-        // By default, speakers compare the MED only between paths of the same neighbor AS.
-        let same_neighbor = self.neighbor_as() == best.neighbor_as();
+        // By default, speakers compare the MED only between paths from the same neighbor AS.
+        let same_neighbor_as = self.neighbor_as() == best.neighbor_as();
+        // Of eBGP paths, FRR compares only the neighbor AS (bgp_route.c, `bgp_path_info_cmp`).
+        let as_paths_differ = match self.is_internal {
+            true => self.as_path != best.as_path,
+            false => !same_neighbor_as,
+        };
         let differences = [
             (Attribute::Preference, self.preference != best.preference),
             (Attribute::Weight, self.weight != best.weight),
@@ -154,12 +160,12 @@ impl Path {
                 self.as_path_length != best.as_path_length,
             ),
             (Attribute::Origin, self.origin != best.origin),
-            (Attribute::Med, same_neighbor && self.med != best.med),
+            (Attribute::Med, same_neighbor_as && self.med != best.med),
             (Attribute::PeerType, self.is_internal != best.is_internal),
             (Attribute::IgpMetric, self.igp_metric != best.igp_metric),
             (
                 Attribute::AsPath,
-                speaker == Speaker::Frr && self.as_path != best.as_path,
+                speaker == Speaker::Frr && as_paths_differ,
             ),
         ];
         let mut different = differences.into_iter().filter(|(_, differs)| *differs);
@@ -241,6 +247,14 @@ mod tests {
                 },
                 None,
                 Some(Attribute::AsPath),
+            ),
+            (
+                Path {
+                    as_path: "65001 65010".to_owned(),
+                    ..path()
+                },
+                None,
+                None,
             ),
             (
                 Path {

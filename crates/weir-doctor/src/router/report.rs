@@ -7,10 +7,10 @@ use super::path::{Attribute, Speaker};
 use crate::Diagnosis;
 
 /// Maximum number of items that a finding lists.
-const LIST_MAX: usize = 8;
+const MAX_LIST: usize = 8;
 
 /// Minimum number of paths in the commands for FRR. All builds accept it.
-const MAXIMUM_PATHS_MIN: usize = 16;
+const MIN_MAXIMUM_PATHS: usize = 16;
 
 /// The properties of the router that determine the fixes.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub(super) fn diagnosis(cause: &Cause, vips: &[IpAddr], context: Context<'_>) ->
             &format!(
                 "maximum-paths {}{}",
                 if *is_internal { "ibgp " } else { "" },
-                paths.next_power_of_two().max(MAXIMUM_PATHS_MIN)
+                paths.next_power_of_two().max(MIN_MAXIMUM_PATHS)
             ),
         )),
         Cause::NotMerged {
@@ -294,14 +294,14 @@ fn frr_command(context: Context<'_>, is_ipv4: Option<bool>, line: &str) -> Strin
     )
 }
 
-/// Lists items, without those after [`LIST_MAX`].
+/// Lists items, without those after [`MAX_LIST`].
 fn list(items: &[String]) -> String {
     match items.len() {
-        0..=LIST_MAX => items.join(", "),
+        0..=MAX_LIST => items.join(", "),
         count => format!(
             "{} and {} more",
-            items[..LIST_MAX].join(", "),
-            count - LIST_MAX
+            items[..MAX_LIST].join(", "),
+            count - MAX_LIST
         ),
     }
 }

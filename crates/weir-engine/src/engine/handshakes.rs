@@ -96,7 +96,7 @@ impl Engine {
         for dest in dests.filter(|dest| dest.removed.is_none() && !dest.staged) {
             let row = (dest.id, dest.generation);
             present.insert(row);
-            if unanswered.is_open(row) {
+            if unanswered.must_be_observed(row) {
                 let live = self.plane.maps().live(dest.id)?;
                 unanswered.observe(row, live.syns, live.answered, now);
             }

@@ -258,7 +258,7 @@ impl Engine {
             monitor.adapt(maps, current, now_ns)?
         };
         if wanted != current {
-            maps.set_latency_sample(wanted)?;
+            maps.set_latency_sampling_rate(wanted)?;
             self.rows.settings.latency_sample = wanted;
         }
         Ok(interval)

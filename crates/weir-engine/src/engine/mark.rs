@@ -30,7 +30,7 @@ impl Engine {
         let known = self.state.undo.marks.as_ref();
         let is_current =
             known.map(|routing| &routing.rules) == (!wanted.is_empty()).then_some(&wanted);
-        if is_current && (wanted.is_empty() || self.network.marks.is_some()) {
+        if is_current && (wanted.is_empty() || self.network.mark_devices.is_some()) {
             return Ok(());
         }
         if !wanted.is_empty() {
@@ -39,7 +39,7 @@ impl Engine {
         let Some(routing) = self.state.undo.marks.clone() else {
             return Ok(());
         };
-        if let Some(pair) = self.network.marks.take() {
+        if let Some(pair) = self.network.mark_devices.take() {
             self.set_mark_devices();
             self.plane.detach(pair.entry)?;
             self.plane.detach(pair.exit)?;
@@ -57,7 +57,7 @@ impl Engine {
         let mut rules = Vec::new();
         for ipv6 in [false, true] {
             if wanted.iter().any(|mark| mark.0 == ipv6) {
-                let entry = self.network.marks.map_or(0, |pair| pair.entry);
+                let entry = self.network.mark_devices.map_or(0, |pair| pair.entry);
                 netlink
                     .add_default_route(ipv6, routing.table, entry)
                     .await?;
@@ -76,13 +76,13 @@ impl Engine {
 
     /// Creates the devices if they are missing, attaches the programs, and returns the routing.
     async fn ensure_mark_pair(&mut self) -> Result<MarkRouting> {
-        let routing = match (&self.network.marks, &self.state.undo.marks) {
+        let routing = match (&self.network.mark_devices, &self.state.undo.marks) {
             (Some(_), Some(routing)) => routing.clone(),
             _ => self.create_pair().await?,
         };
         self.set_mark_devices();
         self.write_pending()?;
-        let Some(pair) = self.network.marks else {
+        let Some(pair) = self.network.mark_devices else {
             return Ok(routing);
         };
         self.plane.attach_tc(pair.entry, TcRole::Egress)?;
@@ -107,13 +107,13 @@ impl Engine {
             return Ok(());
         }
         let exists = |index, name: &str| self.network.name_of(index) == Some(name);
-        let known = self.state.undo.marks.clone().zip(self.network.marks);
+        let known = self.state.undo.marks.clone().zip(self.network.mark_devices);
         let intact = known.filter(|(routing, pair)| {
             exists(pair.entry, &routing.entry) && exists(pair.exit, &routing.exit)
         });
         let Some((routing, pair)) = intact else {
             // If a step fails, the next check finds the pair incomplete and retries.
-            self.network.marks = None;
+            self.network.mark_devices = None;
             self.update_marks().await?;
             self.log_mark_repair("the devices were recreated");
             return Ok(());
@@ -207,7 +207,7 @@ impl Engine {
         }
         self.refresh_network().await?;
         self.network.adopt_marks(Some(&routing));
-        if let Some(pair) = self.network.marks {
+        if let Some(pair) = self.network.mark_devices {
             routing.table = TABLE | pair.entry & 0xffff;
         }
         Ok(routing)
@@ -215,7 +215,7 @@ impl Engine {
 
     /// Writes the device indexes to the programs' settings.
     fn set_mark_devices(&mut self) {
-        let pair = self.network.marks;
+        let pair = self.network.mark_devices;
         self.rows.settings.mark_entry = pair.map_or(0, |pair| pair.entry);
         self.rows.settings.mark_exit = pair.map_or(0, |pair| pair.exit);
     }

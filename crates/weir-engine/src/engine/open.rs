@@ -321,10 +321,10 @@ impl Engine {
     /// Transfers counters to a Weir process that has replaced this engine's maps and could not copy the counters.
     pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
-            Ok(true) => tracing::info!("transferred the counters to the other program"),
+            Ok(true) => tracing::info!("transferred the counters to the other process"),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%error, "failed to transfer the counters to the other program")
+                tracing::warn!(%error, "failed to transfer the counters to the other process")
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Be16, EntryMeta, FLOW_ACTIVE, FLOW_TEMPLATE, Forward, KIND_FORWARD,
-    KIND_REVERSE, KIND_TEMPLATE, NO_PLACE, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC,
+    KIND_REVERSE, KIND_TEMPLATE, NO_INDEX, PROTO_TEMPLATE, SETTINGS_LEARN_CLIENTS, SETTINGS_SYNC,
     State, SyncFlow, TEMPLATE_SERVICE, ticks_from, ticks_to_duration,
 };
 use weir_dataplane::Flow;
@@ -116,9 +116,9 @@ impl Engine {
         self.sync.counts
     }
 
-    /// Returns whether a change to `maglev` tables has moved flows that the walk has not visited yet. Peers can no
-    /// longer compute the servers of these flows.
-    pub fn has_moved_flows(&self) -> bool {
+    /// Returns whether buckets remain that the walk must visit because `maglev` tables have changed. Peers may no
+    /// longer be able to compute the servers of the flows in these buckets.
+    pub fn has_buckets_to_recheck(&self) -> bool {
         self.sync.enabled == Some(true) && self.sync.recheck_buckets > 0
     }
 
@@ -193,7 +193,7 @@ impl Engine {
             }
             let index = bucket * BUCKET_SLOTS + slot;
             if self.is_due(index, meta)
-                || (self.sync.recheck_buckets > 0 && self.has_moved_in_table(index))
+                || (self.sync.recheck_buckets > 0 && self.is_no_longer_computed(index))
             {
                 entries.push(index);
             }
@@ -225,13 +225,13 @@ impl Engine {
     }
 
     /// Returns whether a flow was not sent because the tables selected its server, but they now select a different one.
-    fn has_moved_in_table(&self, index: u32) -> bool {
+    fn is_no_longer_computed(&self, index: u32) -> bool {
         let Some(flow) = self.plane.maps().flows.at(index) else {
             return false;
         };
         let service = self.sync.index.services.get(&flow.cold.service);
         service.is_some_and(|it| it.is_computed)
-            && flow.cold.peer == NO_PLACE
+            && flow.cold.peer == NO_INDEX
             && !self.is_computed(&flow)
     }
 
@@ -362,7 +362,7 @@ impl Engine {
         if service.has_mark || !index.is_for(flow.cold.service, packet) {
             record.service = service.id;
         }
-        if flow.cold.peer != NO_PLACE {
+        if flow.cold.peer != NO_INDEX {
             let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
             record.snat = snat_of(flow, &reverse)?;
         } else if service.is_computed && self.is_computed(flow) {
@@ -506,7 +506,7 @@ impl Source for Engine {
         self.sync.prefetched_at = slot + 1;
         let prefetched = std::mem::replace(&mut self.sync.prefetched[slot], entry);
         if let Ok(cold) = flows.cold(prefetched)
-            && cold.peer != NO_PLACE
+            && cold.peer != NO_INDEX
         {
             flows.prefetch(cold.peer);
         }

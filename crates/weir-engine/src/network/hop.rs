@@ -54,9 +54,10 @@ impl Network {
     fn can_send(&self, port: &Link) -> bool {
         // Generic XDP can send through any port, but native XDP cannot. The device for marked packets runs native XDP.
         let has_mode = |wanted| self.attached.values().any(|mode| *mode == wanted);
-        let generic = has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.marks.is_none();
-        let driver = self.drivers.get(&port.index);
-        port.mac.is_some() && (generic || driver.is_some_and(|features| features.can_transmit()))
+        let generic =
+            has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.mark_devices.is_none();
+        let features = self.xdp_features.get(&port.index);
+        port.mac.is_some() && (generic || features.is_some_and(|it| it.can_transmit()))
     }
 
     /// Returns the rows of the devices that are up, by index.

@@ -52,8 +52,8 @@ pub(crate) struct Network {
     managed: BTreeSet<(u32, IpAddr)>,
     /// The last known MAC addresses of next hops whose entries have changed.
     last_macs: LastMacs,
-    /// Current XDP features of the drivers.
-    drivers: BTreeMap<u32, XdpFeatures>,
+    /// Current XDP features of each device's driver, by interface index.
+    xdp_features: BTreeMap<u32, XdpFeatures>,
     /// Devices that the packet path is attached to, and its mode on each of them.
     pub(crate) attached: BTreeMap<u32, Mode>,
     /// Devices that the packet path is about to be attached to.
@@ -61,7 +61,7 @@ pub(crate) struct Network {
     /// Devices that native XDP is about to be attached to.
     expected_native: BTreeSet<u32>,
     /// The veth pair for marked packets.
-    pub(crate) marks: Option<Pair>,
+    pub(crate) mark_devices: Option<Pair>,
     /// Whether free memory is below `amemthresh`.
     pub(crate) memory_is_low: bool,
 }
@@ -91,11 +91,11 @@ impl Network {
             addresses_changed: false,
             managed: BTreeSet::new(),
             last_macs: LastMacs::default(),
-            drivers: BTreeMap::new(),
+            xdp_features: BTreeMap::new(),
             attached: BTreeMap::new(),
             expected: BTreeSet::new(),
             expected_native: BTreeSet::new(),
-            marks: None,
+            mark_devices: None,
             memory_is_low: false,
         })
     }
@@ -205,7 +205,7 @@ impl Network {
             // A removed device sends nothing. If the kernel cannot report features, assume none.
             let features = self.netlink.xdp_features(*ifindex).await.ok().flatten();
             let features = features.unwrap_or(XdpFeatures { bits: 0 });
-            self.drivers.insert(*ifindex, features);
+            self.xdp_features.insert(*ifindex, features);
         }
         Ok(())
     }
@@ -216,12 +216,12 @@ impl Network {
     /// # Errors
     /// Returns no error at present: a device whose features cannot be read is treated as a device without features.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
-        let previous = self.drivers.clone();
+        let previous = self.xdp_features.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
         used.extend(self.routes.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.query_drivers(&used).await?;
-        Ok(self.drivers != previous)
+        Ok(self.xdp_features != previous)
     }
 
     /// Applies an event. Returns whether routes may have changed and a refresh is necessary.
@@ -241,7 +241,7 @@ impl Network {
         let mut network_state = NetworkState {
             learn_clients: self.learns_clients(),
             xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
-            mark_devices: self.marks,
+            mark_devices: self.mark_devices,
             memory_is_low: self.memory_is_low,
             ..NetworkState::default()
         };
@@ -261,7 +261,7 @@ impl Network {
 
     /// Records where the packet path is attached, except on the exit device for marked packets.
     pub(crate) fn set_attached(&mut self, mut attached: BTreeMap<u32, Mode>) {
-        attached.retain(|ifindex, _| self.marks.is_none_or(|pair| pair.exit != *ifindex));
+        attached.retain(|ifindex, _| self.mark_devices.is_none_or(|pair| pair.exit != *ifindex));
         self.attached = attached;
         self.expected.clear();
         self.expected_native.clear();
@@ -269,7 +269,7 @@ impl Network {
 
     /// Records the veth pair for marked packets if both devices exist.
     pub(crate) fn adopt_marks(&mut self, routing: Option<&MarkRouting>) {
-        self.marks = routing.and_then(|routing| {
+        self.mark_devices = routing.and_then(|routing| {
             Some(Pair {
                 entry: self.index_of(&routing.entry)?,
                 exit: self.index_of(&routing.exit)?,

@@ -104,7 +104,7 @@ impl Network {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
         let native = |ifindex| {
-            self.drivers
+            self.xdp_features
                 .get(ifindex)
                 .is_some_and(|it| it.can_run_in_driver())
         };

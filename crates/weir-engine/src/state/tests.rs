@@ -68,7 +68,7 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
 
 /// Within the hysteresis band, the usable weight alone does not determine the pool's state.
 #[test]
-fn pool_stays_below_its_quorum_after_a_crash() {
+fn pool_keeps_its_quorum_state_after_a_crash() {
     let mut pool = Pool::new("web");
     pool.servers = vec![Server::new("10.9.0.5", [10, 9, 0, 5].into(), None)];
     (pool.health.quorum, pool.health.quorum_hysteresis) = (10, 5);

@@ -22,7 +22,7 @@ const BULK_BYTES: usize = 50 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of open connections of [`Topology::connect_during`].
-const OPEN_CONNECTIONS_MAX: usize = 100;
+const MAX_OPEN_CONNECTIONS: usize = 100;
 
 /// See [`weir_testing::require_root`].
 pub(crate) fn is_root() -> bool {
@@ -278,7 +278,7 @@ impl Topology {
                     connection.server();
                     connections.push(connection);
                     // Limit the number of open descriptors.
-                    if connections.len() > OPEN_CONNECTIONS_MAX {
+                    if connections.len() > MAX_OPEN_CONNECTIONS {
                         connections.remove(0).server();
                     }
                 }

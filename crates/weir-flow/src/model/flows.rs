@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_abi::{NO_PLACE, State};
+use weir_abi::{NO_INDEX, State};
 
 use super::{Model, Scheduler};
 use crate::key::Tuple;
@@ -105,11 +105,11 @@ impl Flows {
     }
 
     /// Allocates a slot for every entry in a table of a different size. An entry that gets no slot is kept with
-    /// `NO_PLACE`.
+    /// `NO_INDEX`.
     pub(super) fn resize(&mut self, buckets: u32, hash: impl Fn(&Tuple) -> u64) {
         self.slots = SlotAllocator::new(buckets);
         for (tuple, flow) in &mut self.entries {
-            flow.index = self.slots.allocate(hash(tuple)).unwrap_or(NO_PLACE);
+            flow.index = self.slots.allocate(hash(tuple)).unwrap_or(NO_INDEX);
         }
     }
 }

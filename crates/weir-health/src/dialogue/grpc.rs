@@ -16,7 +16,7 @@ const FRAME_HEADER_BYTES: usize = 9;
 const FRAME_MAX_BYTES: usize = 1 << 14;
 
 /// Maximum number of frames in a response; more than any valid response has.
-const FRAMES_MAX: u32 = 64;
+const MAX_FRAMES: u32 = 64;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -93,7 +93,7 @@ impl Check {
         let payload =
             std::mem::replace(&mut self.received, remaining).split_off(FRAME_HEADER_BYTES);
         self.frame_count += 1;
-        if self.frame_count > FRAMES_MAX {
+        if self.frame_count > MAX_FRAMES {
             return Err(Outcome::failed("too many frames"));
         }
         Ok(Some(Frame {
@@ -442,7 +442,7 @@ mod tests {
             closed
         );
         assert!(outcome_for(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
-        let max_frames = vec![(PING, ACK, 0, &[0; 8][..]); FRAMES_MAX as usize];
+        let max_frames = vec![(PING, ACK, 0, &[0; 8][..]); MAX_FRAMES as usize];
         assert_eq!(outcome_for(&max_frames), closed);
     }
 

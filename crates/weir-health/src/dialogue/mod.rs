@@ -73,15 +73,15 @@ pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
 
 /// Returns the first line of received bytes in quotes, for a message: escaped, at most 40 characters.
 fn quote_first_line(bytes: &[u8]) -> String {
-    const CHARS_MAX: usize = 40;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS_MAX)]);
+    const MAX_CHARS: usize = 40;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_CHARS)]);
     let line = text.lines().next().unwrap_or_default();
     let escaped: String = line
         .chars()
-        .take(CHARS_MAX)
+        .take(MAX_CHARS)
         .flat_map(char::escape_debug)
         .collect();
-    if line.chars().count() > CHARS_MAX || line.len() < text.trim_end().len() {
+    if line.chars().count() > MAX_CHARS || line.len() < text.trim_end().len() {
         format!("\"{escaped}…\"")
     } else {
         format!("\"{escaped}\"")

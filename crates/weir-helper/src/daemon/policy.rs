@@ -202,7 +202,9 @@ impl Files for IncludedFiles {
         let read = || {
             let mut file = File::open(path)?;
             if !is_writable_only_by_root(&file.metadata()?) {
-                return Err(std::io::Error::other("users other than root can change it"));
+                return Err(std::io::Error::other(
+                    "it is not a regular file that only root can change",
+                ));
             }
             let mut text = String::new();
             (&mut file).take(MAX_FILE_BYTES).read_to_string(&mut text)?;
@@ -327,7 +329,7 @@ impl Policy {
         if !is_normalized(path) {
             return false;
         }
-        let is_response = |certificates: &PathBuf| {
+        let is_ocsp_response = |certificates: &PathBuf| {
             let mut response = OsString::from(certificates);
             response.push(".ocsp");
             path == Path::new(&response)
@@ -335,9 +337,9 @@ impl Policy {
         let is_below = |certificates: &PathBuf| path.starts_with(certificates);
         let certificates = &self.certificates;
         self.read.contains(path)
-            || certificates.iter().any(|it| is_below(it) || is_response(it))
+            || certificates.iter().any(|it| is_below(it) || is_ocsp_response(it))
             // A pool's client certificate can have an OCSP response too.
-            || self.read.iter().any(is_response)
+            || self.read.iter().any(is_ocsp_response)
     }
 
     pub(super) fn permits_listing(&self, path: &Path) -> bool {
@@ -473,7 +475,7 @@ user = "daemon"
     }
 
     #[test]
-    fn published_services_are_permitted_within_limits_of_the_file() {
+    fn published_services_are_permitted_only_within_configured_limits() {
         let text = format!(
             "{TEXT}[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\nfiles = [\"/etc/weir/shared\"]\n\
              [cluster.publish]\nvips = [\"192.0.2.0/24\"]\nports = [\"80\"]\nservers = [\"10.0.0.0/8\"]\n"

@@ -95,7 +95,8 @@ pub(super) fn prepare_notification(
 
 /// Prepares a program that runs under an account, with an empty environment except for `PATH`.
 fn prepare_as(command: &[String], user: &str) -> Result<Command, String> {
-    let account = weir_sys::account(user).ok_or_else(|| format!("no such user: {user}"))?;
+    let account =
+        weir_sys::account(user).ok_or_else(|| format!("the user {user} does not exist"))?;
     let (program, arguments) = split_command(command)?;
     let mut prepared = Command::from(weir_sys::command_as(program, arguments, account));
     prepared.kill_on_drop(true);

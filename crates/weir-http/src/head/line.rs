@@ -8,9 +8,9 @@ use crate::parse_error::ParseError;
 /// section 2.2).
 pub(super) fn empty_lines(input: &[u8]) -> usize {
     /// Length of two empty lines.
-    const BYTES_MAX: usize = 4;
+    const MAX_BYTES: usize = 4;
     let mut offset = 0;
-    while offset < BYTES_MAX && input[offset..].starts_with(b"\r\n") {
+    while offset < MAX_BYTES && input[offset..].starts_with(b"\r\n") {
         offset += 2;
     }
     offset

@@ -10,7 +10,7 @@ use crate::path::{RequestPath, normalize};
 
 /// Maximum number of rewrites per request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). A request that needs
 /// more rewrites gets a response with status 500.
-pub const RESTARTS_MAX: usize = 10;
+pub const MAX_RESTARTS: usize = 10;
 
 /// The path that a route is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl RestartedPath {
 
 impl RouteTable {
     /// Applies the routes with `restart` to a request, until another kind of route matches, no route matches, or the
-    /// path was rewritten [`RESTARTS_MAX`] times. Calls `on_rewrite` with the index of each route that rewrites the
+    /// path was rewritten [`MAX_RESTARTS`] times. Calls `on_rewrite` with the index of each route that rewrites the
     /// path, and the new path. `buffer` receives the last new path.
     ///
     /// New paths are normalized by the same rules as received paths.
@@ -48,7 +48,7 @@ impl RouteTable {
     ) -> Result<RestartedPath, ParseError> {
         let mut count = 0;
         let mut first_route = 0;
-        while count < RESTARTS_MAX {
+        while count < MAX_RESTARTS {
             let target = match count {
                 0 => route_input.target.from_route(first_route),
                 _ => RequestPath::from_rewrite(buffer, first_route),

@@ -12,13 +12,13 @@ use weir_model::{ConditionKey, Conditions, HostPattern, RegexSet, Route, RouteAc
 use super::{RouteInput, meets};
 
 /// Maximum number of routes that are compared one by one, without an index.
-const LINEAR_MAX: usize = 8;
+const MAX_LINEAR: usize = 8;
 /// Minimum number of regular expressions that are matched together.
-const SET_MIN: usize = 8;
+const MIN_SET: usize = 8;
 /// Maximum number of a path's segments that are indexed.
-const SEGMENTS_MAX: usize = 6;
+const MAX_SEGMENTS: usize = 6;
 /// Maximum number of candidate lists for a request: one per number of segments, for the host and for any host.
-const LISTS_MAX: usize = 2 * (SEGMENTS_MAX + 1);
+const MAX_LISTS: usize = 2 * (MAX_SEGMENTS + 1);
 
 /// Routes in file order.
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ impl RouteTable {
         let restarts = routes
             .iter()
             .any(|route| matches!(route.action, RouteAction::Restart(_)));
-        let index = (routes.len() > LINEAR_MAX).then(|| Index::new(&routes));
+        let index = (routes.len() > MAX_LINEAR).then(|| Index::new(&routes));
         let keys = routes.iter().map(RouteKeys::new).collect();
         let compares_hosts = routes
             .iter()
@@ -199,7 +199,7 @@ impl Index {
                 expressions.extend(regexes);
             }
         }
-        let set = (expressions.len() >= SET_MIN)
+        let set = (expressions.len() >= MIN_SET)
             .then(|| RegexSet::new(expressions))
             .flatten();
         Self {
@@ -220,7 +220,7 @@ impl Index {
     ) -> Option<usize> {
         let first_route = route_input.target.first_route();
         let path = route_input.target.path();
-        let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
+        let mut lists: [&[u32]; MAX_LISTS] = [&[]; MAX_LISTS];
         let mut list_count = 0;
         let host_hash = self.has_hosts.then(|| hash_of_host(host));
         let mut add = |path_hash: u64| {
@@ -342,7 +342,7 @@ fn prefixes(path: &[u8]) -> impl Iterator<Item = u64> {
         .strip_prefix(b"/")
         .unwrap_or_default()
         .split(|byte| *byte == b'/');
-    let segments = segments.take(if has_slash { SEGMENTS_MAX } else { 0 });
+    let segments = segments.take(if has_slash { MAX_SEGMENTS } else { 0 });
     let following = segments.scan(BASIS, |hash, segment| {
         *hash = segment
             .iter()

@@ -11,7 +11,7 @@ use crate::note::{Notes, Position};
 
 /// The result of converting a haproxy condition to equivalent route conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum Conversion {
     Always,
     Never,
     /// At least one of these conditions must match.
@@ -24,7 +24,7 @@ pub(super) enum Meaning {
 const NOT_COMBINABLE: &str = "one route cannot express this combination of conditions";
 
 /// Maximum number of routes for one rule.
-const ROUTES_MAX: usize = 256;
+const MAX_ROUTES: usize = 256;
 
 /// The `acl` lines of a proxy.
 #[derive(Debug, Default)]
@@ -82,26 +82,26 @@ impl Acls {
     }
 
     /// Returns the position of every `acl` line.
-    pub(super) fn all(&self) -> impl Iterator<Item = Position> {
+    pub(super) fn all_positions(&self) -> impl Iterator<Item = Position> {
         self.by_name
             .values()
             .flatten()
             .map(|(position, _)| *position)
     }
 
-    /// Converts `if …` or `unless …`. Without words, the meaning is `Always`.
-    pub(super) fn condition(&self, words: &[String], frontend: FrontendContext<'_>) -> Meaning {
+    /// Converts `if …` or `unless …`. Returns `Always` if there are no words.
+    pub(super) fn condition(&self, words: &[String], frontend: FrontendContext<'_>) -> Conversion {
         let Some((word, term_words)) = words.split_first() else {
-            return Meaning::Always;
+            return Conversion::Always;
         };
-        let meaning = match parse_terms(term_words) {
-            Some(alternatives) => self.meaning_of_any(&alternatives, frontend),
-            None => Meaning::Unsupported("the closing brace is missing".to_owned()),
+        let conversion = match parse_terms(term_words) {
+            Some(alternatives) => self.convert_any(&alternatives, frontend),
+            None => Conversion::Unsupported("a term or a closing brace is missing".to_owned()),
         };
         match word.as_str() {
-            "if" => meaning,
-            "unless" => negate(meaning),
-            other => Meaning::Unsupported(format!("expected if or unless, found \"{other}\"")),
+            "if" => conversion,
+            "unless" => negate(conversion),
+            other => Conversion::Unsupported(format!("expected `if` or `unless`, found `{other}`")),
         }
     }
 
@@ -111,22 +111,22 @@ impl Acls {
         &self,
         words: &[String],
         frontend: FrontendContext<'_>,
-    ) -> Meaning {
+    ) -> Conversion {
         let Some((word, term_words)) = words.split_first() else {
-            return Meaning::Always;
+            return Conversion::Always;
         };
         let Some(alternatives) = parse_terms(term_words).filter(|_| word == "if") else {
-            return Meaning::Always;
+            return Conversion::Always;
         };
         let is_supported =
-            |term: &Term| !matches!(self.term(term, frontend), Meaning::Unsupported(_));
+            |term: &Term| !matches!(self.term(term, frontend), Conversion::Unsupported(_));
         let alternatives: Vec<Vec<Term>> = alternatives
             .into_iter()
             .map(|terms| terms.into_iter().filter(is_supported).collect())
             .collect();
-        match self.meaning_of_any(&alternatives, frontend) {
-            Meaning::Unsupported(_) => Meaning::Always,
-            meaning => meaning,
+        match self.convert_any(&alternatives, frontend) {
+            Conversion::Unsupported(_) => Conversion::Always,
+            conversion => conversion,
         }
     }
 
@@ -136,43 +136,44 @@ impl Acls {
         (line, words): (&Line, &[String]),
         others: &[&Line],
         frontend: FrontendContext<'_>,
-    ) -> Meaning {
-        let mut meaning = self.condition(words, frontend.for_line(line));
+    ) -> Conversion {
+        let mut conversion = self.condition(words, frontend.for_line(line));
         for other in others {
             let (_, other_words) = rule::condition(other.arguments());
             let excluded = self.condition(other_words, frontend.for_line(other));
-            meaning = all_of(&[meaning, negate(excluded)]);
+            conversion = all_of(&[conversion, negate(excluded)]);
         }
-        meaning
+        conversion
     }
 
-    fn meaning_of_any(&self, alternatives: &[Vec<Term>], frontend: FrontendContext<'_>) -> Meaning {
+    fn convert_any(&self, alternatives: &[Vec<Term>], frontend: FrontendContext<'_>) -> Conversion {
         let mut conditions = Vec::new();
-        let meanings: Vec<Meaning> = alternatives
+        let conversions: Vec<Conversion> = alternatives
             .iter()
-            .map(|terms| self.meaning_of_all(terms, frontend))
+            .map(|terms| self.convert_all(terms, frontend))
             .collect();
         // If one alternative always applies, the others do not need to be supported.
-        if meanings.contains(&Meaning::Always) {
-            return Meaning::Always;
+        if conversions.contains(&Conversion::Always) {
+            return Conversion::Always;
         }
-        for meaning in meanings {
-            match meaning {
-                Meaning::Always | Meaning::Never => {}
-                Meaning::AnyOf(more) => conditions.extend(more),
-                unsupported @ Meaning::Unsupported(_) => return unsupported,
+        for conversion in conversions {
+            match conversion {
+                Conversion::Always | Conversion::Never => {}
+                Conversion::AnyOf(more) => conditions.extend(more),
+                unsupported @ Conversion::Unsupported(_) => return unsupported,
             }
         }
         any_of(conditions)
     }
 
-    fn meaning_of_all(&self, terms: &[Term], frontend: FrontendContext<'_>) -> Meaning {
-        let meanings: Vec<Meaning> = terms.iter().map(|term| self.term(term, frontend)).collect();
-        all_of(&meanings)
+    fn convert_all(&self, terms: &[Term], frontend: FrontendContext<'_>) -> Conversion {
+        let conversions: Vec<Conversion> =
+            terms.iter().map(|term| self.term(term, frontend)).collect();
+        all_of(&conversions)
     }
 
-    fn term(&self, term: &Term, frontend: FrontendContext<'_>) -> Meaning {
-        let meaning = match &term.kind {
+    fn term(&self, term: &Term, frontend: FrontendContext<'_>) -> Conversion {
+        let conversion = match &term.kind {
             TermKind::Anonymous(words) => convert_criterion(words, frontend),
             TermKind::Named(name) => match (self.by_name.get(name), predefined(name, frontend)) {
                 (Some(lines), _) => {
@@ -180,26 +181,26 @@ impl Acls {
                     let mut is_always = false;
                     for (_, words) in lines {
                         match convert_criterion(words, frontend) {
-                            Meaning::Always => is_always = true,
-                            Meaning::Never => {}
-                            Meaning::AnyOf(more) => conditions.extend(more),
-                            unsupported @ Meaning::Unsupported(_) => return unsupported,
+                            Conversion::Always => is_always = true,
+                            Conversion::Never => {}
+                            Conversion::AnyOf(more) => conditions.extend(more),
+                            unsupported @ Conversion::Unsupported(_) => return unsupported,
                         }
                     }
                     if is_always {
-                        Meaning::Always
+                        Conversion::Always
                     } else {
                         any_of(conditions)
                     }
                 }
-                (None, Some(meaning)) => meaning,
-                (None, None) => Meaning::Unsupported(format!("no such acl: {name}")),
+                (None, Some(conversion)) => conversion,
+                (None, None) => Conversion::Unsupported(format!("the ACL `{name}` is not defined")),
             },
         };
         if term.is_negated {
-            negate(meaning)
+            negate(conversion)
         } else {
-            meaning
+            conversion
         }
     }
 }
@@ -229,29 +230,29 @@ fn expand_files(environment: &dyn Environment, words: &[String]) -> Vec<String> 
     expanded
 }
 
-/// Returns a condition that matches if at least one of these does.
-pub(super) fn any_of(conditions: Vec<Condition>) -> Meaning {
+/// Returns a condition that matches if at least one of these conditions matches.
+pub(super) fn any_of(conditions: Vec<Condition>) -> Conversion {
     if conditions.is_empty() {
-        Meaning::Never
-    } else if conditions.len() > ROUTES_MAX {
+        Conversion::Never
+    } else if conditions.len() > MAX_ROUTES {
         too_many_routes()
     } else {
-        Meaning::AnyOf(conditions)
+        Conversion::AnyOf(conditions)
     }
 }
 
-/// Returns a condition that matches if all of these do.
-fn all_of(meanings: &[Meaning]) -> Meaning {
+/// Returns a condition that matches if all of these conditions match.
+fn all_of(conversions: &[Conversion]) -> Conversion {
     // If one condition never applies, the others do not need to be supported.
-    if meanings.contains(&Meaning::Never) {
-        return Meaning::Never;
+    if conversions.contains(&Conversion::Never) {
+        return Conversion::Never;
     }
     let mut combined = vec![Condition::default()];
     let mut has_conditions = false;
-    for meaning in meanings {
-        match meaning {
-            Meaning::Always | Meaning::Never => {}
-            Meaning::AnyOf(more) => {
+    for conversion in conversions {
+        match conversion {
+            Conversion::Always | Conversion::Never => {}
+            Conversion::AnyOf(more) => {
                 has_conditions = true;
                 let pairs = combined
                     .iter()
@@ -259,23 +260,23 @@ fn all_of(meanings: &[Meaning]) -> Meaning {
                 let pairs = pairs.filter(|(a, b)| !a.excludes(b));
                 let all: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
                 match all {
-                    Some(all) if all.len() > ROUTES_MAX => return too_many_routes(),
+                    Some(all) if all.len() > MAX_ROUTES => return too_many_routes(),
                     Some(all) => combined = all,
-                    None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
+                    None => return Conversion::Unsupported(NOT_COMBINABLE.to_owned()),
                 }
             }
-            unsupported @ Meaning::Unsupported(_) => return unsupported.clone(),
+            unsupported @ Conversion::Unsupported(_) => return unsupported.clone(),
         }
     }
     if has_conditions {
         any_of(combined)
     } else {
-        Meaning::Always
+        Conversion::Always
     }
 }
 
-/// Returns a condition that matches if none of these does.
-fn none_of(conditions: &[Condition]) -> Meaning {
+/// Returns a condition that matches if none of these conditions matches.
+fn none_of(conditions: &[Condition]) -> Conversion {
     let mut combined = vec![Condition::default()];
     for condition in conditions {
         let negated = condition.negated();
@@ -284,24 +285,24 @@ fn none_of(conditions: &[Condition]) -> Meaning {
             .flat_map(|a| negated.iter().map(move |b| (a, b)));
         let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
         match both {
-            Some(both) if both.len() > ROUTES_MAX => return too_many_routes(),
+            Some(both) if both.len() > MAX_ROUTES => return too_many_routes(),
             Some(both) => combined = both,
-            None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
+            None => return Conversion::Unsupported(NOT_COMBINABLE.to_owned()),
         }
     }
     any_of(combined)
 }
 
-fn too_many_routes() -> Meaning {
-    Meaning::Unsupported(format!("it requires more than {ROUTES_MAX} routes"))
+fn too_many_routes() -> Conversion {
+    Conversion::Unsupported(format!("it requires more than {MAX_ROUTES} routes"))
 }
 
-fn negate(meaning: Meaning) -> Meaning {
-    match meaning {
-        Meaning::Always => Meaning::Never,
-        Meaning::Never => Meaning::Always,
-        Meaning::AnyOf(conditions) => none_of(&conditions),
-        unsupported @ Meaning::Unsupported(_) => unsupported,
+fn negate(conversion: Conversion) -> Conversion {
+    match conversion {
+        Conversion::Always => Conversion::Never,
+        Conversion::Never => Conversion::Always,
+        Conversion::AnyOf(conditions) => none_of(&conditions),
+        unsupported @ Conversion::Unsupported(_) => unsupported,
     }
 }
 
@@ -362,7 +363,7 @@ fn parse_terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
 mod tests {
     use super::*;
 
-    fn meaning(acls: &Acls, text: &str, tls: bool) -> Meaning {
+    fn convert(acls: &Acls, text: &str, tls: bool) -> Conversion {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         acls.condition(
             &words,
@@ -374,68 +375,74 @@ mod tests {
     }
 
     #[test]
-    fn supported_conditions_become_routes() {
+    fn conditions_are_converted() {
         let acls = Acls::default();
-        let parse = |text: &str| meaning(&acls, text, false);
-        assert_eq!(parse("if { ssl_fc }"), Meaning::Never);
-        assert_eq!(parse("unless { ssl_fc }"), Meaning::Always);
-        assert_eq!(parse("if !{ ssl_fc } TRUE"), Meaning::Always);
-        let Meaning::AnyOf(found) = parse("if { path_beg /a /b } { hdr(host) -i X.example }")
+        let parse = |text: &str| convert(&acls, text, false);
+        assert_eq!(parse("if { ssl_fc }"), Conversion::Never);
+        assert_eq!(parse("unless { ssl_fc }"), Conversion::Always);
+        assert_eq!(parse("if !{ ssl_fc } TRUE"), Conversion::Always);
+        let Conversion::AnyOf(found) = parse("if { path_beg /a /b } { hdr(host) -i X.example }")
         else {
             panic!("not supported");
         };
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].path.as_deref(), Some("/b*"));
         assert_eq!(found[1].host.as_deref(), Some("x.example"));
-        let Meaning::AnyOf(found) = parse("if { src 10.0.0.0/8 ::1 } { path_reg -i ^/a[0-9]+ }")
+        let Conversion::AnyOf(found) = parse("if { src 10.0.0.0/8 ::1 } { path_reg -i ^/a[0-9]+ }")
         else {
             panic!("not supported");
         };
         assert_eq!(found[0].sources, ["10.0.0.0/8", "::1"]);
         assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a[0-9]+"));
-        let Meaning::AnyOf(found) = parse("if { path_beg -i /a.b } { req.cook(beta) yes }") else {
+        let Conversion::AnyOf(found) = parse("if { path_beg -i /a.b } { req.cook(beta) yes }")
+        else {
             panic!("not supported");
         };
         assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a\\.b"));
         assert_eq!(found[0].cookies, ["beta=yes"]);
-        assert_eq!(parse("unless { path -m found }"), Meaning::Never);
-        assert_eq!(parse("if { method }"), Meaning::Never);
-        let Meaning::AnyOf(found) = parse("if { hdr(host) -m found }") else {
+        assert_eq!(parse("unless { path -m found }"), Conversion::Never);
+        assert_eq!(parse("if { method }"), Conversion::Never);
+        let Conversion::AnyOf(found) = parse("if { hdr(host) -m found }") else {
             panic!("not supported");
         };
         assert_eq!(found[0].headers, ["host"]);
         assert!(matches!(
             parse("unless { ssl_fc_sni -m found }"),
-            Meaning::Unsupported(_)
+            Conversion::Unsupported(_)
         ));
         assert!(matches!(
             parse("if { src office.example }"),
-            Meaning::Unsupported(_)
+            Conversion::Unsupported(_)
         ));
-        assert!(matches!(parse("if { path /a"), Meaning::Unsupported(_)));
-        let Meaning::AnyOf(found) = parse("if { path_beg /a } { path_end .b }") else {
+        assert!(matches!(parse("if { path /a"), Conversion::Unsupported(_)));
+        let Conversion::AnyOf(found) = parse("if { path_beg /a } { path_end .b }") else {
             panic!("not supported");
         };
         assert_eq!(found[0].path.as_deref(), Some("/a*"));
         assert_eq!(found[0].regex.as_deref(), Some("^.*\\.b$"));
-        assert_eq!(parse("if { path /a } { path /b }"), Meaning::Never);
+        assert_eq!(parse("if { path /a } { path /b }"), Conversion::Never);
     }
 
     #[test]
     fn conditions_are_negated() {
         let acls = Acls::default();
-        let parse = |text: &str| meaning(&acls, text, false);
-        let Meaning::AnyOf(found) = parse("if !{ path /a /b } { method GET }") else {
+        let parse = |text: &str| convert(&acls, text, false);
+        let Conversion::AnyOf(found) = parse("if !{ path /a /b } { method GET }") else {
             panic!("not supported");
         };
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].not["path"], ["/a", "/b"]);
-        let Meaning::AnyOf(found) = parse("unless { path /a } { method GET }") else {
+        let Conversion::AnyOf(found) = parse("unless { path /a } { method GET }") else {
             panic!("not supported");
         };
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].not["method"], ["GET"]);
-        // A rule that restricts access may apply to more requests than in haproxy, but never to fewer.
+    }
+
+    /// A rule that restricts access may apply to more requests than in haproxy, but never to fewer.
+    #[test]
+    fn broadened_condition_omits_unsupported_terms() {
+        let acls = Acls::default();
         let words: Vec<String> = [
             "if",
             "{",
@@ -450,14 +457,14 @@ mod tests {
         ]
         .map(str::to_owned)
         .to_vec();
-        let Meaning::AnyOf(found) = acls.broadened_condition(&words, FrontendContext::default())
+        let Conversion::AnyOf(found) = acls.broadened_condition(&words, FrontendContext::default())
         else {
             panic!("not supported");
         };
         assert_eq!(found[0].path.as_deref(), Some("/a"));
         assert_eq!(
             acls.broadened_condition(&words[5..], FrontendContext::default()),
-            Meaning::Always
+            Conversion::Always
         );
     }
 }

@@ -23,12 +23,12 @@ pub(super) struct Binds {
 }
 
 /// Data that the binds of a file share.
-pub(super) struct Scope<'f> {
+pub(super) struct BindContext<'f> {
     pub(super) environment: &'f dyn Environment,
     /// Base directory for relative paths.
     pub(super) base: &'f str,
-    /// Returns whether a frontend listens on this port of 0.0.0.0.
-    pub(super) is_taken: &'f dyn Fn(&str) -> bool,
+    /// Returns whether a frontend listens on 0.0.0.0 with this port.
+    pub(super) is_ipv4_port_taken: &'f dyn Fn(&str) -> bool,
     /// Addresses of earlier frontends.
     pub(super) listen_addresses: &'f HashSet<String>,
     /// `ssl-default-bind-…` of `global`.
@@ -70,8 +70,8 @@ struct Bind {
     proxy_protocol: bool,
 }
 
-/// Maximum number of ports of one bind.
-const PORTS_MAX: usize = 256;
+/// Maximum number of ports that are imported from one range.
+const MAX_PORTS: usize = 256;
 
 /// Certificate directory for a TLS service whose `bind` lines name no certificates.
 const DEFAULT_DIRECTORY: &str = "/etc/weir/certs";
@@ -94,7 +94,7 @@ impl Binds {
             .collect()
     }
 
-    pub(super) fn read(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
+    pub(super) fn read(&mut self, line: &Line, context: &BindContext<'_>, notes: &mut Notes) {
         let Some(addresses) = line.word(1) else {
             return line.reject(notes, "haproxy requires an address");
         };
@@ -102,7 +102,7 @@ impl Binds {
         let (tls, proxy_protocol) = (has_option("ssl"), has_option("accept-proxy"));
         let count_before = self.listen.len();
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
-            let endpoints = match parse_endpoints(address, scope.environment) {
+            let endpoints = match parse_endpoints(address, context.environment) {
                 Ok(endpoints) => endpoints,
                 Err(UnusableAddress {
                     reason,
@@ -127,12 +127,12 @@ impl Binds {
             };
             // Without `v6only`, haproxy's socket also accepts IPv4.
             let ipv4_ports = endpoints.iter().filter_map(|it| it.strip_prefix("[::]:"));
-            let ipv4_ports =
-                ipv4_ports.filter(|port| !has_option("v6only") && !(scope.is_taken)(port));
+            let ipv4_ports = ipv4_ports
+                .filter(|port| !has_option("v6only") && !(context.is_ipv4_port_taken)(port));
             let ipv4_ports: Vec<String> =
                 ipv4_ports.map(|port| format!("0.0.0.0:{port}")).collect();
             for address in endpoints.into_iter().chain(ipv4_ports) {
-                if scope.listen_addresses.contains(&address) {
+                if context.listen_addresses.contains(&address) {
                     let reason = format!("not imported: an earlier section listens on {address}");
                     notes.add(line.position, reason);
                     continue;
@@ -154,7 +154,7 @@ impl Binds {
         if self.listen.len() == count_before && self.first_unusable.is_none() {
             self.first_unusable = Some((line.position, tls));
         }
-        self.read_options(line, scope, notes);
+        self.read_options(line, context, notes);
     }
 
     /// Adds an address if there is none, so that the rules can be imported, and a certificate directory if TLS has no
@@ -173,8 +173,8 @@ impl Binds {
             notes.add(
                 position,
                 format!(
-                    "it has no address that Weir can listen on; the service listens on {address}, which all processes \
-                     on this host can reach"
+                    "Weir cannot listen on any address of this section; the service listens on {address}, which all \
+                     processes on this host can reach"
                 ),
             );
             self.listen.push(Bind {
@@ -218,9 +218,15 @@ impl Binds {
         }
     }
 
-    /// Adds the certificates of `crt-list FILE`: one per line, with options in brackets and names.
-    fn read_crt_list(&mut self, file: &str, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
-        let text = match scope.environment.read(file) {
+    /// Adds the certificates of `crt-list FILE`: one per line, optionally with options in brackets and SNI filters.
+    fn read_crt_list(
+        &mut self,
+        file: &str,
+        line: &Line,
+        context: &BindContext<'_>,
+        notes: &mut Notes,
+    ) {
+        let text = match context.environment.read(file) {
             Ok(text) => text,
             Err(reason) => {
                 let reason = format!("the certificates in {file} are not imported: {reason}");
@@ -230,25 +236,26 @@ impl Binds {
         let lines = text.lines().map(str::trim);
         for entry in lines.filter(|entry| !entry.is_empty() && !entry.starts_with('#')) {
             let path = entry.split([' ', '\t', '[']).next().unwrap_or_default();
-            self.add_certificate(&absolute_path(path, scope.base), line.position);
-            let options_and_names = &entry[path.len()..];
-            if options_and_names.contains(['[', '!']) {
+            self.add_certificate(&absolute_path(path, context.base), line.position);
+            let options_and_filters = &entry[path.len()..];
+            if options_and_filters.contains(['[', '!']) {
                 let reason =
-                    format!("{path} in {file}: options and excluded names are not imported");
+                    format!("{path} in {file}: options and negative SNI filters are not imported");
                 notes.add(line.position, reason);
-            } else if !options_and_names.trim().is_empty() {
-                let reason =
-                    format!("{path} in {file}: the names in the certificate are used, not these");
+            } else if !options_and_filters.trim().is_empty() {
+                let reason = format!(
+                    "{path} in {file}: the SNI filters are not imported; the names in the certificate are used"
+                );
                 notes.remark(line.position, reason);
             }
         }
     }
 
     #[expect(clippy::too_many_lines, reason = "a table of options")]
-    fn read_options(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
+    fn read_options(&mut self, line: &Line, context: &BindContext<'_>, notes: &mut Notes) {
         let mut words = line.words.iter().skip(2).map(String::as_str);
         let mut has_ca = false;
-        let mut suites = scope.suites.clone();
+        let mut suites = context.suites.clone();
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or("").to_owned();
             match word {
@@ -273,7 +280,7 @@ impl Binds {
                 }
                 "crt-list" => {
                     let file = value();
-                    self.read_crt_list(&file, line, scope, notes);
+                    self.read_crt_list(&file, line, context, notes);
                 }
                 "strict-sni" => self.add_key(Entry::new("strict_sni", true, line.position), notes),
                 "ssl-min-ver" => match value().strip_prefix("TLSv") {
@@ -297,7 +304,7 @@ impl Binds {
                         self.add_key(Entry::new("client_auth", "required", line.position), notes);
                     }
                     "required" => {
-                        notes.mark_guard(line.position);
+                        notes.mark_restriction(line.position);
                         notes.add(line.position, "verify is not imported: there is no ca-file");
                     }
                     _ => {}
@@ -307,7 +314,9 @@ impl Binds {
                     let _ = value();
                     notes.remark(
                         line.position,
-                        "alpn is not imported: Weir offers the protocols that it supports",
+                        format!(
+                            "{word} is not imported: Weir offers the protocols that it supports"
+                        ),
                     );
                 }
                 "no-sslv3" | "no-tlsv10" | "no-tlsv11" | "v4v6" | "name" | "defer-accept"
@@ -351,7 +360,7 @@ impl Binds {
                     let _ = value();
                     notes.remark(
                         line.position,
-                        format!("{word} is not imported: Weir needs no such setting"),
+                        format!("{word} is not imported: `listen` has no such option"),
                     );
                 }
                 "transparent"
@@ -370,7 +379,7 @@ impl Binds {
                     let _ = value();
                     // The option limits which clients can connect.
                     if CERTIFICATE_OPTIONS.contains(&other) || other == "interface" {
-                        notes.mark_guard(line.position);
+                        notes.mark_restriction(line.position);
                     }
                     notes.add(
                         line.position,
@@ -385,11 +394,11 @@ impl Binds {
     }
 
     fn add_suites(&mut self, suites: &Suites, notes: &mut Notes) {
-        let is_newest = |entry: &Entry| {
+        let requires_tls13 = |entry: &Entry| {
             entry.key == "minimum"
                 && matches!(&entry.item.value, Value::Text(text) if text == "1.3")
         };
-        let tls13_only = self.keys.iter().any(is_newest);
+        let tls13_only = self.keys.iter().any(requires_tls13);
         let lists = [suites.ciphers.as_ref(), suites.ciphersuites.as_ref()];
         for key in tls_suite::keys(lists, suites.curves.as_ref(), tls13_only, notes) {
             self.add_key(key, notes);
@@ -405,7 +414,7 @@ impl Binds {
                 let position = entry.item.position;
                 if let Some(position) = position {
                     if matches!(entry.key, "client_ca" | "client_auth") {
-                        notes.mark_guard(position);
+                        notes.mark_restriction(position);
                     }
                     let reason = format!(
                         "a second {} is not imported: a service has only one",
@@ -516,13 +525,13 @@ fn parse_endpoints(
     match is_truncated {
         false => Ok(endpoints),
         true => Err(UnusableAddress {
-            reason: format!("at most {PORTS_MAX} ports of a range are imported"),
+            reason: format!("at most {MAX_PORTS} ports of a range are imported"),
             replacements: Some(endpoints),
         }),
     }
 }
 
-/// Returns the ports of `80`, `80-82` or `${PORT}`, at most [`PORTS_MAX`], and whether there are more.
+/// Returns the ports of `80`, `80-82` or `${PORT}`, at most [`MAX_PORTS`], and whether there are more.
 fn parse_ports(text: &str) -> Result<(Vec<String>, bool), String> {
     if text.starts_with("${") && text.ends_with('}') {
         return Ok((vec![text.to_owned()], false));
@@ -536,10 +545,10 @@ fn parse_ports(text: &str) -> Result<(Vec<String>, bool), String> {
     if first > last {
         return Err(format!("invalid port range {text}"));
     }
-    let ports = (first..=last).take(PORTS_MAX);
+    let ports = (first..=last).take(MAX_PORTS);
     Ok((
         ports.map(|port| port.to_string()).collect(),
-        usize::from(last - first) >= PORTS_MAX,
+        usize::from(last - first) >= MAX_PORTS,
     ))
 }
 
@@ -568,6 +577,6 @@ mod tests {
         }
         let replacements = |text: &str| parse(text).expect_err(text).replacements.expect(text);
         assert_eq!(replacements("name:80"), ["127.0.0.1:80"]);
-        assert_eq!(replacements("*:1-65535").len(), PORTS_MAX);
+        assert_eq!(replacements("*:1-65535").len(), MAX_PORTS);
     }
 }

@@ -79,10 +79,12 @@ impl Blocks {
             ".alert" if self.excluded_by().is_none() => {
                 notes.add(
                     position,
-                    "not imported: haproxy does not start because of this line",
+                    "not imported: this line prevents haproxy from starting",
                 );
             }
-            ".alert" | ".warning" | ".notice" | ".diag" => {}
+            ".alert" | ".warning" | ".notice" | ".diag" => {
+                notes.remark(position, "not imported: it only prints a message");
+            }
             _ => return false,
         }
         if !notes.has_note(position) {
@@ -120,7 +122,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
         details: Vec::new(),
     };
     let result = parser
-        .parse_any()
+        .parse_or()
         .filter(|_| parser.remaining.trim().is_empty());
     let Some(holds) = result else {
         notes.add(
@@ -164,16 +166,16 @@ impl Parser<'_, '_> {
     }
 
     /// Parses `A || B`. Returns `None` if the condition cannot be parsed.
-    fn parse_any(&mut self) -> Option<bool> {
-        let mut holds = self.parse_all()?;
+    fn parse_or(&mut self) -> Option<bool> {
+        let mut holds = self.parse_and()?;
         while self.skip("||") {
-            holds |= self.parse_all()?;
+            holds |= self.parse_and()?;
         }
         Some(holds)
     }
 
     /// Parses `A && B`.
-    fn parse_all(&mut self) -> Option<bool> {
+    fn parse_and(&mut self) -> Option<bool> {
         let mut holds = self.parse_term()?;
         while self.skip("&&") {
             holds &= self.parse_term()?;
@@ -187,7 +189,7 @@ impl Parser<'_, '_> {
             return self.parse_term().map(|holds| !holds);
         }
         if self.skip("(") {
-            return self.parse_any().filter(|_| self.skip(")"));
+            return self.parse_or().filter(|_| self.skip(")"));
         }
         self.remaining = self.remaining.trim_start();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -248,7 +250,7 @@ mod tests {
                 details: Vec::new(),
             };
             parser
-                .parse_any()
+                .parse_or()
                 .filter(|_| parser.remaining.trim().is_empty())
         };
         for (text, expected) in [

@@ -582,7 +582,10 @@ fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
         ["rstatus", pattern] => match matching_statuses(pattern, false) {
             Some(ranges) => Some(Entry::new("status", ranges, line.position)),
             None => {
-                line.reject(notes, "the expression is invalid, or no status matches it");
+                line.reject(
+                    notes,
+                    "the regular expression is invalid, or no status matches it",
+                );
                 None
             }
         },
@@ -596,7 +599,7 @@ fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
                 None => {
                     let reason = match *kind {
                         "status" => "the list is invalid, or every status is in it",
-                        _ => "the expression is invalid, or every status matches it",
+                        _ => "the regular expression is invalid, or every status matches it",
                     };
                     line.reject(notes, reason);
                     None

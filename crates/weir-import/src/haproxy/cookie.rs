@@ -10,7 +10,7 @@ use crate::layer7::Condition;
 use crate::note::Notes;
 
 /// Maximum number of servers: each adds one route for every route to the pool.
-const SERVERS_MAX: usize = 32;
+const MAX_SERVERS: usize = 32;
 
 /// A server that requests with a cookie prefer.
 #[derive(Clone, Debug)]
@@ -74,9 +74,9 @@ pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &m
             server: Entry::new("server", address, server.position),
         });
     }
-    if servers.len() > SERVERS_MAX {
+    if servers.len() > MAX_SERVERS {
         let reason = format!(
-            "each server with a cookie requires a route; the maximum is {SERVERS_MAX} servers"
+            "each server with a cookie requires a route; the maximum is {MAX_SERVERS} servers"
         );
         return line.reject(notes, &reason);
     }

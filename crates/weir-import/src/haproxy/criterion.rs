@@ -1,6 +1,6 @@
 //! Converts ACL criteria, which consist of a sample fetch method, a match method and values.
 
-use super::acl::{Meaning, any_of};
+use super::acl::{Conversion, any_of};
 use super::counter;
 use super::line::Line;
 use super::source;
@@ -42,28 +42,28 @@ impl FrontendContext<'_> {
     }
 }
 
-fn method_condition(words: &[&str]) -> Meaning {
+fn method_condition(words: &[&str]) -> Conversion {
     if words.is_empty() {
-        return Meaning::Never;
+        return Conversion::Never;
     }
-    Meaning::AnyOf(vec![Condition {
+    Conversion::AnyOf(vec![Condition {
         methods: words.iter().map(|word| (*word).to_owned()).collect(),
         ..Condition::default()
     }])
 }
 
 /// Converts an ACL that haproxy predefines.
-pub(super) fn predefined(name: &str, frontend: FrontendContext<'_>) -> Option<Meaning> {
+pub(super) fn predefined(name: &str, frontend: FrontendContext<'_>) -> Option<Conversion> {
     Some(match name {
         "LOCALHOST" if frontend.is_source_changed => {
-            Meaning::Unsupported(source::CHANGED.to_owned())
+            Conversion::Unsupported(source::CHANGED.to_owned())
         }
-        "TRUE" | "HTTP" | "WAIT_END" => Meaning::Always,
-        "LOCALHOST" => Meaning::AnyOf(vec![Condition {
+        "TRUE" | "HTTP" | "WAIT_END" => Conversion::Always,
+        "LOCALHOST" => Conversion::AnyOf(vec![Condition {
             sources: vec!["127.0.0.0/8".to_owned()],
             ..Condition::default()
         }]),
-        "FALSE" => Meaning::Never,
+        "FALSE" => Conversion::Never,
         "METH_GET" => method_condition(&["GET", "HEAD"]),
         "METH_POST" => method_condition(&["POST"]),
         "METH_PUT" => method_condition(&["PUT"]),
@@ -93,36 +93,36 @@ struct Criterion<'a> {
 }
 
 /// Converts a criterion such as `hdr(host) -i www.example`.
-pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>) -> Meaning {
+pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>) -> Conversion {
     if let (true, Some(applies)) = (frontend.counters_are_zero, counter::matches_zero(words)) {
         return always_if(applies);
     }
     let mut criterion = match Criterion::parse(words) {
         Ok(criterion) => criterion,
-        Err(reason) => return Meaning::Unsupported(reason),
+        Err(reason) => return Conversion::Unsupported(reason),
     };
     if criterion.loses_case_insensitivity() {
         let fetch = criterion.fetch;
-        return Meaning::Unsupported(format!("routes compare {fetch} case-sensitively"));
+        return Conversion::Unsupported(format!("routes compare {fetch} case-sensitively"));
     }
     let is_presence = criterion.matcher == "found";
     match criterion.name {
         "ssl_fc" => return always_if(criterion.matches_bool(frontend.tls)),
-        "wait" if criterion.matcher == "end" => return Meaning::Always,
-        "always_true" => return Meaning::Always,
-        "req.proto_http" | "req_proto_http" if !frontend.is_tcp_mode => return Meaning::Always,
-        "always_false" => return Meaning::Never,
+        "wait" if criterion.matcher == "end" => return Conversion::Always,
+        "always_true" => return Conversion::Always,
+        "req.proto_http" | "req_proto_http" if !frontend.is_tcp_mode => return Conversion::Always,
+        "always_false" => return Conversion::Never,
         "dst_port" => return criterion.match_ports(frontend.ports),
         "http_auth" | "http_auth_group" => match frontend.authenticated {
             Some(valid) => return always_if(valid),
             None => {
-                let reason = "routes cannot match names and passwords; see `basic_auth`";
-                return Meaning::Unsupported(reason.to_owned());
+                let reason = "routes cannot match user names and passwords; see `basic_auth`";
+                return Conversion::Unsupported(reason.to_owned());
             }
         },
         "method" => return method_condition(&criterion.values),
         "src" if frontend.is_source_changed => {
-            return Meaning::Unsupported(source::CHANGED.to_owned());
+            return Conversion::Unsupported(source::CHANGED.to_owned());
         }
         "src" => return source_condition(&criterion),
         "hdr" | "req.hdr" | "req.fhdr" if criterion.matcher == "cnt" => {
@@ -131,7 +131,7 @@ pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>)
         "hdr_ip" | "req.hdr_ip" if !criterion.argument.eq_ignore_ascii_case("host") => {
             return criterion.match_field_addresses();
         }
-        "path" | "pathq" | "url" | "base" if is_presence => return Meaning::Always,
+        "path" | "pathq" | "url" | "base" if is_presence => return Conversion::Always,
         _ => {}
     }
     if is_presence && criterion.values.is_empty() {
@@ -144,11 +144,11 @@ pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>)
         return found;
     }
     let Some(alternatives) = criterion.alternatives() else {
-        return Meaning::Unsupported(format!("routes cannot match {}", criterion.fetch));
+        return Conversion::Unsupported(format!("routes cannot match {}", criterion.fetch));
     };
     match alternatives.into_iter().collect::<Option<Vec<_>>>() {
         Some(found) => any_of(found.concat()),
-        None => Meaning::Unsupported(format!(
+        None => Conversion::Unsupported(format!(
             "routes cannot compare {} this way",
             criterion.fetch
         )),
@@ -184,10 +184,10 @@ fn network_expression(network: &str) -> Option<String> {
     Some(format!("{}{other_bytes}", prefix_bytes.join("\\.")))
 }
 
-fn always_if(applies: bool) -> Meaning {
+fn always_if(applies: bool) -> Conversion {
     match applies {
-        true => Meaning::Always,
-        false => Meaning::Never,
+        true => Conversion::Always,
+        false => Conversion::Never,
     }
 }
 
@@ -200,8 +200,8 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// Compares the ports of the listeners.
-    fn match_ports(&self, ports: &[u16]) -> Meaning {
+    /// Compares the listeners' ports with the criterion's values.
+    fn match_ports(&self, ports: &[u16]) -> Conversion {
         let is_match = |port: &u16| {
             let mut values = self.values.iter();
             values.any(|value| match value.split_once(['-', ':']) {
@@ -221,11 +221,11 @@ impl<'a> Criterion<'a> {
         let match_count = ports.iter().filter(|port| is_match(port)).count();
         match match_count {
             _ if !is_equality || ports.is_empty() => {
-                Meaning::Unsupported("routes cannot compare ports this way".to_owned())
+                Conversion::Unsupported("routes cannot compare ports this way".to_owned())
             }
-            0 => Meaning::Never,
-            all if all == ports.len() => Meaning::Always,
-            _ => Meaning::Unsupported(
+            0 => Conversion::Never,
+            all if all == ports.len() => Conversion::Always,
+            _ => Conversion::Unsupported(
                 "the service has listeners on several ports; define a separate service for each port"
                     .to_owned(),
             ),
@@ -233,37 +233,37 @@ impl<'a> Criterion<'a> {
     }
 
     /// Converts values in a file: a route reads only networks and hosts from files.
-    fn match_file(&self, file: &str) -> Meaning {
+    fn match_file(&self, file: &str) -> Conversion {
         let is_host = self.argument.eq_ignore_ascii_case("host")
             && matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
             && self.matcher == "str";
         if !is_host || !self.values.is_empty() {
             let reason = "the file with the ACL's values cannot be read, and a route reads only networks and hosts \
                           from files";
-            return Meaning::Unsupported(reason.to_owned());
+            return Conversion::Unsupported(reason.to_owned());
         }
-        Meaning::AnyOf(vec![Condition {
+        Conversion::AnyOf(vec![Condition {
             host: Some(format!("{FILE_PREFIX}{file}")),
             ..Condition::default()
         }])
     }
 
     /// Converts `hdr_cnt(NAME) eq 0` and similar criteria to a condition on the presence of a field.
-    fn match_field_count(&self) -> Meaning {
+    fn match_field_count(&self) -> Conversion {
         let present = Condition {
             headers: vec![self.argument.to_owned()],
             ..Condition::default()
         };
         match self.values.as_slice() {
-            ["gt", "0"] | ["ge", "1"] => Meaning::AnyOf(vec![present]),
+            ["gt", "0"] | ["ge", "1"] => Conversion::AnyOf(vec![present]),
             ["eq", "0"] | ["0"] | ["lt", "1"] | ["le", "0"] => any_of(present.negated()),
-            _ => Meaning::Unsupported("routes cannot compare the number of fields".to_owned()),
+            _ => Conversion::Unsupported("routes cannot compare the number of fields".to_owned()),
         }
     }
 
-    /// Converts `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8` to an expression, for IPv4 addresses and networks /8, /16 and
-    /// /24.
-    fn match_field_addresses(&self) -> Meaning {
+    /// Converts `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8` to a regular expression, for IPv4 addresses and networks /8,
+    /// /16 and /24.
+    fn match_field_addresses(&self) -> Conversion {
         let occurrence = self
             .fetch
             .strip_suffix(')')
@@ -273,7 +273,7 @@ impl<'a> Criterion<'a> {
             Some("-1") => ("(^|,)\\s*", "\\s*$"),
             Some("1") => ("^\\s*", "\\s*(,|$)"),
             Some(_) => {
-                return Meaning::Unsupported(
+                return Conversion::Unsupported(
                     "routes cannot select an address by its position".to_owned(),
                 );
             }
@@ -284,12 +284,12 @@ impl<'a> Criterion<'a> {
         });
         match values.collect::<Option<Vec<String>>>() {
             Some(headers) if !headers.is_empty() && self.file.is_none() => {
-                Meaning::AnyOf(vec![Condition {
+                Conversion::AnyOf(vec![Condition {
                     headers,
                     ..Condition::default()
                 }])
             }
-            _ => Meaning::Unsupported(format!(
+            _ => Conversion::Unsupported(format!(
                 "routes compare {} only with IPv4 addresses and networks /8, /16 and /24",
                 self.fetch
             )),
@@ -298,7 +298,7 @@ impl<'a> Criterion<'a> {
 
     /// Converts several values of a field to one condition that accepts any of them. Returns `None` if the criterion is
     /// not about a field, has fewer than two values, or cannot be expressed as one condition.
-    fn match_field_values(&self) -> Option<Meaning> {
+    fn match_field_values(&self) -> Option<Conversion> {
         let is_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
         if !is_field || self.argument.eq_ignore_ascii_case("host") || self.values.len() < 2 {
             return None;
@@ -311,7 +311,7 @@ impl<'a> Criterion<'a> {
             })
             .collect();
         let headers = values.filter(|_| self.matcher != "found")?;
-        Some(Meaning::AnyOf(vec![Condition {
+        Some(Conversion::AnyOf(vec![Condition {
             headers,
             ..Condition::default()
         }]))
@@ -366,7 +366,7 @@ impl<'a> Criterion<'a> {
                     Some(path) if path.starts_with('/') && file.is_none() => file = Some(path),
                     _ => return Err("the file with the ACL's values cannot be read".to_owned()),
                 },
-                "-M" => return Err("routes cannot match maps".to_owned()),
+                "-M" => return Err("routes do not support map files".to_owned()),
                 "-u" => {
                     words.next();
                 }
@@ -554,20 +554,20 @@ fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>
 }
 
 /// Converts addresses and networks; host names are not supported.
-fn source_condition(criterion: &Criterion<'_>) -> Meaning {
+fn source_condition(criterion: &Criterion<'_>) -> Conversion {
     let network = |value: &&str| {
         let address = value.split('/').next().unwrap_or("");
         address.parse::<std::net::IpAddr>().is_ok()
     };
     let values = &criterion.values;
     if values.is_empty() && criterion.file.is_none() || !values.iter().all(network) {
-        return Meaning::Unsupported(
+        return Conversion::Unsupported(
             "a route's `source` accepts only addresses and networks".to_owned(),
         );
     }
     let mut sources: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
     sources.extend(criterion.file.map(|file| format!("{FILE_PREFIX}{file}")));
-    Meaning::AnyOf(vec![Condition {
+    Conversion::AnyOf(vec![Condition {
         sources,
         ..Condition::default()
     }])

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Context;
-use super::acl::{Acls, Meaning};
+use super::acl::{Acls, Conversion};
 use super::bind::{self, Binds};
 use super::criterion::FrontendContext;
 use super::forward;
@@ -209,7 +209,7 @@ pub(super) fn write(
             monitor::write_response(context, &name, route, &changes, notes);
         }
     }
-    for position in acls.all() {
+    for position in acls.all_positions() {
         let uses_acl = |rule: &FrontendRule<'_>| {
             let except = rule.except.iter();
             let except = except.map(|line| condition(line.arguments()).1);
@@ -232,18 +232,18 @@ fn read_binds(
 ) -> Option<Binds> {
     let environment = context.environment;
     let lines = || sections.iter().flat_map(|proxy| &proxy.lines);
-    let is_taken = |port: &str| bind::has_ipv4_wildcard(lines(), port, environment);
-    let scope = bind::Scope {
+    let is_ipv4_port_taken = |port: &str| bind::has_ipv4_wildcard(lines(), port, environment);
+    let bind_context = bind::BindContext {
         environment,
         base: &context.certificate_directory,
-        is_taken: &is_taken,
+        is_ipv4_port_taken: &is_ipv4_port_taken,
         listen_addresses: &context.listen_addresses,
         suites: &context.suites,
     };
     let mut binds = Binds::default();
     for line in proxy.lines.iter().filter(|line| line.keyword() == "bind") {
         context.used.insert(line.position);
-        binds.read(line, &scope, notes);
+        binds.read(line, &bind_context, notes);
     }
     let assigned_ports = &mut context.assigned_ports;
     let mut next_port = || {
@@ -552,7 +552,7 @@ fn read_rules<'p>(
             None => parse_backend_map(context, proxy, line),
             Some((name, condition)) => match context.pools.get(name) {
                 Some(pool) => Ok((Action::Pool(pool.clone()), condition)),
-                None => Err(format!("no such backend: {name}")),
+                None => Err(format!("the backend `{name}` is not defined")),
             },
         };
         add_rule(context, line, (rule, Vec::new()), notes);
@@ -613,25 +613,25 @@ fn convert_rules(
                 .reject(notes, "a tcp service cannot redirect or send responses");
             continue;
         }
-        let mut meaning =
+        let mut conversion =
             acls.condition_except((rule.line, rule.condition), &rule.except, frontend);
-        let is_exact = !matches!(meaning, Meaning::Unsupported(_));
+        let is_exact = !matches!(conversion, Conversion::Unsupported(_));
         if !is_exact && is_rejection(&rule.action) {
-            meaning = meaning_of_rejection(rule, acls, frontend, &meaning, notes);
+            conversion = convert_rejection(rule, acls, frontend, &conversion, notes);
         }
-        if rule.line.word(1) == Some("tarpit") && meaning != Meaning::Never {
+        if rule.line.word(1) == Some("tarpit") && conversion != Conversion::Never {
             let reason =
                 "the delay is not imported: a route has no `tarpit` and responds immediately";
             notes.add(rule.line.position, reason);
             if is_exact {
-                notes.unmark_guard(rule.line.position);
+                notes.unmark_restriction(rule.line.position);
             }
         }
-        let conditions = match meaning {
-            Meaning::Always => vec![Condition::default()],
-            Meaning::Never => Vec::new(),
-            Meaning::AnyOf(conditions) => conditions,
-            Meaning::Unsupported(reason) => {
+        let conditions = match conversion {
+            Conversion::Always => vec![Condition::default()],
+            Conversion::Never => Vec::new(),
+            Conversion::AnyOf(conditions) => conditions,
+            Conversion::Unsupported(reason) => {
                 rule.line.reject(notes, &reason);
                 continue;
             }
@@ -652,40 +652,40 @@ fn is_rejection(action: &Action) -> bool {
     }
 }
 
-/// Returns the meaning of the condition of a rule that rejects requests, and adds a note that routes do not support the
-/// condition as written. Clients must not be admitted because a part of an access rule is not supported, and not every
-/// client may be rejected because a limit is not supported.
-fn meaning_of_rejection(
+/// Converts the condition of a rule that rejects requests, and adds a note that routes do not support the condition as
+/// written. An unsupported part of an access rule must not admit clients, and an unsupported limit must not reject
+/// every client.
+fn convert_rejection(
     rule: &FrontendRule<'_>,
     acls: &Acls,
     frontend: FrontendContext<'_>,
-    unsupported: &Meaning,
+    unsupported: &Conversion,
     notes: &mut Notes,
-) -> Meaning {
-    let Meaning::Unsupported(reason) = unsupported else {
+) -> Conversion {
+    let Conversion::Unsupported(reason) = unsupported else {
         return unsupported.clone();
     };
     let frontend = frontend.with_zero_counters();
     let condition = (rule.line, rule.condition);
-    let meaning = match acls.condition_except(condition, &rule.except, frontend) {
-        Meaning::Unsupported(_) => {
+    let conversion = match acls.condition_except(condition, &rule.except, frontend) {
+        Conversion::Unsupported(_) => {
             acls.broadened_condition(rule.condition, frontend.for_line(rule.line))
         }
-        Meaning::Never => {
+        Conversion::Never => {
             let reason = format!("{reason}; clients above the limit are admitted (see `limits`)");
             rule.line.reject(notes, &reason);
-            return Meaning::Never;
+            return Conversion::Never;
         }
-        meaning => {
+        conversion => {
             let reason =
                 format!("{reason}; every client is treated as if it had sent no earlier requests");
             rule.line.reject(notes, &reason);
-            return meaning;
+            return conversion;
         }
     };
     let reason = format!("{reason}; the route rejects more requests than the rule");
     rule.line.reject(notes, &reason);
-    meaning
+    conversion
 }
 
 /// Adds the route of a rule for one of its conditions.
@@ -723,7 +723,7 @@ fn default_pool(
         let name = line.word(1).unwrap_or("");
         match context.pools.get(name) {
             Some(pool) => return Some((name.to_owned(), pool.clone())),
-            None => line.reject(notes, &format!("no such backend: {name}")),
+            None => line.reject(notes, &format!("the backend `{name}` is not defined")),
         }
     }
     let own_pool = proxy

@@ -3,7 +3,7 @@
 use weir_model::RouteEdits;
 
 use super::Context;
-use super::acl::{Acls, Meaning};
+use super::acl::{Acls, Conversion};
 use super::criterion::FrontendContext;
 use super::generated;
 use super::line::Line;
@@ -123,7 +123,7 @@ impl Changes {
 }
 
 /// Maximum number of routes into which one route is split because its changes have conditions.
-const VARIANTS_MAX: usize = 64;
+const MAX_VARIANTS: usize = 64;
 
 /// Returns the routes for a condition, one for each combination of the changes' conditions, the most specific first.
 /// `frontend` are the changes of the frontend, `backend` those of the backend.
@@ -148,7 +148,7 @@ pub(super) fn variants(
             continue;
         }
         let mut next = Vec::new();
-        let mut is_lost = variants.len() > VARIANTS_MAX;
+        let mut is_lost = variants.len() > MAX_VARIANTS;
         for (condition, applied) in variants {
             let with_applied = |applies: bool| [applied.as_slice(), &[applies]].concat();
             let mut covers_all = false;
@@ -220,7 +220,7 @@ pub(super) fn proxy_changes(
         }
         let action = replace_port(action, listen);
         let action = replace_constants(&action, line, frontend, notes);
-        let result = meaning_of(
+        let result = convert_condition(
             context,
             proxy,
             acls,
@@ -228,7 +228,7 @@ pub(super) fn proxy_changes(
             (&action, words, frontend),
             notes,
         );
-        let Some((meaning, keys)) = result else {
+        let Some((conversion, keys)) = result else {
             continue;
         };
         let is_affected = keys.is_empty()
@@ -236,10 +236,10 @@ pub(super) fn proxy_changes(
                 .iter()
                 .any(|route| is_affected_by(route, line));
         let is_response_rule = !matches!(line.keyword(), "http-request" | "use-server");
-        let condition_index = match meaning {
+        let condition_index = match conversion {
             // The rule may apply in another service of the frontend.
-            Meaning::Never => continue,
-            Meaning::Unsupported(reason) => {
+            Conversion::Never => continue,
+            Conversion::Unsupported(reason) => {
                 line.reject(notes, &reason);
                 continue;
             }
@@ -250,7 +250,7 @@ pub(super) fn proxy_changes(
                 );
                 continue;
             }
-            Meaning::AnyOf(alternatives)
+            Conversion::AnyOf(alternatives)
                 if is_response_rule
                     && !line.uses_capture
                     && !alternatives.iter().all(Condition::depends_only_on_client) =>
@@ -258,8 +258,8 @@ pub(super) fn proxy_changes(
                 note_unknown_request(line, words, acls, &alternatives, notes);
                 continue;
             }
-            Meaning::Always => None,
-            Meaning::AnyOf(alternatives) => Some(changes.condition(alternatives)),
+            Conversion::Always => None,
+            Conversion::AnyOf(alternatives) => Some(changes.condition(alternatives)),
         };
         let change = Change {
             line: line.clone(),
@@ -362,25 +362,25 @@ fn add_forward_for(
 
 /// Returns the condition of a rule, and its route keys if it becomes keys instead of a change. Adds a note and returns
 /// `None` if the rule is not supported.
-fn meaning_of(
+fn convert_condition(
     context: &Context<'_>,
     proxy: &Proxy,
     acls: &Acls,
     line: &Line,
     (action, words, frontend): (&[String], &[String], FrontendContext<'_>),
     notes: &mut Notes,
-) -> Option<(Meaning, Vec<Entry>)> {
+) -> Option<(Conversion, Vec<Entry>)> {
     if is_auth(line) {
         return user::convert_auth(context, acls, line, frontend, notes);
     }
-    let meaning = acls.condition(words, frontend.for_line(line));
+    let conversion = acls.condition(words, frontend.for_line(line));
     if line.keyword() != "use-server" {
         let mut keys = forwarded_port(line, action);
         keys.extend(timeout_key(line, action));
-        return Some((meaning, keys));
+        return Some((conversion, keys));
     }
     match super::server::preferred_server(context, proxy, line, action) {
-        Ok(key) => Some((meaning, vec![key])),
+        Ok(key) => Some((conversion, vec![key])),
         Err(reason) => {
             line.reject(notes, &reason);
             None

@@ -34,7 +34,7 @@ pub(super) fn note_services(proxy: &Proxy, keys: &[Entry], notes: &mut Notes) {
         .filter_map(|entry| entry.item.position);
     for position in positions {
         notes.add(position, PER_SERVICE);
-        notes.unmark_guard(position);
+        notes.unmark_restriction(position);
     }
 }
 
@@ -85,7 +85,7 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
         line.position,
         "Weir limits the requests of a client, not its connections, and rejects excess requests with status 429",
     );
-    notes.unmark_guard(line.position);
+    notes.unmark_restriction(line.position);
     Some((
         Entry::new("concurrent", max, line.position).essential(),
         line.position,
@@ -133,7 +133,7 @@ fn request_rate(
         if !is_exact {
             let reason = format!("Weir admits {rate} per second after the first {max} requests");
             notes.add(rejection.position, reason);
-            notes.unmark_guard(rejection.position);
+            notes.unmark_restriction(rejection.position);
         }
         let (action, _) = condition(rejection.arguments());
         let status = action.iter().position(|word| word == "deny_status");
@@ -145,7 +145,7 @@ fn request_rate(
                 rejection.position,
                 "requests above the limit get status 429, and do not count toward the rate",
             );
-            notes.unmark_guard(rejection.position);
+            notes.unmark_restriction(rejection.position);
         }
         let mut keys = vec![
             Entry::new("rate", rate, rejection.position).essential(),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_have_several_names() {
+    fn counter_is_found_in_every_form_of_the_fetch_method() {
         let table = || Some("t".to_owned());
         assert_eq!(counter_of("sc_http_req_rate(0)"), Some((Some('0'), None)));
         assert_eq!(counter_of("sc1_http_req_rate"), Some((Some('1'), None)));

@@ -71,7 +71,7 @@ pub(super) fn read_lines(
         }
         let Some(words) = words else {
             // The contents of the line are unknown.
-            notes.mark_guard(position);
+            notes.mark_restriction(position);
             notes.add(
                 position,
                 "not imported: haproxy rejects an unterminated quote or escape",
@@ -87,14 +87,14 @@ pub(super) fn read_lines(
                     "not imported: the environment variable {name} is not set here; set it and import again"
                 ),
             );
-            if guard::is_haproxy_guard(&words) {
-                notes.mark_guard(position);
+            if guard::haproxy_line_restricts_access(&words) {
+                notes.mark_restriction(position);
             }
             continue;
         }
         notes.record_effect(position, inert::is_inert_haproxy_line(&words));
-        if guard::is_haproxy_guard(&words) {
-            notes.mark_guard(position);
+        if guard::haproxy_line_restricts_access(&words) {
+            notes.mark_restriction(position);
         }
         lines.push(Line {
             position,
@@ -161,7 +161,7 @@ fn expand_address(
         }
         let option = (found - 1).max(options_start);
         if matches!(words[option].as_str(), "ca-file" | "crl-file" | "verify") {
-            notes.mark_guard(position);
+            notes.mark_restriction(position);
         }
         notes.add(
             position,

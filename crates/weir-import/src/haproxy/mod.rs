@@ -474,7 +474,7 @@ fn is_http_only(line: &Line) -> bool {
         | "compression"
         | "monitor-uri" => true,
         // Rules that restrict access are reported.
-        "http-request" => !crate::guard::is_haproxy_guard(&line.words),
+        "http-request" => !crate::guard::haproxy_line_restricts_access(&line.words),
         _ => false,
     }
 }

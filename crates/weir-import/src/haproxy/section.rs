@@ -115,7 +115,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                         find_defaults(&named_defaults, head.word(3)).unwrap_or_else(|| {
                             notes.add(
                                 head.position,
-                                "no such defaults section; the last defaults section is used",
+                                "this defaults section does not exist; the last defaults section is used",
                             );
                             last_defaults.clone()
                         })

@@ -267,7 +267,7 @@ impl Options {
                 }
                 notes.remark(
                     position,
-                    format!("{word} is not imported: Weir needs no such setting"),
+                    format!("{word} is not imported: a server in weir.toml has no such key"),
                 );
                 continue;
             }
@@ -319,7 +319,7 @@ impl Options {
             None => self.tls.push(entry),
             Some(existing) if existing.item == entry.item => {}
             Some(_) => {
-                notes.mark_guard(position);
+                notes.mark_restriction(position);
                 notes.add(
                     position,
                     "verifyhost is not imported: Weir verifies the name that it sends as SNI (`sni`)",

@@ -10,7 +10,7 @@ use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
 /// Maximum length of a chain of tracking servers.
-const CHAIN_MAX: usize = 16;
+const MAX_CHAIN: usize = 16;
 
 impl ServerScope<'_> {
     /// Returns the checks of one server. A server that tracks another server has the checks of the tracked server.
@@ -53,7 +53,7 @@ fn tracked_probes(
 ) -> Result<Vec<Probe>, String> {
     let mut sections = vec![scope.proxy.name.as_str()];
     let mut name = options.track.clone();
-    for _ in 0..CHAIN_MAX {
+    for _ in 0..MAX_CHAIN {
         let Some((target, position)) = name.take() else {
             break;
         };
@@ -62,12 +62,12 @@ fn tracked_probes(
         let mut proxies = scope.sections.iter().filter(|proxy| proxy.is_backend);
         let proxy = proxies
             .find(|proxy| proxy.name == section)
-            .ok_or_else(|| format!("no such backend: {section}"))?;
+            .ok_or_else(|| format!("the backend `{section}` is not defined"))?;
         let mut lines = proxy.lines.iter();
         let is_server = |it: &&Line| it.keyword() == "server" && it.word(1) == Some(server);
         let tracked = lines
             .find(is_server)
-            .ok_or_else(|| format!("no such server: {target}"))?;
+            .ok_or_else(|| format!("the server `{target}` is not defined"))?;
         sections.push(&proxy.name);
         let tracked_scope = ServerScope::read(context, proxy, scope.sections, notes);
         let mut tracked_options = tracked_scope.default_options.clone();

@@ -3,7 +3,7 @@
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
 
 use super::Context;
-use super::acl::{Acls, Meaning};
+use super::acl::{Acls, Conversion};
 use super::criterion::FrontendContext;
 use super::line::Line;
 use super::rule::condition;
@@ -51,14 +51,14 @@ pub(super) fn convert_auth(
     line: &Line,
     frontend: FrontendContext<'_>,
     notes: &mut Notes,
-) -> Option<(Meaning, Vec<Entry>)> {
+) -> Option<(Conversion, Vec<Entry>)> {
     let (action, words) = condition(line.arguments());
     let with_authentication = |valid: bool| FrontendContext {
         authenticated: Some(valid),
         ..frontend.for_line(line)
     };
     // The rule must apply only to requests without a valid password.
-    let exempts_users = acls.condition(words, with_authentication(true)) == Meaning::Never;
+    let exempts_users = acls.condition(words, with_authentication(true)) == Conversion::Never;
     let mut requests = acls.condition(words, with_authentication(false));
     let list_name = acls.all_words(words);
     let list_name = list_name.iter().find_map(|word| {
@@ -73,7 +73,7 @@ pub(super) fn convert_auth(
         );
         return None;
     };
-    if let Meaning::Unsupported(reason) = &requests {
+    if let Conversion::Unsupported(reason) = &requests {
         // A lost access rule must not admit clients.
         let reason =
             format!("{reason}; the route requires a password for more requests than the rule");

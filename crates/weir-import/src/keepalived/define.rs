@@ -10,7 +10,7 @@ use crate::note::Position;
 const LINE_END: char = '\n';
 
 /// Maximum length of a line after expansion, in bytes. keepalived does not expand a longer line any further.
-const LINE_BYTES_MAX: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// Definitions that can be expanded.
 pub(super) struct Definitions<'w> {
@@ -98,7 +98,7 @@ impl<'w> Definitions<'w> {
                     rest = &tail[1..];
                 }
             }
-            if out.len() > LINE_BYTES_MAX {
+            if out.len() > MAX_LINE_BYTES {
                 return Err("the line is too long after its definitions are expanded".to_owned());
             }
         }

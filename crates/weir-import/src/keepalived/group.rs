@@ -48,7 +48,10 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
     }
     if group.addresses.is_empty() && group.marks.is_empty() {
-        notes.add(node.position, "not imported: the group has no entries");
+        notes.add(
+            node.position,
+            "not imported: the group has no valid entries",
+        );
     }
     globals.groups.insert(name.to_owned(), group);
 }

@@ -15,7 +15,7 @@ use super::Globals;
 use super::field::{self, Located};
 use super::tree::Node;
 use crate::layer4::{
-    Method, Persistence, Positioned, RealServer, SERVICES_MAX, VirtualService, Writer, mask_length,
+    MAX_SERVICES, Method, Persistence, Positioned, RealServer, VirtualService, Writer, mask_length,
     service_name,
 };
 use crate::mail::Mail;
@@ -64,7 +64,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let (method, scheduler) = method_and_scheduler(&directives, &real_servers, node, notes);
     limit_quorum(&mut directives, &real_servers, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
-    if persistent.is_some() && listen.len() > SERVICES_MAX {
+    if persistent.is_some() && listen.len() > MAX_SERVICES {
         let reason = "persistence covers all addresses of the group; in keepalived, it is separate for each address";
         notes.add(node.position, reason);
     }

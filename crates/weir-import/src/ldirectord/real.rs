@@ -32,7 +32,7 @@ pub(super) struct RealLine {
 }
 
 /// Maximum number of addresses in a range `HOST->HOST`.
-const RANGE_MAX: u32 = 4096;
+const MAX_RANGE: u32 = 4096;
 
 fn parse_method(word: &str) -> Result<Forward, String> {
     match word {
@@ -165,8 +165,8 @@ fn expand_range(first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>, String> {
     if first_bits > last_bits {
         return Err("the range ends before it begins".to_owned());
     }
-    if last_bits - first_bits >= RANGE_MAX {
-        return Err(format!("the range has more than {RANGE_MAX} addresses"));
+    if last_bits - first_bits >= MAX_RANGE {
+        return Err(format!("the range has more than {MAX_RANGE} addresses"));
     }
     Ok((first_bits..=last_bits)
         .map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)))

@@ -16,7 +16,7 @@ use super::when::{ALWAYS, AND, negated, split_condition};
 use crate::note::Position;
 
 /// Maximum number of values of a variable: each becomes a route.
-const CASES_MAX: usize = 64;
+const MAX_CASES: usize = 64;
 
 /// The values of the variables that `set` assigns, each with the conditions under which it applies. Exactly one value
 /// of a variable applies to each request. `None` if the value is unknown.
@@ -233,7 +233,7 @@ impl Rewriter<'_> {
                 }
             }
             cases = products;
-            if cases.len() > CASES_MAX {
+            if cases.len() > MAX_CASES {
                 return None;
             }
         }
@@ -454,7 +454,7 @@ fn merge_values(
         let mut seen = HashSet::new();
         case.conditions.retain(|other| seen.insert(other.clone()));
     }
-    (cases.len() <= CASES_MAX).then_some(cases)
+    (cases.len() <= MAX_CASES).then_some(cases)
 }
 
 /// Returns conditions in the form that [`parse_if`](super::when::parse_if) parses.

@@ -178,7 +178,10 @@ fn find_zone<'n>(
                     == Some(name)
             })
     };
-    let zone = outer.iter().find(has_name).ok_or("no such zone")?;
+    let zone = outer
+        .iter()
+        .find(has_name)
+        .ok_or("the zone is not defined")?;
     let key = zone.word(1).and_then(hash_key).ok_or(
         "`limits.key` accepts only the source, a field, a cookie or another part of the request",
     )?;

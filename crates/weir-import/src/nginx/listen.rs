@@ -114,7 +114,7 @@ fn parse_listen(
             "udp" => listen.udp = true,
             "http2" => notes.remark(
                 line.position,
-                "http2 is not imported: Weir offers the protocols that it supports by ALPN",
+                "http2 is not imported: with ALPN, Weir offers the protocols that it supports",
             ),
             other => {
                 let name = other.split('=').next().unwrap_or(other);
@@ -132,7 +132,7 @@ fn parse_listen(
                 if is_tuning {
                     notes.remark(
                         line.position,
-                        format!("{name} is not imported: Weir needs no such setting"),
+                        format!("{name} is not imported: `listen` has no such option"),
                     );
                     continue;
                 }

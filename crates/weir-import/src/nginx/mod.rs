@@ -138,8 +138,8 @@ fn classify(nodes: &[Node], notes: &mut Notes) {
             node.position,
             inert::is_inert_nginx_directive(&node.words, UNSUPPORTED),
         );
-        if guard::is_nginx_guard(&node.words) {
-            notes.mark_guard(node.position);
+        if guard::nginx_directive_restricts_access(&node.words) {
+            notes.mark_restriction(node.position);
         }
         if let Some(reason) = unneeded_reason(node) {
             notes.remark(node.position, reason);

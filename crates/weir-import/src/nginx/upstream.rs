@@ -126,7 +126,7 @@ pub(super) fn write(
                 inner.reject(notes, "`limits.server_requests` is set per service")
             }
             "zone" | "keepalive_timeout" | "keepalive_time" | "resolver" | "resolver_timeout" => {
-                notes.remark(inner.position, "not imported: Weir needs no such setting");
+                notes.remark(inner.position, "not imported: a pool has no such key");
             }
             _ => inner.reject(notes, "a pool has no such key"),
         }

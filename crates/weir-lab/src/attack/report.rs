@@ -96,7 +96,7 @@ impl AttackReport {
             settings.tool_cpu
         ));
         header.push(format!(
-            "The origin responds to attackers after {} s. A proxy has {} s to recover.",
+            "The server responds to attackers after {} s. A proxy has {} s to recover.",
             settings.delay.as_secs(),
             RECOVERY_TIMEOUT.as_secs()
         ));
@@ -106,8 +106,8 @@ impl AttackReport {
             .map(|column| format!("{} {}", column.heading(), column.floor()))
             .collect();
         header.push(format!(
-            "Weir's value may be at most {FACTOR} times that of the better peer. Differences up to these values are \
-             noise: {}.",
+            "Weir's value may be at most {FACTOR} times that of the better peer. Differences up to these values count \
+             as noise: {}.",
             floors.join(", ")
         ));
         header.push(
@@ -212,7 +212,7 @@ impl AttackReport {
         for column in Column::ALL {
             let _ = write!(text, "{:>13}", column.heading());
         }
-        let _ = writeln!(text, "{:>7}", "tool");
+        let _ = writeln!(text, "{:>10}", "tool CPU");
         for row in &self.rows {
             let _ = writeln!(text, "{}", line(row));
         }
@@ -242,6 +242,6 @@ fn line(row: &AttackRow) -> String {
         let value = column.format(row.values[column as usize]);
         let _ = write!(text, "{:>13}", format!("{value}{mark}"));
     }
-    let _ = write!(text, "{:>6.0}%", row.tool_share * 100.0);
+    let _ = write!(text, "{:>9.0}%", row.tool_share * 100.0);
     text
 }

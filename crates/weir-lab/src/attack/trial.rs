@@ -184,7 +184,7 @@ impl Trial<'_> {
             .map(|cpu| keep_awake(launcher, cpu))
             .collect::<Result<Vec<Daemon>>>()?;
         let origin = Origin::bind(self.settings.delay, &self.requests);
-        let origin = origin.map_err(start_error("the origin"))?;
+        let origin = origin.map_err(start_error("the server"))?;
         scope.spawn(|| origin.run());
         let mut daemon =
             candidate.start(launcher, self.settings.proxy_cpu, self.settings.certificate)?;

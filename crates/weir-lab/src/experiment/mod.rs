@@ -62,8 +62,8 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "stateless-direct",
-        summary: "PHP pages that are small, slow or of different sizes, by direct routing, compared with nftables and \
-         nginx with FastCGI",
+        summary: "PHP pages that are small, slow or of different sizes, over direct routing, compared with nftables \
+         and nginx with FastCGI",
         trials: stateless_direct::trials,
     },
     Experiment {
@@ -74,7 +74,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "slow-server",
-        summary: "one of four servers becomes slower by 1, 5 and 20 ms, then lacks CPU time, then recovers",
+        summary: "one of four servers becomes slower by 1, 5 and 20 ms, is then starved of CPU time, and then recovers",
         trials: slow_server::trials,
     },
 ];

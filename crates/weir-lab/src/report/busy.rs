@@ -60,7 +60,8 @@ fn note_for(load: f64, processors: usize, share: Option<f64>) -> Option<String> 
     let plural = if processors == 1 { "" } else { "s" };
     Some(format!(
         "The machine was busy with other work when this run began: load average {load:.1} with {processors} \
-         processor{plural}. The figures are lower than on an idle machine and differ more between runs."
+         processor{plural}. Throughput may be lower and latency higher than on an idle machine, and results may vary \
+         more between runs."
     ))
 }
 

@@ -105,7 +105,7 @@ fn slowest_request(report: &Report) -> Option<String> {
 
 /// Returns a sentence about the best and the worst 99th percentile in the runs with a slow first server.
 fn slow_server_latency(report: &Report) -> Option<String> {
-    let workload = super::share::HEADLINE_RUN;
+    let workload = super::share::HEADLINE_WORKLOAD;
     let rows = report
         .rows
         .iter()

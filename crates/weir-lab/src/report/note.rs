@@ -66,8 +66,8 @@ pub(crate) fn for_run(
     if properties.paced {
         notes.push(
             "The servers are threads of the lab: a response takes 4 ms, and 1, 5 or 20 ms more at the first server. \
-             While the first server lacks CPU time, it handles one request at a time, each in 8 ms. ab opens one \
-             connection per request."
+             While the first server is starved of CPU time, it handles one request at a time, each in 8 ms. ab opens \
+             one connection per request."
                 .into(),
         );
     }

@@ -10,8 +10,8 @@ const HEIGHT: f64 = 220.0;
 /// Upper end of the vertical axis: twice the fair share of one of four servers.
 const MAX_SHARE: f64 = 0.5;
 const FAIR_SHARE: f64 = 0.25;
-/// The run that the report's headline compares.
-pub(super) const HEADLINE_RUN: &str = "20ms";
+/// The workload whose runs the report's headline compares.
+pub(super) const HEADLINE_WORKLOAD: &str = "20ms";
 
 fn y(share: f64) -> f64 {
     HEIGHT - BOTTOM - (share / MAX_SHARE).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
@@ -27,8 +27,11 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         .iter()
         .filter_map(|row| Some((row.workload().unwrap_or_default(), row.shares.as_ref()?)))
         .collect();
-    let length = |seconds: &[f64]| seconds.last().copied().unwrap_or(0.0);
-    let total: f64 = runs.iter().map(|(_, shares)| length(&shares.seconds)).sum();
+    let duration = |seconds: &[f64]| seconds.last().copied().unwrap_or(0.0);
+    let total: f64 = runs
+        .iter()
+        .map(|(_, shares)| duration(&shares.seconds))
+        .sum();
     let x = |seconds: f64| LEFT + seconds / total.max(1e-3) * (WIDTH - LEFT - RIGHT);
     let mut starts = Vec::new();
     let mut points = Vec::new();
@@ -37,7 +40,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         starts.push((x(start), (*workload).to_owned()));
         let values = shares.seconds.iter().zip(&shares.shares);
         points.extend(values.map(|(end, share)| (x(start + end), y(*share))));
-        start += length(&shares.seconds);
+        start += duration(&shares.seconds);
     }
     let vertical = Axis {
         ticks: [0.0, FAIR_SHARE, MAX_SHARE]

@@ -37,14 +37,14 @@ pub struct NamedCondition {
 
 /// Exact values of at least this many bytes may be secrets, such as an API key, or a field value that only a CDN and
 /// its origin share.
-const SECRET_BYTES_MIN: usize = 8;
+const MIN_SECRET_BYTES: usize = 8;
 
 impl NamedCondition {
     /// Formats the condition as [`fmt::Display`] does. If `redact`, a short hash replaces a value that may be a secret.
     /// The hash usually still distinguishes two routes.
     fn format(&self, redact: bool) -> String {
         match &self.value {
-            Some(ValuePattern::Exact(value)) if redact && value.len() >= SECRET_BYTES_MIN => {
+            Some(ValuePattern::Exact(value)) if redact && value.len() >= MIN_SECRET_BYTES => {
                 format!("{}=#{:04x}", self.name, short_hash(value))
             }
             _ => self.to_string(),

@@ -231,7 +231,10 @@ async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Res
         };
     }
     let Some(account) = weir_sys::account(&notifier.user) else {
-        return Err(io::Error::other(format!("no such user: {}", notifier.user)));
+        return Err(io::Error::other(format!(
+            "the user {} does not exist",
+            notifier.user
+        )));
     };
     let mut command = crate::local::command(program, arguments, account);
     command

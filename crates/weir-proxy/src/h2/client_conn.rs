@@ -32,13 +32,13 @@ use crate::transport::Transport;
 use crate::wheel::Deadline;
 
 /// Maximum number of concurrent requests on one connection. For more requests, another connection is opened.
-const STREAMS_MAX: usize = 100;
+const MAX_STREAMS: usize = 100;
 /// The stream limit that `h2` reports before the server's SETTINGS frame. No server can send this value.
 const LIMIT_UNKNOWN: usize = usize::MAX - 1;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
-const ROUNDS_MAX: usize = 4;
+const MAX_ROUNDS: usize = 4;
 /// Parser limits for heads that Weir itself has written.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
@@ -151,7 +151,7 @@ impl H2ClientConn {
         !self.is_closing && self.streams.len() < self.stream_limit.unwrap_or(default_limit)
     }
 
-    /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` until its
+    /// Returns the number of concurrent streams that the server allows, at most [`MAX_STREAMS`]; `None` until its
     /// SETTINGS frame is received.
     pub(crate) const fn allowed_streams(&self) -> Option<usize> {
         self.stream_limit
@@ -161,7 +161,7 @@ impl H2ClientConn {
     /// connections to the server. A known limit of 0 does not apply to a new connection.
     pub(crate) const fn default_limit(known: Option<usize>) -> usize {
         match known {
-            Some(0) | None => STREAMS_MAX,
+            Some(0) | None => MAX_STREAMS,
             Some(max) => max,
         }
     }
@@ -191,11 +191,11 @@ impl H2ClientConn {
         });
     }
 
-    /// Reads, processes and writes in up to [`ROUNDS_MAX`] rounds without blocking. Returns whether the connection
+    /// Reads, processes and writes in up to [`MAX_ROUNDS`] rounds without blocking. Returns whether the connection
     /// stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let was_busy = !self.streams.is_empty();
-        for round in 0..ROUNDS_MAX {
+        for round in 0..MAX_ROUNDS {
             if !self.io.flush() || !self.open() {
                 return self.close(actions);
             }
@@ -217,7 +217,7 @@ impl H2ClientConn {
             if !has_input && !moved {
                 break;
             }
-            if round + 1 == ROUNDS_MAX {
+            if round + 1 == MAX_ROUNDS {
                 cx.wakeups
                     .borrow_mut()
                     .push(token::pack(token::H2_CLIENT, key));
@@ -341,7 +341,7 @@ impl H2ClientConn {
             .is_pending();
         self.stream_limit = match connection.max_concurrent_send_streams() {
             LIMIT_UNKNOWN => None,
-            max => Some(max.min(STREAMS_MAX)),
+            max => Some(max.min(MAX_STREAMS)),
         };
         continues
     }

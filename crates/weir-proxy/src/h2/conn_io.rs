@@ -15,7 +15,7 @@ use crate::socket::{Read, Written};
 use crate::transport::Transport;
 
 /// Maximum number of bytes that wait for `h2`, and maximum capacity that an empty buffer retains.
-const INBOX_MAX: usize = 64 << 10;
+const MAX_INBOX: usize = 64 << 10;
 
 /// Maximum number of bytes per read from a client that sends too many idle frames. With TLS, a whole record must fit,
 /// which can be slightly larger than 16 KiB.
@@ -128,7 +128,7 @@ impl ConnIo {
     fn has_room(&self) -> bool {
         let held_len = self.fields.as_ref().map_or(0, |fields| fields.held_len());
         self.buffer.borrow().unread() + self.before_settings.len() + held_len
-            < INBOX_MAX.max(held_len + 1)
+            < MAX_INBOX.max(held_len + 1)
     }
 
     /// Reads and discards input from a closed connection. Returns whether the peer may still send.
@@ -177,14 +177,14 @@ impl ConnIo {
             }
         }
         if self.sent == buffer.outbox.len() {
-            if buffer.outbox.capacity() > INBOX_MAX {
+            if buffer.outbox.capacity() > MAX_INBOX {
                 // Releases the memory of a large buffer.
                 buffer.outbox = Vec::new();
             } else {
                 buffer.outbox.clear();
             }
             (self.sent, self.counted) = (0, 0);
-        } else if self.sent > INBOX_MAX {
+        } else if self.sent > MAX_INBOX {
             buffer.outbox.drain(..self.sent);
             self.counted = self.counted.saturating_sub(self.sent);
             self.sent = 0;
@@ -208,7 +208,7 @@ impl ConnIo {
     fn max_read_bytes(&self) -> usize {
         let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
         match slowed && !self.ready.read_closed {
-            false => INBOX_MAX,
+            false => MAX_INBOX,
             true if self.transport.is_secure() => SLOW_READ_BYTES_TLS,
             true => SLOW_READ_BYTES,
         }

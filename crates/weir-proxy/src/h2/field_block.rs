@@ -9,17 +9,17 @@
 use super::huffman;
 
 /// Upper bound for the number of entries in a table of 4096 bytes; each takes at least 33 bytes.
-const ENTRIES_MAX: usize = 128;
+const MAX_ENTRIES: usize = 128;
 /// First index of the dynamic table.
 const DYNAMIC_START: usize = 62;
 /// Size of a field list (RFC 9113 section 6.5.2) above which h2 closes the connection, regardless of the service's
 /// limits: four times the largest `limits.head`, 64 KiB. A few bytes that refer to one large field are enough to exceed
 /// it, so the rest of such a block is not read.
-const LIST_MAX: usize = 4 * (64 << 10);
+const MAX_LIST: usize = 4 * (64 << 10);
 /// Size of a field in addition to its name and value, in bytes.
 const ENTRY_OVERHEAD: usize = 32;
 /// Maximum length of an encoded integer that h2 accepts, in bytes.
-const INTEGER_MAX: usize = 5;
+const MAX_INTEGER: usize = 5;
 
 /// A field that is not allowed in HTTP/2, and that h2 treats as a stream error.
 const INVALID_FIELD: &[u8] = b"\x00\x0aconnection\x01x";
@@ -119,10 +119,10 @@ pub(super) enum BlockCheck {
 /// Checks the field blocks on one connection.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
-    /// Kinds of the most recent entries in the client's table, by insertion number modulo [`ENTRIES_MAX`].
-    kinds: [Kind; ENTRIES_MAX],
+    /// Kinds of the most recent entries in the client's table, by insertion number modulo [`MAX_ENTRIES`].
+    kinds: [Kind; MAX_ENTRIES],
     /// Sizes of these entries, or lower bounds if the name was indexed. No size exceeds the table size, 4096 bytes.
-    sizes: [u16; ENTRIES_MAX],
+    sizes: [u16; MAX_ENTRIES],
     inserted: usize,
     /// Lower bound of the size of the block's field list so far.
     list_size: usize,
@@ -140,8 +140,8 @@ struct Reader<'a> {
 impl BlockChecker {
     pub(super) const fn new() -> Self {
         Self {
-            kinds: [Kind::Malformed; ENTRIES_MAX],
-            sizes: [0; ENTRIES_MAX],
+            kinds: [Kind::Malformed; MAX_ENTRIES],
+            sizes: [0; MAX_ENTRIES],
             inserted: 0,
             list_size: 0,
             name: Vec::new(),
@@ -159,7 +159,7 @@ impl BlockChecker {
         let mut has_invalid_field = false;
         self.list_size = 0;
         while reader.offset < block.len() {
-            if self.list_size > LIST_MAX {
+            if self.list_size > MAX_LIST {
                 return BlockCheck::TooLarge;
             }
             match self.check_field(&mut reader, trailers) {
@@ -214,8 +214,8 @@ impl BlockChecker {
             reader.copy(begin);
         }
         if inserts {
-            self.kinds[self.inserted % ENTRIES_MAX] = if is_valid { kind } else { Kind::Malformed };
-            self.sizes[self.inserted % ENTRIES_MAX] = u16::try_from(size).unwrap_or(0);
+            self.kinds[self.inserted % MAX_ENTRIES] = if is_valid { kind } else { Kind::Malformed };
+            self.sizes[self.inserted % MAX_ENTRIES] = u16::try_from(size).unwrap_or(0);
             self.inserted += 1;
         }
         Some(is_valid && !(trailers && kind.is_pseudo_header()))
@@ -228,8 +228,8 @@ impl BlockChecker {
             1..DYNAMIC_START => Some(Kind::from_static_index(index)),
             _ => {
                 let age = index - DYNAMIC_START;
-                let known = age < ENTRIES_MAX.min(self.inserted);
-                known.then(|| self.kinds[(self.inserted - 1 - age) % ENTRIES_MAX])
+                let known = age < MAX_ENTRIES.min(self.inserted);
+                known.then(|| self.kinds[(self.inserted - 1 - age) % MAX_ENTRIES])
             }
         }
     }
@@ -240,7 +240,7 @@ impl BlockChecker {
             ..DYNAMIC_START => ENTRY_OVERHEAD,
             _ => {
                 let age = index - DYNAMIC_START;
-                usize::from(self.sizes[(self.inserted.wrapping_sub(1 + age)) % ENTRIES_MAX])
+                usize::from(self.sizes[(self.inserted.wrapping_sub(1 + age)) % MAX_ENTRIES])
             }
         }
     }
@@ -289,7 +289,7 @@ impl Reader<'_> {
         if value < mask {
             return Some(value);
         }
-        for nth in 0..INTEGER_MAX - 1 {
+        for nth in 0..MAX_INTEGER - 1 {
             let byte = *self.block.get(self.offset)?;
             self.offset += 1;
             value += usize::from(byte & 0x7f) << (7 * nth);
@@ -474,7 +474,7 @@ mod tests {
     fn references_to_large_field_are_read_only_up_to_limit() {
         let mut blocks = BlockChecker::new();
         let mut block = literal_field(b"x", &[b'a'; 4000], true);
-        let references_max = LIST_MAX / 4033 - 1;
+        let references_max = MAX_LIST / 4033 - 1;
         block.extend(std::iter::repeat_n(0xbe, references_max));
         assert_eq!(blocks.check(&block, false), BlockCheck::Unchanged);
         // Nothing is read after the limit is exceeded: the invalid reference at the end would be an error.

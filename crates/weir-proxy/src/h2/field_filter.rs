@@ -9,12 +9,12 @@ use super::field_block::{BlockCheck, BlockChecker};
 const HEADER_LEN: usize = 9;
 const PREFACE_LEN: usize = 24;
 /// Maximum size of a frame, from clients and to the framer.
-const FRAME_MAX: usize = 16 << 10;
+const MAX_FRAME: usize = 16 << 10;
 /// Maximum number of bytes of one block that are held back. For the largest heads that a service may allow (64 KiB),
 /// the framer accepts five CONTINUATION frames.
-const HELD_MAX: usize = 128 << 10;
+const MAX_HELD: usize = 128 << 10;
 /// Maximum number of open streams that are tracked, to recognize their trailers.
-const OPEN_MAX: usize = 1_000;
+const MAX_OPEN: usize = 1_000;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -153,7 +153,7 @@ impl FieldFilter {
                 head.kind == CONTINUATION && is_same_stream
             }
         };
-        if !is_part_of_block || head.length > FRAME_MAX || self.held.len() > HELD_MAX {
+        if !is_part_of_block || head.length > MAX_FRAME || self.held.len() > MAX_HELD {
             // The frame is not part of a block, or exceeds a limit. Within a block, only CONTINUATION frames are
             // allowed.
             self.is_disabled = !first || head.kind == HEADERS;
@@ -209,7 +209,7 @@ impl FieldFilter {
             self.last_stream = head.stream;
             if !ends_stream {
                 // Nothing else removes the streams that Weir has reset.
-                if self.open.len() == OPEN_MAX {
+                if self.open.len() == MAX_OPEN {
                     self.open.remove(0);
                 }
                 self.open.push(head.stream);
@@ -266,7 +266,7 @@ fn content<'a>(head: &FrameHeader, payload: &'a [u8]) -> Option<(&'a [u8], &'a [
 
 fn frames_of(head: &FrameHeader, priority: &[u8], block: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(block.len() + 2 * HEADER_LEN + PRIORITY_LEN);
-    let (first, mut rest) = block.split_at(block.len().min(FRAME_MAX - PRIORITY_LEN));
+    let (first, mut rest) = block.split_at(block.len().min(MAX_FRAME - PRIORITY_LEN));
     let flags = head.flags & (END_STREAM | PRIORITY);
     let mut frame = |kind: u8, flags: u8, parts: [&[u8]; 2]| {
         let length = (parts[0].len() + parts[1].len()) as u32;
@@ -280,7 +280,7 @@ fn frames_of(head: &FrameHeader, priority: &[u8], block: &[u8]) -> Vec<u8> {
     frame(HEADERS, flags | end_flag(rest), [priority, first]);
     while !rest.is_empty() {
         let part;
-        (part, rest) = rest.split_at(rest.len().min(FRAME_MAX));
+        (part, rest) = rest.split_at(rest.len().min(MAX_FRAME));
         frame(CONTINUATION, end_flag(rest), [&[], part]);
     }
     out

@@ -12,7 +12,7 @@
 //! can cause it.
 
 /// Initial and maximum budget of idle frames, and its growth per second.
-const BUDGET_MAX: u64 = 1_000;
+const MAX_BUDGET: u64 = 1_000;
 const BUDGET_PER_S: u64 = 100;
 
 /// Number of idle frames that are read at full speed, and number of idle frames that one HEADERS or DATA frame offsets.
@@ -28,7 +28,7 @@ const BYTES_PER_UPDATE: usize = 1 << 10;
 const UPDATES_PER_REQUEST: u64 = 4;
 /// Maximum number of WINDOW_UPDATE frames in flight, for a client with windows of 32 MiB that acknowledges every
 /// kilobyte.
-const UPDATES_MAX: u64 = 1 << 16;
+const MAX_UPDATES: u64 = 1 << 16;
 
 const HEADER_LEN: usize = 9;
 const PREFACE_LEN: usize = 24;
@@ -142,7 +142,7 @@ impl FrameCounter {
         Self {
             inbound: FrameParser::new(PREFACE_LEN),
             outbound: FrameParser::new(0),
-            budget: BUDGET_MAX,
+            budget: MAX_BUDGET,
             refilled_at: 0,
             debt: 0,
             has_new_idle: false,
@@ -231,7 +231,7 @@ impl FrameCounter {
     }
 
     fn allow_updates(&mut self, more: u64) {
-        self.updates_allowed = (self.updates_allowed + more).min(UPDATES_MAX);
+        self.updates_allowed = (self.updates_allowed + more).min(MAX_UPDATES);
     }
 
     /// Returns the number of streams that were reset because of client errors since the last call.
@@ -247,7 +247,7 @@ impl FrameCounter {
             self.debt = self.debt.saturating_sub(refill);
             // An exhausted budget does not grow again.
             if self.budget > 0 {
-                self.budget = (self.budget + refill).min(BUDGET_MAX);
+                self.budget = (self.budget + refill).min(MAX_BUDGET);
             }
         }
         self.budget == 0
@@ -332,11 +332,11 @@ mod tests {
             (0..2).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.check_flood(0));
-        let count = UPDATES_MAX + BUDGET_MAX;
+        let count = MAX_UPDATES + MAX_BUDGET;
         (0..count).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(counter.check_flood(0));
         let mut idle = new_counter();
-        (0..BUDGET_MAX).for_each(|_| idle.count_received(&frame(WINDOW_UPDATE, 0, 4)));
+        (0..MAX_BUDGET).for_each(|_| idle.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(idle.check_flood(0));
     }
 
@@ -382,7 +382,7 @@ mod tests {
                     _ => counted += 1,
                 }
             }
-            prop_assert_eq!(BUDGET_MAX - whole.budget, counted);
+            prop_assert_eq!(MAX_BUDGET - whole.budget, counted);
         }
     }
 }

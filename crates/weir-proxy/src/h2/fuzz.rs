@@ -18,7 +18,7 @@ use super::message;
 use super::transfer::context;
 
 /// Maximum number of bytes of a field block that may be buffered; larger than any fuzzing input.
-const HELD_MAX: usize = 160 << 10;
+const MAX_HELD: usize = 160 << 10;
 
 /// Feeds the input in portions. Every resulting request must be exactly one HTTP/1.1 head: anything after the head
 /// would be a smuggled request.
@@ -38,7 +38,7 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
         let _ = counter.check_flood(0);
         fields.pass(piece, |bytes| buffer.borrow_mut().put(bytes));
         assert!(
-            fields.held_len() < HELD_MAX,
+            fields.held_len() < MAX_HELD,
             "{} bytes held back",
             fields.held_len()
         );

@@ -19,15 +19,15 @@ const LENGTHS: [u8; 256] = [
 ];
 /// Length of the end-of-string code in bits. Strings must not contain this code.
 const END_LENGTH: usize = 30;
-const CODE_BITS_MAX: usize = 30;
+const MAX_CODE_BITS: usize = 30;
 /// Codes up to this length are decoded with one table lookup: letters, digits and common characters of paths.
 const LOOKUP_BITS: usize = 8;
 
 struct Codes {
     /// For each length: the first code, the index of its first symbol, and the number of symbols.
-    first_code: [u32; CODE_BITS_MAX + 1],
-    first_symbol: [u16; CODE_BITS_MAX + 1],
-    symbol_count: [u16; CODE_BITS_MAX + 1],
+    first_code: [u32; MAX_CODE_BITS + 1],
+    first_symbol: [u16; MAX_CODE_BITS + 1],
+    symbol_count: [u16; MAX_CODE_BITS + 1],
     /// Symbols, ordered by code length and value.
     symbols: [u8; 256],
     /// Symbol and code length for the next eight bits; length 0 = the code is longer.
@@ -38,14 +38,14 @@ static CODES: Codes = codes();
 
 const fn codes() -> Codes {
     let mut all = Codes {
-        first_code: [0; CODE_BITS_MAX + 1],
-        first_symbol: [0; CODE_BITS_MAX + 1],
-        symbol_count: [0; CODE_BITS_MAX + 1],
+        first_code: [0; MAX_CODE_BITS + 1],
+        first_symbol: [0; MAX_CODE_BITS + 1],
+        symbol_count: [0; MAX_CODE_BITS + 1],
         symbols: [0; 256],
         short: [(0, 0); 1 << LOOKUP_BITS],
     };
     let (mut code, mut index, mut length) = (0u32, 0usize, 1usize);
-    while length <= CODE_BITS_MAX {
+    while length <= MAX_CODE_BITS {
         code <<= 1;
         all.first_code[length] = code;
         all.first_symbol[length] = index as u16;
@@ -109,7 +109,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
 
 /// Returns the symbol of a code that is longer than [`LOOKUP_BITS`], and the length of the code.
 fn decode_long(bits: u64, bit_count: usize) -> Option<(u8, usize)> {
-    (LOOKUP_BITS + 1..=CODE_BITS_MAX.min(bit_count)).find_map(|length| {
+    (LOOKUP_BITS + 1..=MAX_CODE_BITS.min(bit_count)).find_map(|length| {
         let code = (bits >> (bit_count - length)) as u32 & ((1 << length) - 1);
         let nth = code.checked_sub(CODES.first_code[length])?;
         let symbol = usize::from(CODES.first_symbol[length]) + nth as usize;

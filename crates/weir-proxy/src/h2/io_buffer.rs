@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Maximum number of bytes that wait for the socket. Above this, the connection does not write. It does not read
-/// either, because `h2` sends its replies first.
-const OUT_MAX: usize = 256 << 10;
+/// Number of bytes waiting for the socket at which `h2` cannot write. It does not read either, because it sends its
+/// replies first.
+const MAX_OUT: usize = 256 << 10;
 
 /// The buffers of one connection, as the `h2` crate uses them.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl AsyncWrite for IoHandle {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let buffer = &mut *self.0.borrow_mut();
-        if buffer.outbox.len() >= OUT_MAX {
+        if buffer.outbox.len() >= MAX_OUT {
             return Poll::Pending;
         }
         buffer.outbox.extend_from_slice(bytes);
@@ -88,7 +88,7 @@ impl AsyncWrite for IoHandle {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let buffer = &mut *self.0.borrow_mut();
-        if buffer.outbox.len() >= OUT_MAX {
+        if buffer.outbox.len() >= MAX_OUT {
             return Poll::Pending;
         }
         for part in parts {

@@ -40,7 +40,7 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Maximum number of bytes per stream that wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
 /// Maximum number of read and write rounds before other connections are served.
-const ROUNDS_MAX: usize = 4;
+const MAX_ROUNDS: usize = 4;
 /// Number of resets after which the connection is closed with ENHANCE_YOUR_CALM, as a multiple of the stream limit, and
 /// number of resets per second by which the count decreases. A browser that navigates away from a page resets all of
 /// its streams once.
@@ -231,7 +231,7 @@ impl H2ServerConn {
         }
     }
 
-    /// Reads, processes and writes in up to [`ROUNDS_MAX`] rounds without blocking. Returns whether the connection
+    /// Reads, processes and writes in up to [`MAX_ROUNDS`] rounds without blocking. Returns whether the connection
     /// stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let is_open = self.drive_rounds(key, cx, actions) && self.watch_send_buffer(key, cx);
@@ -256,7 +256,7 @@ impl H2ServerConn {
         }
         self.resume_reading(key, cx);
         let streams_before = self.streams.len();
-        for round in 0..ROUNDS_MAX {
+        for round in 0..MAX_ROUNDS {
             if !self.io.flush() {
                 return self.close(actions);
             }
@@ -278,7 +278,7 @@ impl H2ServerConn {
             if !received && !moved {
                 break;
             }
-            if round + 1 == ROUNDS_MAX {
+            if round + 1 == MAX_ROUNDS {
                 cx.wakeups
                     .borrow_mut()
                     .push(token::pack(token::H2_SERVER, key));
@@ -468,7 +468,7 @@ impl H2ServerConn {
             let was_response_done = stream.is_response_done();
             reset += u64::from(was_reset && !was_response_done);
             if !was_response_done {
-                moved |= stream.pump_reply(cx, actions);
+                moved |= stream.pump_response(cx, actions);
                 if stream.is_response_done() {
                     stream.release(actions);
                 }

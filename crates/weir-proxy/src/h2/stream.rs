@@ -32,8 +32,8 @@ const HEAD_LIMITS: HeadLimits = HeadLimits {
     fields: 4_000,
 };
 
-/// Progress of a response.
-enum Reply {
+/// The state of a response.
+enum ResponseState {
     Head,
     Body(SendStream<Bytes>, Content),
     Done,
@@ -46,7 +46,7 @@ pub(super) struct Stream {
     body: Option<RecvStream>,
     coding: Coding,
     respond: SendResponse<Bytes>,
-    reply: Reply,
+    response_state: ResponseState,
     is_head_request: bool,
     /// For a WebSocket request: the accept value that the server must return.
     expected_accept: Option<AcceptValue>,
@@ -90,7 +90,7 @@ impl Stream {
             body: (!ended).then_some(body),
             coding,
             respond,
-            reply: Reply::Head,
+            response_state: ResponseState::Head,
             is_head_request: parts.method == http::Method::HEAD,
             expected_accept,
             discarded_bytes: 0,
@@ -104,17 +104,17 @@ impl Stream {
 
     /// Returns whether the client reset the stream before the response was complete.
     pub(super) fn is_reset(&mut self) -> bool {
-        let polled = match &mut self.reply {
-            Reply::Head => self.respond.poll_reset(&mut context()),
-            Reply::Body(send, _) => send.poll_reset(&mut context()),
-            Reply::Done => Poll::Pending,
+        let polled = match &mut self.response_state {
+            ResponseState::Head => self.respond.poll_reset(&mut context()),
+            ResponseState::Body(send, _) => send.poll_reset(&mut context()),
+            ResponseState::Done => Poll::Pending,
         };
         polled.is_ready()
     }
 
     /// Returns whether the response is complete or was aborted.
     pub(super) fn is_response_done(&self) -> bool {
-        matches!(self.reply, Reply::Done)
+        matches!(self.response_state, ResponseState::Done)
     }
 
     /// Returns whether the stream can be removed: the response is done, and the request is complete or more than
@@ -141,7 +141,7 @@ impl Stream {
             return true;
         };
         let pipe = &mut *self.pipe.borrow_mut();
-        if matches!(self.reply, Reply::Done) {
+        if matches!(self.response_state, ResponseState::Done) {
             return match transfer::discard(body, &mut self.discarded_bytes, MAX_DISCARDED_BYTES) {
                 ReceiveResult::Broken => false,
                 ReceiveResult::All => {
@@ -162,11 +162,11 @@ impl Stream {
     }
 
     /// Moves the response from the session to the client. Returns whether anything was sent, including a reset.
-    pub(super) fn pump_reply(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
+    pub(super) fn pump_response(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let pipe = Rc::clone(&self.pipe);
         let pipe = &mut *pipe.borrow_mut();
         let (mut moved, mut stalled) = (false, false);
-        while matches!(self.reply, Reply::Head) && !pipe.outbound.is_empty() {
+        while matches!(self.response_state, ResponseState::Head) && !pipe.outbound.is_empty() {
             match self.send_head(pipe, cx) {
                 Some(true) => moved = true,
                 Some(false) => break,
@@ -176,12 +176,12 @@ impl Stream {
                 }
             }
         }
-        if let Reply::Body(send, content) = &mut self.reply {
+        if let ResponseState::Body(send, content) = &mut self.response_state {
             let sent = transfer::send(send, content, pipe);
             moved |= sent.sent_any;
             stalled = sent.is_stalled;
             if sent.is_finished {
-                self.reply = Reply::Done;
+                self.response_state = ResponseState::Done;
             }
         }
         if pipe.take_room_event() {
@@ -198,10 +198,10 @@ impl Stream {
     /// Resets the stream unless the response is complete.
     fn reset(&mut self) {
         self.body = None;
-        match std::mem::replace(&mut self.reply, Reply::Done) {
-            Reply::Head => self.respond.send_reset(Reason::INTERNAL_ERROR),
-            Reply::Body(mut send, _) => send.send_reset(Reason::INTERNAL_ERROR),
-            Reply::Done => {}
+        match std::mem::replace(&mut self.response_state, ResponseState::Done) {
+            ResponseState::Head => self.respond.send_reset(Reason::INTERNAL_ERROR),
+            ResponseState::Body(mut send, _) => send.send_reset(Reason::INTERNAL_ERROR),
+            ResponseState::Done => {}
         }
     }
 
@@ -239,10 +239,10 @@ impl Stream {
     fn send_final(&mut self, message: Response<()>, content: Content) -> Option<bool> {
         let is_end = content.is_done();
         let send = self.respond.send_response(message, is_end).ok()?;
-        self.reply = if is_end {
-            Reply::Done
+        self.response_state = if is_end {
+            ResponseState::Done
         } else {
-            Reply::Body(send, content)
+            ResponseState::Body(send, content)
         };
         Some(true)
     }

@@ -11,14 +11,14 @@ use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 /// Maximum number of bytes that a pipe buffers per direction.
-pub(crate) const PIPE_MAX: usize = 32 << 10;
+pub(crate) const MAX_PIPE: usize = 32 << 10;
 
 /// Outbound limit before the stream accepts content, in bytes: enough for a response of 16 KiB with its head. Clients
 /// with a window of 0 never accept content.
 const PIPE_START: usize = 18 << 10;
 
 /// Minimum size of a read that is worth a system call, in bytes.
-const READ_MIN: usize = 2 << 10;
+const MIN_READ: usize = 2 << 10;
 
 /// Initial capacity in bytes: most heads fit, so writing one allocates once.
 const HEAD_CAPACITY: usize = 512;
@@ -36,7 +36,7 @@ pub(crate) struct StreamPipe {
     pub(crate) inbound_ended: bool,
     /// Bytes to send on the stream.
     pub(crate) outbound: Vec<u8>,
-    /// Maximum length of `outbound`. More than [`PIPE_MAX`] only while a longer head is incomplete.
+    /// Maximum length of `outbound`. More than [`MAX_PIPE`] only while a longer head is incomplete.
     outbound_max: usize,
     /// Whether the session has finished sending.
     pub(crate) outbound_ended: bool,
@@ -104,7 +104,7 @@ impl StreamPipe {
 
     /// Returns whether the inbound buffer accepts more bytes.
     pub(crate) const fn has_room(&self) -> bool {
-        self.inbound.len() - self.read < PIPE_MAX
+        self.inbound.len() - self.read < MAX_PIPE
     }
 
     /// Returns the inbound buffer, to append to.
@@ -135,7 +135,7 @@ impl StreamPipe {
 
     /// Raises the outbound limit, because the stream accepts content.
     pub(super) const fn raise_outbound_max(&mut self) {
-        self.outbound_max = PIPE_MAX;
+        self.outbound_max = MAX_PIPE;
     }
 
     /// Returns whether the session was waiting for room and has it now. Returns true only once per wait.
@@ -210,7 +210,7 @@ impl StreamPipeEnd {
     pub(crate) fn useful_read_size(&self) -> usize {
         let pipe = self.0.borrow();
         let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
-        room.max(READ_MIN)
+        room.max(MIN_READ)
     }
 
     pub(crate) fn finish(&self) {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn inbound_buffer_is_full_only_at_limit() {
         let (pipe, end, _) = pipe(PipeState::Open);
-        pipe.borrow_mut().inbound().resize(PIPE_MAX - 1, 0);
+        pipe.borrow_mut().inbound().resize(MAX_PIPE - 1, 0);
         assert!(pipe.borrow().has_room());
         pipe.borrow_mut().inbound().push(0);
         assert!(!pipe.borrow().has_room());
@@ -297,7 +297,7 @@ mod tests {
         let content = vec![1; PIPE_START + 10];
         assert_eq!(end.write(&[b"head", &content]), Written::Some(PIPE_START));
         assert_eq!(end.write(&[b"more"]), Written::Some(0));
-        assert_eq!(end.useful_read_size(), READ_MIN);
+        assert_eq!(end.useful_read_size(), MIN_READ);
         let mut pipe = pipe.borrow_mut();
         assert!(!pipe.take_room_event(), "nothing was removed");
         pipe.outbound.drain(..10);
@@ -319,7 +319,7 @@ mod tests {
         pipe.borrow_mut().remove_head(2 * PIPE_START);
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
         pipe.borrow_mut().raise_outbound_max();
-        assert_eq!(end.write(&[&long]), Written::Some(PIPE_MAX - PIPE_START));
+        assert_eq!(end.write(&[&long]), Written::Some(MAX_PIPE - PIPE_START));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use weir_http::{Field, Framing, Name, Request};
 
 /// Maximum size of a header block in one frame, in bytes.
-const FRAME_MAX: usize = 16 << 10;
+const MAX_FRAME: usize = 16 << 10;
 const FRAME_HEADER_LEN: usize = 9;
 /// Length of the connection preface: `PRI * HTTP/2.0`, an empty line, `SM` and an empty line.
 const PREFACE_LEN: usize = 24;
@@ -47,7 +47,7 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
         let name = field.name_in(head).to_ascii_lowercase();
         write_literal(&name, field.value_in(head), &mut block);
     }
-    if block.len() > FRAME_MAX {
+    if block.len() > MAX_FRAME {
         return None;
     }
     let mut frame = u32::try_from(block.len()).ok()?.to_be_bytes()[1..].to_vec();

@@ -13,7 +13,7 @@ use weir_model::{AccessLog, LogFormat, ProxyProtocol};
 use super::{ExchangeSummary, Log, LogRecord};
 
 /// Maximum number of concurrent taps on a service.
-pub const TAPS_MAX: usize = 4;
+pub const MAX_TAPS: usize = 4;
 
 /// Line format of a text tap.
 const TEXT_FORMAT: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms \
@@ -73,16 +73,16 @@ pub enum TapError {
         existing: Vec<String>,
     },
     /// The service has the maximum number of taps.
-    #[error("this service already has {TAPS_MAX} taps")]
+    #[error("this service already has {MAX_TAPS} taps")]
     TooMany,
 }
 
 /// Maximum number of services that an error message lists.
-const LISTED_MAX: usize = 8;
+const MAX_LISTED: usize = 8;
 
 fn list_names(names: &[String]) -> String {
-    let first = &names[..names.len().min(LISTED_MAX)];
-    match names.len().saturating_sub(LISTED_MAX) {
+    let first = &names[..names.len().min(MAX_LISTED)];
+    match names.len().saturating_sub(MAX_LISTED) {
         _ if names.is_empty() => "no proxy services are configured".to_owned(),
         0 => format!("proxy services: {}", first.join(", ")),
         more => format!("proxy services: {} and {more} more", first.join(", ")),
@@ -175,7 +175,7 @@ impl Tap {
         ));
         let mut logs = taps.logs.lock().unwrap_or_else(PoisonError::into_inner);
         logs.retain(|log| log.strong_count() > 0);
-        if logs.len() >= TAPS_MAX {
+        if logs.len() >= MAX_TAPS {
             return Err(TapError::TooMany);
         }
         logs.push(Arc::downgrade(&log));
@@ -282,7 +282,7 @@ mod tests {
     fn too_many_taps_and_unknown_names_are_rejected() {
         let _taps = Taps::for_service("limited");
         let open = || Tap::open("limited", true, Vec::new());
-        let all: Vec<_> = (0..TAPS_MAX).map(|_| open().unwrap()).collect();
+        let all: Vec<_> = (0..MAX_TAPS).map(|_| open().unwrap()).collect();
         assert_eq!(open().unwrap_err(), TapError::TooMany);
         drop(all);
         assert!(open().is_ok());

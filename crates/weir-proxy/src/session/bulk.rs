@@ -2,7 +2,7 @@
 
 use super::{Session, Step};
 use crate::context::Context;
-use crate::pipe::{Pipe, SPLICE_MIN};
+use crate::pipe::{MIN_SPLICE, Pipe};
 use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
@@ -62,7 +62,7 @@ impl Session {
     /// Forwards part of the response body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
     pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
         let remaining = self.request.exchange.response_remaining()?;
-        if self.down.is_none() && remaining < SPLICE_MIN {
+        if self.down.is_none() && remaining < MIN_SPLICE {
             return None;
         }
         let read = self.fill_down(cx, remaining)?;
@@ -164,7 +164,7 @@ impl Session {
     /// Forwards part of the request body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
     pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
         let remaining = self.request.exchange.request_remaining()?;
-        if self.up.is_none() && remaining < SPLICE_MIN {
+        if self.up.is_none() && remaining < MIN_SPLICE {
             return None;
         }
         let read = self.fill_up(cx, remaining)?;

@@ -14,7 +14,7 @@ use crate::slab::Key;
 use crate::socket::Read;
 
 /// Number of body bytes after which a server is selected even if more bytes follow.
-const COLLECTED_MAX: u64 = 16 << 10;
+const MAX_COLLECTED: u64 = 16 << 10;
 
 impl Session {
     /// Connects to a server immediately, or starts to collect the body first.
@@ -53,7 +53,7 @@ impl Session {
 
     fn is_collected(&self) -> bool {
         self.request.exchange.request_done()
-            || self.request.exchange.request_content() >= COLLECTED_MAX
+            || self.request.exchange.request_content() >= MAX_COLLECTED
     }
 
     /// Reads the body until enough of it has been received.

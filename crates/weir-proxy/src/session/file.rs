@@ -16,7 +16,7 @@ use crate::job::FILES;
 use crate::job_result::JobResult;
 use crate::plan::Service;
 use crate::slab::Key;
-use crate::static_file::{self, PART_MAX, Query, QueryResult, Response};
+use crate::static_file::{self, MAX_PART, Query, QueryResult, Response};
 
 /// Returns the file query for a request, and the transfer state.
 pub(super) fn file_request(
@@ -257,8 +257,8 @@ impl Session {
         }
         let (file, offset) = (Arc::clone(&sent.file), sent.next_offset);
         let size = usize::try_from(sent.remaining)
-            .unwrap_or(PART_MAX)
-            .min(PART_MAX);
+            .unwrap_or(MAX_PART)
+            .min(MAX_PART);
         let ticket = cx.next_ticket();
         let work = move || JobResult::Read(static_file::read_at(&file, offset, size));
         if !FILES.submit(key, ticket, &cx.inbox, work) {

@@ -9,7 +9,7 @@ use super::state::{self, DirectionState, Phase, UnlistedServer, Watch};
 use super::{Outcome, Session, bulk};
 use crate::context::{Context, LocalService};
 use crate::descriptor::DescriptorUse;
-use crate::handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Tunnel};
+use crate::handover::{HandedOverConnection, MAX_HANDOVER_BUFFER, Tunnel};
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -21,12 +21,12 @@ impl Session {
             return false;
         }
         match self.phase {
-            Phase::Head => !self.has_unsent_to_client() && self.input.len() <= HANDOVER_BUFFER_MAX,
+            Phase::Head => !self.has_unsent_to_client() && self.input.len() <= MAX_HANDOVER_BUFFER,
             Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
                 let unsent_bytes = self.to_server.unsent().len() + self.to_client.unsent().len();
                 upstream.is_some_and(|upstream| upstream.transport.plain_socket().is_some())
-                    && unsent_bytes <= HANDOVER_BUFFER_MAX
+                    && unsent_bytes <= MAX_HANDOVER_BUFFER
                     && !bulk::has_content(&self.up)
                     && !bulk::has_content(&self.down)
             }

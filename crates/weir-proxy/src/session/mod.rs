@@ -56,7 +56,7 @@ use crate::verdict::AuthRequest;
 use crate::wheel::Deadline;
 
 /// Maximum number of steps before other sessions run.
-const STEPS_MAX: usize = 16;
+const MAX_STEPS: usize = 16;
 /// How long a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
 const FIRST_REQUEST_MS: u64 = 1_000;
 /// How long the client may still send after its connection was shut down, in milliseconds.
@@ -221,7 +221,7 @@ impl Session {
 
     fn run(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
         let mut step = first;
-        for _ in 0..STEPS_MAX {
+        for _ in 0..MAX_STEPS {
             if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
                 return Outcome::End;
             }

@@ -11,7 +11,7 @@ use crate::slab::Key;
 use crate::socket::{self, Read, Written};
 
 /// Buffer size for a header, in bytes.
-const HEADER_BYTES_MAX: usize = 4096 + 16;
+const MAX_HEADER_BYTES: usize = 4096 + 16;
 
 impl Session {
     /// Returns whether this client must send a PROXY protocol header.
@@ -30,7 +30,7 @@ impl Session {
         let Some(socket) = self.transport.socket() else {
             return self.start(key, cx);
         };
-        let parsed = match socket::peek(socket, &mut cx.scratch[..HEADER_BYTES_MAX]) {
+        let parsed = match socket::peek(socket, &mut cx.scratch[..MAX_HEADER_BYTES]) {
             Read::Some(bytes) => preamble::read(&cx.scratch[..bytes]),
             Read::Blocked => {
                 self.ready.readable = false;

@@ -47,7 +47,7 @@ impl Session {
     /// false if the connection is broken.
     pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
         /// Maximum body size in bytes at which appending the body to the head is cheaper than a vectored write.
-        const JOINED_MAX: usize = 4096;
+        const MAX_JOINED: usize = 4096;
         let total = head.len() + body.len();
         if total == 0 {
             return true;
@@ -72,7 +72,7 @@ impl Session {
                 .add(total as u64);
         }
         let mut body = body;
-        if !head.is_empty() && body.len() <= JOINED_MAX {
+        if !head.is_empty() && body.len() <= MAX_JOINED {
             head.extend_from_slice(body);
             body = &[];
         }

@@ -15,9 +15,9 @@ use crate::times::{ErrorKind, Stage};
 use crate::trace::{Decision, TracedRequest, TracedUpstream};
 
 /// Maximum length of a `tracestate` that is recorded, in bytes (W3C Trace Context, section 3.3.1.5).
-const STATE_MAX: usize = 512;
+const MAX_STATE: usize = 512;
 /// Maximum recorded length of a text from a request, in bytes.
-const TEXT_MAX: usize = 2_048;
+const MAX_TEXT: usize = 2_048;
 
 /// The trace of a request in progress.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ fn single_value<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Opt
 }
 
 fn truncated_text(bytes: &[u8]) -> String {
-    let length = bytes.len().min(TEXT_MAX);
+    let length = bytes.len().min(MAX_TEXT);
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
@@ -93,7 +93,7 @@ impl Session {
                     span_id: request_span,
                     parent_id: parent_id.unwrap_or(0),
                     trace_state: state
-                        .filter(|state| state.len() <= STATE_MAX)
+                        .filter(|state| state.len() <= MAX_STATE)
                         .map(truncated_text)
                         .unwrap_or_default(),
                     began: now,

@@ -27,7 +27,7 @@ use crate::socket::{self, Read, Written};
 /// Maximum overhead of a record over its content in bytes, for all cipher suites.
 const RECORD_OVERHEAD: usize = 64;
 /// Maximum content of a record, in bytes.
-const RECORD_CONTENT_MAX: usize = 16 << 10;
+const MAX_RECORD_CONTENT: usize = 16 << 10;
 
 thread_local! {
     /// Buffer for received records.
@@ -157,7 +157,7 @@ fn advance<C: Records + ?Sized>(
             }
             ConnectionState::WriteTraffic(mut traffic) => {
                 for part in content.iter().filter(|part| !part.is_empty()) {
-                    let records = part.len() / RECORD_CONTENT_MAX + 1;
+                    let records = part.len() / MAX_RECORD_CONTENT + 1;
                     let room = part.len() + records * RECORD_OVERHEAD;
                     append_with(out, room, |room| match traffic.encrypt(part, room) {
                         Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),

@@ -7,7 +7,7 @@ use super::certificate::Certificate;
 pub const EXPIRY_WARNING_DAYS: i64 = 14;
 
 /// Maximum number of certificates that are reported for a service: those that expire first.
-const REPORTED_MAX: usize = 1000;
+const MAX_REPORTED: usize = 1000;
 
 /// Seconds per day.
 pub(super) const DAY_S: i64 = 86_400;
@@ -41,7 +41,7 @@ pub(super) fn first_to_expire(certificates: &[Certificate]) -> Vec<CertificateEx
         })
         .collect();
     found.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));
-    found.truncate(REPORTED_MAX);
+    found.truncate(MAX_REPORTED);
     found
 }
 

@@ -157,7 +157,7 @@ fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option
         }
         (
             format!("{path}: the certificate expires {}", within(days)),
-            "clients reject it after that".to_owned(),
+            "clients will reject it after that".to_owned(),
             "renew it; Weir loads the new file within 10 s",
         )
     };
@@ -175,7 +175,8 @@ fn check_ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
     Some(Problem {
         fatal: false,
         message: format!("{}: {fault}", path.display()),
-        cause: "it is not stapled, because clients would reject the connection".to_owned(),
+        cause: "the response is not stapled, because clients would reject the connection"
+            .to_owned(),
         fix: "fetch a new response and run `weir reload`, or remove the file".to_owned(),
         source,
     })
@@ -227,7 +228,7 @@ fn report_uncovered_hosts(
                 cause:
                     "clients that request this host receive a certificate for a different host and reject it"
                         .to_owned(),
-                fix: "add a certificate with this name, or remove the route".to_owned(),
+                fix: "add a certificate for this host, or remove the route".to_owned(),
                 source: route.source,
             });
         }

@@ -13,7 +13,7 @@ use crate::slab::Key;
 use crate::transport::Transport;
 
 /// Maximum number of rounds between connections and sessions before epoll is polled again.
-const ROUNDS_MAX: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 impl Worker {
     /// Replaces a session with an HTTP/2 connection.
@@ -33,7 +33,7 @@ impl Worker {
     /// Drives the connections whose streams made progress. Works in rounds, so the responses of one round are sent
     /// together.
     pub(super) fn run_wakeups(&mut self) {
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..MAX_ROUNDS {
             let mut tokens = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
             if tokens.is_empty() {
                 return;

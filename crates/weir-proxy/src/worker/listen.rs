@@ -18,7 +18,7 @@ use crate::tls::Channel;
 use crate::transport::Transport;
 
 /// Maximum number of clients accepted per event.
-const ACCEPTS_MAX: usize = 64;
+const MAX_ACCEPTS: usize = 64;
 
 /// A listening socket that this worker accepts from.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Worker {
 
     /// Accepts clients, up to the limits.
     pub(super) fn accept(&mut self, key: Key) {
-        for _ in 0..ACCEPTS_MAX {
+        for _ in 0..MAX_ACCEPTS {
             let Some(local) = self
                 .listening
                 .get(key)

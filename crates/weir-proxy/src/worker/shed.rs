@@ -7,7 +7,7 @@ use crate::descriptor::TABLE;
 use crate::slab::Key;
 
 /// Maximum number of idle clients that a search returns.
-const CLIENTS_MAX: usize = 256;
+const MAX_CLIENTS: usize = 256;
 /// Delay of the next search after one that found no idle client, in milliseconds.
 const SEARCH_MS: u64 = 100;
 /// Interval between warnings, in milliseconds.
@@ -112,7 +112,7 @@ impl Worker {
             .filter_map(|client| Some((self.idle_since(client)?, client)));
         let mut found: Vec<(u64, Client)> = idle.collect();
         found.sort_unstable_by_key(|(since, _)| *since);
-        found.truncate(CLIENTS_MAX);
+        found.truncate(MAX_CLIENTS);
         if found.is_empty() {
             self.idle.search_at_ms = self.cx.now + SEARCH_MS;
         }

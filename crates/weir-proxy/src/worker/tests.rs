@@ -60,7 +60,7 @@ fn many_simultaneous_disconnects_do_not_delay_another_client() {
     let (service, _listeners) = responding_service();
     let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();
-    let closing_clients: Vec<_> = (0..3 * ENDED_MAX)
+    let closing_clients: Vec<_> = (0..3 * MAX_ENDED)
         .map(|_| connect(&mut worker, &local))
         .collect();
     let (mut client, session) = connect(&mut worker, &local);
@@ -72,7 +72,7 @@ fn many_simultaneous_disconnects_do_not_delay_another_client() {
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         .expect("write");
     let mut client_counts = Vec::new();
-    let mut events = Vec::with_capacity(EVENTS_MAX);
+    let mut events = Vec::with_capacity(MAX_EVENTS);
     for wakeup in 0..3 {
         worker.sleep(&mut events);
         worker.handle_wakeup(&mut events);
@@ -84,7 +84,7 @@ fn many_simultaneous_disconnects_do_not_delay_another_client() {
         }
         client_counts.push(service.clients.load(Relaxed) as usize);
     }
-    assert_eq!(client_counts, [2 * ENDED_MAX + 1, ENDED_MAX + 1, 1]);
+    assert_eq!(client_counts, [2 * MAX_ENDED + 1, MAX_ENDED + 1, 1]);
 }
 
 #[test]

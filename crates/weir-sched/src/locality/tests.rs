@@ -215,5 +215,5 @@ fn server_set_is_bounded() {
         assert_eq!(served, 20 - round);
         service.servers[served as usize - 1].1 = 2;
     }
-    assert_eq!(service.cache.entries[&FIRST].dests.len(), SET_MAX);
+    assert_eq!(service.cache.entries[&FIRST].dests.len(), MAX_SET);
 }

@@ -8,14 +8,14 @@ use weir_sched::{Counts, Member};
 
 /// Round-robin state for the equally loaded servers of one pool.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TieBreaker {
     /// Credits by position in the list of members. The server with the most credit is next.
     credits: Vec<i64>,
     /// Positions of the servers with the least load. Kept between calls to reuse the allocation.
     tied: Vec<usize>,
 }
 
-impl Turns {
+impl TieBreaker {
     /// Returns the position of the server for the next request, or `None` if no server is available.
     pub(super) fn pick(
         &mut self,

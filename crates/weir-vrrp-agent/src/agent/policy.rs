@@ -10,9 +10,9 @@ use weir_helper::Request;
 
 use super::{Agent, Error, Purpose};
 
-/// Delay before the first repetition. It doubles with each further failure, up to [`RETRY_DELAY_MAX`].
-const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
+/// Delay before the first repetition. It doubles with each further failure, up to [`MAX_RETRY_DELAY`].
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// When to request the virtual routers again.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl PolicyRetry {
             );
         }
         self.failure = Some(reason);
-        self.delay = (self.delay * 2).clamp(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
+        self.delay = (self.delay * 2).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
         self.retry_at = Some(now + self.delay);
     }
 
@@ -75,8 +75,8 @@ mod tests {
         }
         retry.handle_failure("invalid file".to_owned(), now);
         retry.handle_success();
-        assert!(!retry.is_due(now + RETRY_DELAY_MAX));
+        assert!(!retry.is_due(now + MAX_RETRY_DELAY));
         retry.handle_failure("invalid file".to_owned(), now);
-        assert!(retry.is_due(now + RETRY_DELAY_MIN));
+        assert!(retry.is_due(now + MIN_RETRY_DELAY));
     }
 }

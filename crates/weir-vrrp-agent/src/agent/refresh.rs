@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// Minimum time from the end of one read to the start of the next.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 /// Factor from the duration of a read to the minimum time until the next.
 const PAUSE_FACTOR: u32 = 9;
 
@@ -41,7 +41,7 @@ impl NetworkRefresh {
     /// Records a read.
     pub(super) fn handle_read(&mut self, start: Duration, end: Duration) {
         self.due = None;
-        self.pause_end = end + PAUSE_MIN.max(end.saturating_sub(start) * PAUSE_FACTOR);
+        self.pause_end = end + MIN_PAUSE.max(end.saturating_sub(start) * PAUSE_FACTOR);
     }
 }
 

@@ -20,7 +20,7 @@ impl Agent {
             ControlRequest::Release { router } | ControlRequest::Resume { router }
                 if !self.settings.iter().any(|it| it.name == *router) =>
             {
-                return Response::Rejected(format!("no such virtual router: {router}"));
+                return Response::Rejected(format!("the virtual router {router} does not exist"));
             }
             ControlRequest::Release { router } => {
                 self.released.insert(router.clone());

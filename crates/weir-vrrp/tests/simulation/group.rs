@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use super::network::{DELAY_MAX, Overlap, Random, Timeline, address, group, is_soak, seeds};
+use super::network::{
+    MAX_DELAY, Overlap, Random, Timeline, address, is_soak, multicast_group, seeds,
+};
 use weir_vrrp::{Config, HOP_LIMIT, Output, ReceivedPacket, Router, State, Version};
 
 const SCHEDULES: u64 = 1_000;
@@ -17,7 +19,7 @@ const SECOND_SEGMENT_HEALED: Duration = Duration::from_secs(4);
 const FIRST_SEGMENT_HEALED: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(12);
 /// Time after which an unchanged network must have exactly one active director: more than two active down intervals.
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -36,7 +38,7 @@ enum Event {
     Cut {
         link: Link,
     },
-    Join {
+    Restore {
         link: Link,
     },
 }
@@ -58,7 +60,7 @@ struct Simulation {
     cut_links: Vec<Link>,
     loss_percent: u64,
     now: Duration,
-    /// State changes after the network has been unchanged for [`SETTLED`].
+    /// State changes after the network has been unchanged for [`SETTLE_TIME`].
     late_changes: Vec<(Duration, usize)>,
     overlap: Overlap,
 }
@@ -125,7 +127,7 @@ impl Simulation {
                 0 => end,
                 _ => (time + self.random.time(SECOND_SEGMENT_HEALED)).min(SECOND_SEGMENT_HEALED),
             };
-            self.events.push(until, Event::Join { link });
+            self.events.push(until, Event::Restore { link });
         }
     }
 
@@ -161,7 +163,7 @@ impl Simulation {
                 let arrival = ReceivedPacket {
                     bytes: &bytes,
                     source: address(from),
-                    destination: group(),
+                    destination: multicast_group(),
                     hop_limit: HOP_LIMIT,
                 };
                 let times = (self.now, Duration::ZERO);
@@ -179,7 +181,7 @@ impl Simulation {
                 }
             }
             Event::Cut { link } => self.cut_links.push(link),
-            Event::Join { link } => {
+            Event::Restore { link } => {
                 if let Some(index) = self.cut_links.iter().position(|it| *it == link) {
                     self.cut_links.swap_remove(index);
                 }
@@ -194,11 +196,11 @@ impl Simulation {
                 Output::Changed { from, to } => {
                     assert_eq!(
                         self.states[node][index], from,
-                        "state changes are consecutive"
+                        "each change starts from the current state"
                     );
                     self.states[node][index] = to;
-                    if self.now.saturating_sub(SECOND_SEGMENT_HEALED) >= SETTLED
-                        && !(FIRST_SEGMENT_HEALED..FIRST_SEGMENT_HEALED + SETTLED)
+                    if self.now.saturating_sub(SECOND_SEGMENT_HEALED) >= SETTLE_TIME
+                        && !(FIRST_SEGMENT_HEALED..FIRST_SEGMENT_HEALED + SETTLE_TIME)
                             .contains(&self.now)
                     {
                         self.late_changes.push((self.now, node));
@@ -220,7 +222,7 @@ impl Simulation {
     }
 
     fn send(&mut self, from: usize, segment: usize, priority: u8) {
-        let receivers = [group()];
+        let receivers = [multicast_group()];
         let packets =
             self.nodes[from].packets(segment, priority, address(from), &receivers, Duration::ZERO);
         for to in 0..self.nodes.len() {
@@ -229,7 +231,7 @@ impl Simulation {
             {
                 continue;
             }
-            let time = self.now + self.random.time(DELAY_MAX);
+            let time = self.now + self.random.time(MAX_DELAY);
             for (_, bytes) in &packets {
                 let bytes = bytes.clone();
                 self.events.push(
@@ -279,11 +281,11 @@ fn run_schedules(count: u64) {
     for seed in seeds(count) {
         let mut simulation = Simulation::new(seed);
         simulation.run();
-        let limit = INTERVAL + 2 * DELAY_MAX;
+        let limit = INTERVAL + 2 * MAX_DELAY;
         let longest = simulation.overlap.longest;
         assert!(
             longest <= limit,
-            "seed {seed}: several were active for {longest:?}, limit {limit:?}"
+            "seed {seed}: several directors were active for {longest:?}, limit {limit:?}"
         );
         let late = &simulation.late_changes;
         assert!(late.is_empty(), "seed {seed}: changes at {late:?}");

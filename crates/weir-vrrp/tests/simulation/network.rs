@@ -11,7 +11,7 @@ use std::time::Duration;
 use weir_vrrp::GROUP_V4;
 
 /// Maximum transmission delay of a packet.
-pub(crate) const DELAY_MAX: Duration = Duration::from_millis(3);
+pub(crate) const MAX_DELAY: Duration = Duration::from_millis(3);
 
 /// The SplitMix64 generator.
 pub(crate) struct Random(pub(crate) u64);
@@ -85,7 +85,7 @@ pub(crate) fn address(node: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, 1 + node as u8).into()
 }
 
-pub(crate) fn group() -> IpAddr {
+pub(crate) fn multicast_group() -> IpAddr {
     GROUP_V4.into()
 }
 

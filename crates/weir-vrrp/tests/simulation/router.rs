@@ -5,7 +5,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::network::{DELAY_MAX, Overlap, Random, Timeline, address, group, is_soak, seeds};
+use super::network::{
+    MAX_DELAY, Overlap, Random, Timeline, address, is_soak, multicast_group, seeds,
+};
 use weir_vrrp::{Config, HOP_LIMIT, Instance, Output, ReceivedPacket, State, Version, decode};
 
 const SCHEDULES: u64 = 2_000;
@@ -39,7 +41,7 @@ enum Event {
         first: usize,
         second: usize,
     },
-    Join {
+    Restore {
         first: usize,
         second: usize,
     },
@@ -142,7 +144,7 @@ impl Simulation {
             match self.random.below(3) {
                 0 => {
                     self.events.push(time, Event::Cut { first, second });
-                    self.events.push(until, Event::Join { first, second });
+                    self.events.push(until, Event::Restore { first, second });
                 }
                 1 => self.events.push(
                     time,
@@ -201,7 +203,7 @@ impl Simulation {
             }
             Event::Resume { node } => self.resume(node),
             Event::Cut { first, second } => self.cut_links.push((first, second)),
-            Event::Join { first, second } => {
+            Event::Restore { first, second } => {
                 if let Some(index) = self.cut_links.iter().position(|it| *it == (first, second)) {
                     self.cut_links.swap_remove(index);
                 }
@@ -229,7 +231,7 @@ impl Simulation {
         // After such a long silence, another router may be active, so the node must listen first.
         assert!(
             !(sent && was_active && length >= 3 * interval),
-            "a stalled router sent an advertisement"
+            "an active router sent an advertisement immediately after a long pause"
         );
     }
 
@@ -240,7 +242,7 @@ impl Simulation {
         let arrival = ReceivedPacket {
             bytes,
             source: address(from),
-            destination: group(),
+            destination: multicast_group(),
             hop_limit: HOP_LIMIT,
         };
         let received = decode(&arrival).expect("packet is valid");
@@ -262,7 +264,7 @@ impl Simulation {
                 Output::Changed { from, to } => {
                     assert_eq!(
                         self.nodes[node].state, from,
-                        "state changes are consecutive"
+                        "each change starts from the current state"
                     );
                     assert_ne!(from, to);
                     self.nodes[node].state = to;
@@ -280,14 +282,14 @@ impl Simulation {
     fn send(&mut self, from: usize, priority: u8) {
         let instance = &self.nodes[from].instance;
         let packet = instance.advertisement(priority);
-        let bytes = packet.encode(address(from), group(), instance.checksum());
+        let bytes = packet.encode(address(from), multicast_group(), instance.checksum());
         for to in 0..self.nodes.len() {
             let is_cut =
                 self.cut_links.contains(&(from, to)) || self.cut_links.contains(&(to, from));
             if to == from || is_cut || self.random.chance(self.loss_percent) {
                 continue;
             }
-            let time = self.now + self.random.time(DELAY_MAX);
+            let time = self.now + self.random.time(MAX_DELAY);
             self.events.push(
                 time,
                 Event::Packet {
@@ -343,7 +345,7 @@ fn run_schedules(count: u64) {
         let mut simulation = Simulation::new(seed);
         simulation.run();
         // Several routers may be active until each one's next advertisement, and the response to it, has arrived.
-        let limit = simulation.longest_interval() + 2 * DELAY_MAX;
+        let limit = simulation.longest_interval() + 2 * MAX_DELAY;
         let longest = simulation.overlap.longest;
         assert!(
             longest <= limit,

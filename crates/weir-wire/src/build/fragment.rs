@@ -23,11 +23,11 @@ pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, Pars
     }
 }
 
-/// Returns the number of content bytes in each fragment except the last.
-fn content_capacity(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
+/// Returns the number of data bytes in each fragment except the last.
+fn max_data_len(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
     match mtu.saturating_sub(header_len) & !7 {
         0 => Err(ParseError::NotFragmentable { layer, mtu }),
-        content_capacity => Ok(content_capacity),
+        max_data_len => Ok(max_data_len),
     }
 }
 
@@ -51,11 +51,11 @@ fn fragment_v4(
             mtu,
         });
     }
-    let content_capacity = content_capacity(Layer::Ipv4, mtu, view.header_len())?;
+    let max_data_len = max_data_len(Layer::Ipv4, mtu, view.header_len())?;
     let mut parts = Vec::new();
-    for (index, content) in view.payload().chunks(content_capacity).enumerate() {
-        let offset = index * content_capacity;
-        let is_last = offset + content.len() == view.payload().len();
+    for (index, data) in view.payload().chunks(max_data_len).enumerate() {
+        let offset = index * max_data_len;
+        let is_last = offset + data.len() == view.payload().len();
         let options = if index == 0 {
             original.options
         } else {
@@ -71,8 +71,8 @@ fn fragment_v4(
             ..original.clone()
         };
         let mut fragment = Vec::new();
-        header.emit(content.len(), &mut fragment);
-        fragment.extend(content);
+        header.emit(data.len(), &mut fragment);
+        fragment.extend(data);
         parts.push(fragment);
     }
     Ok(parts)
@@ -115,21 +115,21 @@ fn fragment_v6(
         });
     }
     let (per_fragment, fragmentable) = split_per_fragment_headers(&view);
-    let content_capacity = content_capacity(
+    let max_data_len = max_data_len(
         Layer::Ipv6,
         mtu,
         Ipv6View::HEADER_LEN + per_fragment.bytes.len() + FragmentHeader::LEN,
     )?;
     let mut parts = Vec::new();
-    for (index, content) in fragmentable.chunks(content_capacity).enumerate() {
-        let offset = index * content_capacity;
-        let more = offset + content.len() < fragmentable.len();
+    for (index, data) in fragmentable.chunks(max_data_len).enumerate() {
+        let offset = index * max_data_len;
+        let more = offset + data.len() < fragmentable.len();
         let offset_bytes = u16::try_from(offset).map_err(|_| ParseError::NotFragmentable {
             layer: Layer::Ipv6,
             mtu,
         })?;
         let mut fragment = Vec::new();
-        let payload_len = per_fragment.bytes.len() + FragmentHeader::LEN + content.len();
+        let payload_len = per_fragment.bytes.len() + FragmentHeader::LEN + data.len();
         Ipv6Header {
             next_header: per_fragment.first,
             ..view.header()
@@ -142,7 +142,7 @@ fn fragment_v6(
             more,
         })
         .emit(per_fragment.next, &mut fragment);
-        fragment.extend(content);
+        fragment.extend(data);
         parts.push(fragment);
     }
     Ok(parts)

@@ -124,7 +124,7 @@ impl RevertedChanges {
                 "interfaces: offloads restored",
             ),
             (
-                self.cleaned.marks,
+                self.cleaned.mark_rules,
                 "firewall mark rule removed",
                 "firewall mark rules removed",
             ),

@@ -78,8 +78,8 @@ fn routers_during_guard(
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let status = block_on(async { client.status().await })?;
     let routers = status.map(|report| report.vrrp).unwrap_or_default();
-    let is_waiting = routers.iter().any(|it| it.pending.is_some());
-    Ok(is_waiting.then_some(routers))
+    let has_pending = routers.iter().any(|it| it.pending.is_some());
+    Ok(has_pending.then_some(routers))
 }
 
 /// Returns whether the daemon reports that this director is drained. A daemon that does not respond does not prevent

@@ -89,8 +89,8 @@ fn nearly_full_conntrack_table_is_reported() {
         }
     });
     flood.join().expect("flood thread panicked");
-    let seen = "the conntrack table contains";
-    let command = fix_command(&world, "server0", &DOCTOR, seen);
+    let expected = "the conntrack table contains";
+    let command = fix_command(&world, "server0", &DOCTOR, expected);
     let command =
         command.unwrap_or_else(|| panic!("{} of {max_entries}", read_number("nf_conntrack_count")));
     assert_eq!(
@@ -101,6 +101,6 @@ fn nearly_full_conntrack_table_is_reported() {
         )
     );
     wait_for("entries to expire", Duration::from_secs(120), || {
-        fix_command(&world, "server0", &DOCTOR, seen).is_none()
+        fix_command(&world, "server0", &DOCTOR, expected).is_none()
     });
 }

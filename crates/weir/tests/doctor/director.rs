@@ -163,11 +163,11 @@ fn missing_vip_on_server_is_reported_with_its_command() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_daemon(&text);
-    let seen = format!("no reply from the VIP {}", Family::V4.vip());
+    let expected = format!("no reply from the VIP {}", Family::V4.vip());
     wait_for("the failed check", TIMEOUT, || {
-        fix_command(&world, "director", &doctor, &seen).is_some()
+        fix_command(&world, "director", &doctor, &expected).is_some()
     });
-    let fix = fix_command(&world, "director", &doctor, &seen).expect("the server is down");
+    let fix = fix_command(&world, "director", &doctor, &expected).expect("the server is down");
     let command = format!(
         "weir real-server up --forward direct --vip {}",
         Family::V4.vip()
@@ -202,8 +202,8 @@ fn marked_packets_pass_forward_chains() {
 
     run_shell(&world, "director", "sysctl -qw net.ipv4.ip_forward=0");
     assert!(!is_reachable(&world));
-    let seen = "IPv4 forwarding is disabled on this machine";
-    assert_fixed_by_command(&world, "director", &doctor, seen);
+    let expected = "IPv4 forwarding is disabled on this machine";
+    assert_fixed_by_command(&world, "director", &doctor, expected);
     wait_until_reachable(&world);
 
     let forward = "chain passing {\n type filter hook forward priority 0; policy";
@@ -227,9 +227,9 @@ fn marked_packets_pass_forward_chains() {
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );
     assert!(!is_reachable(&world));
-    let seen = "drops packets with fwmark/7 after the first packet of a connection because of its rule `ct state \
+    let expected = "drops packets with fwmark/7 after the first packet of a connection because of its rule `ct state \
                 invalid drop`";
-    assert_fixed_by_command(&world, "director", &doctor, seen);
+    assert_fixed_by_command(&world, "director", &doctor, expected);
     wait_until_reachable(&world);
 }
 

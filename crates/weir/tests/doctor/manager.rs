@@ -58,14 +58,17 @@ impl<'w> Networkd<'w> {
         assert!(output.status.success(), "{line}: {output:?}");
     }
 
-    fn fix_command(&self, doctor: &[&str], seen: &str) -> Option<String> {
+    fn fix_command(&self, doctor: &[&str], expected: &str) -> Option<String> {
         let line = format!("{} {} --json", env!("CARGO_BIN_EXE_weir"), doctor.join(" "));
         let output = self.shell(&line);
         let findings: serde_json::Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {output:?}"));
         let mut findings = findings.as_array().expect("value is an array").iter();
-        let finding = findings
-            .find(|finding| finding["seen"].as_str().is_some_and(|it| it.contains(seen)))?;
+        let finding = findings.find(|finding| {
+            finding["seen"]
+                .as_str()
+                .is_some_and(|it| it.contains(expected))
+        })?;
         Some(finding["mend"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -103,7 +106,7 @@ fn networkd_removing_foreign_addresses_is_reported() {
     });
     let networkd = Networkd::new(&world);
     networkd.wait_until_configured();
-    let seen = format!("systemd-networkd manages eth0, which has the VIP {vip}");
+    let expected = format!("systemd-networkd manages eth0, which has the VIP {vip}");
     let has_vip = || {
         let output = world.output("director", "ip -br addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))
@@ -113,17 +116,17 @@ fn networkd_removing_foreign_addresses_is_reported() {
     if !has_vip() {
         add_vip();
     }
-    assert!(networkd.fix_command(&doctor, &seen).is_some());
+    assert!(networkd.fix_command(&doctor, &expected).is_some());
     networkd.run_shell("networkctl reconfigure eth0");
     wait_for("networkd to remove the VIP", TIMEOUT, || !has_vip());
 
     add_vip();
     networkd.run_shell(
         &networkd
-            .fix_command(&doctor, &seen)
+            .fix_command(&doctor, &expected)
             .expect("finding is reported again"),
     );
-    assert_eq!(networkd.fix_command(&doctor, &seen), None);
+    assert_eq!(networkd.fix_command(&doctor, &expected), None);
     networkd.wait_until_configured();
     networkd.run_shell("networkctl reconfigure eth0");
     networkd.wait_until_configured();

@@ -35,19 +35,19 @@ fn is_reachable(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-/// Asserts that the doctor reports rules that block clients, and that the printed fix repairs them.
-fn assert_blocking_rules_reported(world: &World, rules: &str, seen: &str) {
+/// Asserts that the doctor reports rules that block clients, and that clients are served after the printed fix.
+fn assert_blocking_rules_reported(world: &World, rules: &str, expected: &str) {
     std::fs::write(world.path("rules.nft"), format!("flush ruleset\n{rules}"))
         .expect("write the file");
     let line = format!("nft -f {}", world.path("rules.nft").display());
-    assert_blocking_command_reported(world, &line, seen);
+    assert_blocking_command_reported(world, &line, expected);
     run_shell(world, "server0", "nft flush ruleset");
 }
 
-fn assert_blocking_command_reported(world: &World, line: &str, seen: &str) {
+fn assert_blocking_command_reported(world: &World, line: &str, expected: &str) {
     run_shell(world, "server0", line);
     assert!(!is_reachable(world), "clients must be blocked: {line}");
-    assert_fixed_by_command(world, "server0", &DOCTOR, seen);
+    assert_fixed_by_command(world, "server0", &DOCTOR, expected);
     assert!(
         is_reachable(world),
         "clients must be served after the fix: {line}"
@@ -105,7 +105,7 @@ fn server_firewall_rules_are_reported() {
 
 /// The VIP has no port, so the rules are evaluated for the port on which nginx listens.
 #[test]
-fn rules_that_drop_packets_to_listening_port_are_reported() {
+fn rules_that_block_a_listening_port_are_reported() {
     if !privileged() {
         return;
     }
@@ -191,11 +191,11 @@ fn director_as_default_gateway_is_reported() {
     });
     assert!(
         !is_reached_from("remote", &v4),
-        "this is the reported fault"
+        "the director must drop the replies"
     );
-    let seen = "the default gateway 10.71.0.3 is the director, which has the VIP 10.71.0.10: it drops replies whose \
-                source is the VIP";
-    let fix = fix_command(&world, "server0", &DOCTOR, seen).expect("a finding");
+    let expected = "the default gateway 10.71.0.3 is the director, which has the VIP 10.71.0.10: it drops replies \
+                    whose source is the VIP";
+    let fix = fix_command(&world, "server0", &DOCTOR, expected).expect("a finding");
     assert!(fix.contains("route replace default via ROUTER"), "{fix}");
     let is_reported = || fix_command(&world, "server0", &DOCTOR, "is the director").is_some();
 
@@ -228,7 +228,7 @@ fn director_as_default_gateway_is_reported() {
         String::from_utf8_lossy(&neighbor.stdout).contains("lladdr")
     };
     world.ip("client", "neigh flush dev eth0");
-    wait_for("a reply of the router", TIMEOUT, resolves);
+    wait_for("an ARP reply from the router", TIMEOUT, resolves);
     assert!(!is_reported());
 }
 
@@ -256,17 +256,14 @@ fn director_with_a_virtual_mac_address_is_recognized_as_the_gateway() {
     );
     let is_reported = |gateway: &str| {
         world.ip("server0", &format!("route replace default via {gateway}"));
-        let seen =
+        let expected =
             format!("the default gateway {gateway} is the director, which has the VIP {vip}");
-        fix_command(&world, "server0", &DOCTOR, &seen).is_some()
+        fix_command(&world, "server0", &DOCTOR, &expected).is_some()
     };
     // Only the VIP has the virtual MAC address.
     world.ip("director", &format!("addr add {vip}/32 dev vrrp51"));
     assert!(is_reported("10.71.0.3"));
-    assert!(
-        !is_reported("10.71.0.50"),
-        "the director forwards packets to it"
-    );
+    assert!(!is_reported("10.71.0.50"), "10.71.0.50 is another router");
     // Only the gateway has the virtual MAC address.
     world.ip("director", &format!("addr del {vip}/32 dev vrrp51"));
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
@@ -358,9 +355,9 @@ fn settings_lost_at_reboot_are_reported() {
     world.prepare_direct_servers(&Family::V4.vip());
     let sysctls = "net/ipv4/conf/all/arp_announce, net/ipv4/conf/all/arp_ignore";
     let assert_lost = |settings: &str| {
-        let seen =
+        let expected =
             format!("only until the next boot: {settings}; no unit or boot script restores this");
-        assert_finds(&world, "server0", &DOCTOR, &[&seen]);
+        assert_finds(&world, "server0", &DOCTOR, &[&expected]);
     };
     assert_lost(&format!("10.71.0.10 on lo, {sysctls}"));
     run_shell(
@@ -393,8 +390,8 @@ fn sysctls_lost_at_reboot_are_reported() {
     let world = World::new(1);
     world.ip("server0", "addr add 10.71.0.10/32 dev lo");
     world.prepare_direct_servers(&Family::V4.vip());
-    let seen = "only until the next boot: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
-    assert_fixed_by_command(&world, "server0", &DOCTOR, seen);
+    let expected = "only until the next boot: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
+    assert_fixed_by_command(&world, "server0", &DOCTOR, expected);
     run_shell(
         &world,
         "server0",
@@ -464,8 +461,8 @@ fn vip_used_as_source_address_is_reported() {
         "server0",
         &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),
     );
-    let seen = format!("to other networks, for example 198.51.100.1, have the VIP {v4}");
-    let fix = fix_command(&world, "server0", &DOCTOR, &seen).expect("a finding");
+    let expected = format!("to other networks, for example 198.51.100.1, have the VIP {v4}");
+    let fix = fix_command(&world, "server0", &DOCTOR, &expected).expect("a finding");
     assert!(
         fix.contains(&format!("remove `src {v4}` from the route")),
         "{fix}"
@@ -491,8 +488,11 @@ fn unmanaged_vip_on_loopback_is_reported() {
     };
     assert!(!is_reachable_at_vip());
     world.ip("server0", &format!("addr add {vip}/32 dev lo"));
-    assert!(is_reachable_at_vip(), "this is the reported fault");
-    let unprotected = format!("{vip} on lo was not added by `weir real-server up`");
+    assert!(
+        is_reachable_at_vip(),
+        "the VIP must be reachable on the server"
+    );
+    let unmanaged = format!("{vip} on lo was not added by `weir real-server up`");
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 1, "{text}");
     assert!(
@@ -500,21 +500,21 @@ fn unmanaged_vip_on_loopback_is_reported() {
         "{text}"
     );
     let program = env!("CARGO_BIN_EXE_weir");
-    let assert_fixed = |seen: &str| {
-        let fix = fix_command(&world, "server0", &DOCTOR, seen).expect("the finding has a fix");
+    let assert_fixed = |expected: &str| {
+        let fix = fix_command(&world, "server0", &DOCTOR, expected).expect("the finding has a fix");
         let fix = fix
             .strip_prefix("weir")
             .expect("the fix is a command of Weir");
         run_shell(&world, "server0", &format!("{program}{fix}"));
-        assert_eq!(fix_command(&world, "server0", &DOCTOR, seen), None);
+        assert_eq!(fix_command(&world, "server0", &DOCTOR, expected), None);
     };
-    assert_fixed(&unprotected);
+    assert_fixed(&unmanaged);
     assert!(!is_reachable_at_vip());
 
     // The address is not among the prepared ones.
     world.ip("server0", &format!("addr add {other}/32 dev lo"));
-    let seen = format!("{other} on lo was not added");
-    assert_fixed(&seen);
+    let expected = format!("{other} on lo was not added");
+    assert_fixed(&expected);
     world.ip("server0", "addr add 10.71.0.13/16 dev lo");
     assert_finds(
         &world,
@@ -533,7 +533,7 @@ fn unmanaged_vip_on_loopback_is_reported() {
             &format!("ip addr replace {address}/32 dev lo"),
         );
     }
-    assert_finds(&world, "server0", &DOCTOR, &[&unprotected, &seen]);
+    assert_finds(&world, "server0", &DOCTOR, &[&unmanaged, &expected]);
     for line in ["arp_ignore=1", "arp_announce=2"] {
         run_shell(
             &world,

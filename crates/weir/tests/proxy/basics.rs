@@ -69,7 +69,7 @@ fn client_address_headers_cannot_be_spoofed() {
         "{forwarded}"
     );
     for removed in ["X-Secret", "192.0.2.9", "Keep-Alive"] {
-        assert!(!forwarded.contains(removed), "{removed} in {forwarded}");
+        assert!(!forwarded.contains(removed), "{removed} is in {forwarded}");
     }
     proxy.reload(&configuration(
         proxy.listen,

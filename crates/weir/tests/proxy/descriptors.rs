@@ -234,7 +234,7 @@ fn full_disk_is_reported_once() {
     };
     assert!(
         fs::write(path_in_namespace("filler"), vec![b'x'; 1 << 20]).is_err(),
-        "the file must exceed the 64 KiB of the disk"
+        "the file must not fit on the 64 KiB disk"
     );
     let mut client = Client::connect(proxy.listen);
     let mut send_requests_for = |duration: Duration| {

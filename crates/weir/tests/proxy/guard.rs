@@ -39,7 +39,7 @@ fn reload_with_failing_servers_is_rolled_back() {
     // A rollback counts as a separate change.
     assert_eq!(status["revision"], 4, "{status:#}");
     assert!(
-        output.contains("; the previous configuration is active, as revision 4"),
+        output.contains("; the previous configuration is active again as revision 4"),
         "{output}"
     );
     let servers = status["services"][0]["servers"]
@@ -69,7 +69,7 @@ fn reload_with_failing_servers_is_rolled_back() {
 }
 
 #[test]
-fn rewritten_address_of_a_down_server_causes_no_rollback() {
+fn differently_spelled_address_of_a_down_server_causes_no_rollback() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");

@@ -173,7 +173,7 @@ fn check_reports_invalid_notifications() {
         "the URL must begin with `http://` or `https://`",
         "`a b` is not an email address",
     ] {
-        assert!(output.contains(part), "{part} in {output}");
+        assert!(output.contains(part), "{part} is not in {output}");
     }
 }
 

@@ -131,7 +131,7 @@ fn path_is_forwarded_as_received() {
 }
 
 #[test]
-fn normalized_path_is_forwarded_when_configured() {
+fn normalized_path_is_forwarded_if_configured() {
     let origin = Origin::start("o");
     let extra = format!("normalize_path = {{ forward = \"normalized\" }}\n{FORBIDDEN}");
     let proxy = Proxy::start("http", &[origin.address()], &extra);
@@ -287,7 +287,7 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
         "forwarded as received",
         "response 403",
     ] {
-        assert!(output.contains(part), "{part} in {output}");
+        assert!(output.contains(part), "{part} is not in {output}");
     }
     assert!(!explain("/admin/x").contains("normalized"));
     assert!(explain("/%zz").contains("response 400: malformed escape in the path"));

@@ -91,7 +91,7 @@ fn request_accepting(codings: &str) -> String {
 }
 
 #[test]
-fn content_is_compressed_when_accepted() {
+fn content_is_compressed_if_accepted() {
     let text = "All work and no play makes Jack a dull boy. ".repeat(400);
     let lines = format!(
         "Content-Type: text/html\r\nContent-Length: {}\r\nETag: \"v1\"\r\nAccept-Ranges: bytes\r\nVary: Cookie\r\n",
@@ -111,10 +111,10 @@ fn content_is_compressed_when_accepted() {
             "Vary: Cookie\r\n",
             "ETag: W/\"v1\"\r\n",
         ] {
-            assert_eq!(head.matches(line).count(), 1, "{line} in {head}");
+            assert_eq!(head.matches(line).count(), 1, "{line}: {head}");
         }
         for removed in ["Content-Length", "Accept-Ranges"] {
-            assert!(!head.contains(removed), "{removed} in {head}");
+            assert!(!head.contains(removed), "{removed} is in {head}");
         }
         let content = decode_chunks(&body);
         assert!(content.len() < text.len() / 10, "{}", content.len());
@@ -167,7 +167,7 @@ fn route_compression_replaces_service_compression() {
 }
 
 #[test]
-fn untransformable_content_is_not_compressed() {
+fn content_that_must_not_be_transformed_is_not_compressed() {
     let text = "x".repeat(2000);
     for lines in [
         "Content-Type: text/html\r\nContent-Encoding: br\r\n",

@@ -83,7 +83,7 @@ fn rewrite_regex_changes_only_matching_paths() {
         ),
         (
             "{ regex = '^//a', to = \"/b\" }",
-            "this expression cannot match any normalized path",
+            "this regular expression cannot match any normalized path",
         ),
         ("{ regex = '^/a', to = \"b\" }", "invalid path `b`"),
         ("{ regex = '^/a' }", "`to` is missing"),

@@ -179,7 +179,7 @@ fn templates_expand_request_values() {
         "X-B: a b/c\r\n",
         "X-Service: s\r\n",
     ] {
-        assert_eq!(forwarded.matches(line).count(), 1, "{line} in {forwarded}");
+        assert_eq!(forwarded.matches(line).count(), 1, "{line}: {forwarded}");
     }
     let id = |text: &str| {
         let lines: Vec<&str> = text
@@ -197,7 +197,7 @@ fn templates_expand_request_values() {
         "X-Good: p\r\n",
         "X-Frame-Options: DENY\r\n",
     ] {
-        assert!(head.contains(line), "{line} in {head}");
+        assert!(head.contains(line), "{line} is not in {head}");
     }
     assert!(!head.contains("X-Bad"), "{head}");
     let (_, unrouted) = fetch(&proxy, "/", extra);
@@ -227,7 +227,7 @@ fn unknown_variables_are_reported() {
         "`{server}` is not known before a server is selected",
         "`{1}` has no value: `path_regex` has 0 capture groups",
     ] {
-        assert!(output.contains(text), "{text} in {output}");
+        assert!(output.contains(text), "{text} is not in {output}");
     }
 }
 
@@ -270,14 +270,14 @@ fn each_client_header_has_its_own_rule() {
         "X-Real-IP: 127.0.0.1\r\n".to_owned(),
     ] {
         let name = line.split(':').next().unwrap_or_default();
-        assert!(text.contains(&line), "{line} in {text}");
-        assert_eq!(text.matches(name).count(), 1, "{name} in {text}");
+        assert!(text.contains(&line), "{line} is not in {text}");
+        assert_eq!(text.matches(name).count(), 1, "{name}: {text}");
     }
     let (text, _) = forward_with("for = \"keep\", proto = \"drop\", real_ip = \"keep\"");
     assert!(text.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{text}");
     assert!(text.contains("X-Real-IP: 192.0.2.2\r\n"), "{text}");
     for removed in ["X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port"] {
-        assert!(!text.contains(removed), "{removed} in {text}");
+        assert!(!text.contains(removed), "{removed} is in {text}");
     }
 }
 

@@ -430,7 +430,7 @@ fn access_log_records_requests() {
         "127.0.0.1    400   PR \n".to_owned(),
         format!("127.0.0.1 GET /silence aborted 0 p {server} CH \n"),
     ] {
-        assert!(log_text.contains(&line), "{line} in {log_text}");
+        assert!(log_text.contains(&line), "{line} is not in {log_text}");
     }
     // After a rename, a reload creates the file again.
     std::fs::rename(&file, directory.join("old")).expect("rename file");

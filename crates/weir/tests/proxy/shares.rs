@@ -76,7 +76,7 @@ fn equal_shares_without(unavailable: usize) -> [f64; 4] {
 }
 
 #[test]
-fn drained_servers_load_is_shared_evenly() {
+fn load_of_drained_servers_is_shared_evenly() {
     let fixture = Fixture::new(&|_| String::new(), "");
     fixture.assert_shares("all", equal_shares_without(0));
     for unavailable in 1..=2 {
@@ -93,7 +93,7 @@ fn drained_servers_load_is_shared_evenly() {
 }
 
 #[test]
-fn down_servers_load_is_shared_evenly() {
+fn load_of_down_servers_is_shared_evenly() {
     let check = "check = { kind = \"tcp\", interval = \"100ms\", timeout = \"1s\", fall = 1 }";
     let mut fixture = Fixture::new(&|_| String::new(), check);
     wait_until("all servers are up", || {
@@ -126,7 +126,7 @@ fn failed_requests_are_retried_evenly() {
 }
 
 #[test]
-fn full_servers_load_is_shared_evenly() {
+fn load_of_full_servers_is_shared_evenly() {
     let limit = |index: usize| {
         if index < 2 {
             ", max_connections = 1"

@@ -259,7 +259,7 @@ fn cookies_of_directors_with_one_secret_are_interchangeable() {
         let expected = server(first);
         assert!(
             (0..4).all(|_| server(second) == expected),
-            "the cookie selects another server"
+            "the cookie selects a different server"
         );
     }
     let other_director = &directors[1];

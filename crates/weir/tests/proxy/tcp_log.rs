@@ -108,7 +108,7 @@ fn tcp_line_has_server_durations_bytes_and_end_state() {
 }
 
 #[test]
-fn tcp_line_shows_the_side_that_aborted() {
+fn tcp_line_shows_how_the_connection_ended() {
     let format = ", format = \"{server} {end} {end_reason}\"";
     let tunnel_timeout = "timeouts = { tunnel = \"300ms\" }";
 

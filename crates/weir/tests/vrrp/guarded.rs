@@ -10,7 +10,7 @@ fn doctor(pair: &Pair, host: &str) -> String {
 }
 
 fn wait_for_pending(pair: &Pair, start: &str) {
-    pair.wait_for("the guard", || {
+    pair.wait_for("the pending change", || {
         let router = pair.router("director");
         router["pending"]
             .as_str()
@@ -20,11 +20,11 @@ fn wait_for_pending(pair: &Pair, start: &str) {
 
 /// The reload adds the first virtual router to a director whose VIP was on `vip_interface`.
 #[test]
-fn commands_show_that_a_new_router_waits_for_the_guard() {
+fn commands_show_that_a_new_router_starts_when_the_guard_ends() {
     if !privileged() {
         return;
     }
-    const STARTS: &str = "starts when the guard of the reload ends, in ";
+    const STARTS: &str = "starts when the reload guard ends, in ";
     let mut pair = Pair::new();
     pair.start_without_agent("director", "[node]\nvip_interface = \"eth0\"\n");
     pair.wait_for("the VIP", || pair.holds("director", VIP));
@@ -73,21 +73,21 @@ fn commands_show_that_a_new_router_waits_for_the_guard() {
 }
 
 #[test]
-fn commands_show_that_changed_and_removed_routers_wait_for_the_guard() {
+fn commands_show_pending_changes_and_removals_of_routers() {
     if !privileged() {
         return;
     }
     let pair = two_directors();
     let changed = pair.start_guarded_reload("director", &config(160, ""));
-    wait_for_pending(&pair, "changes when the guard of the reload ends");
+    wait_for_pending(&pair, "changes when the reload guard ends");
     assert_eq!(pair.router("director")["priority"], 150);
     let text = pair.weir("director", &["vrrp"]);
     assert!(
-        text.contains("outside: changes when the guard of the reload ends"),
+        text.contains("outside: changes when the reload guard ends"),
         "{text}"
     );
     let removed = pair.start_guarded_reload("director", "[node]\nvip_interface = \"eth0\"\n");
-    wait_for_pending(&pair, "stops when the guard of the reload ends");
+    wait_for_pending(&pair, "stops when the reload guard ends");
     // The second reload has confirmed the first one.
     pair.wait_for("the priority", || {
         pair.router("director")["priority"] == 160

@@ -144,7 +144,7 @@ impl World {
                 20 + u16::try_from(n).expect("number fits in 16 bits"),
             );
         }
-        self.keep_flows_of_servers_on_one_cpu();
+        self.pin_server_flows_to_one_cpu();
         // An IPv6 VIP that is not deprecated can become the source of packets to the servers.
         for (family, lifetime) in [(Family::V4, ""), (Family::V6, "preferred_lft 0")] {
             self.ip(

@@ -38,9 +38,9 @@ impl World {
     /// two CPUs may process two consecutive packets from a veth, and the server resets the connection if it looks up
     /// the socket for the request while the last packet of the handshake is replacing the request socket with the
     /// connection (`inet_ehash_insert`). On Linux 6.18 without Weir, with a plain router between client and server on a
-    /// busy machine, 5 of 620 000 connections were reset, each by a request 4 us after the handshake; with this
-    /// setting, 0 of 760 000.
-    pub(super) fn keep_flows_of_servers_on_one_cpu(&self) {
+    /// busy machine, 5 of 620,000 connections were reset, each when the request arrived 4 µs after the handshake; with
+    /// this setting, none of 760,000.
+    pub(super) fn pin_server_flows_to_one_cpu(&self) {
         for n in 0..self.servers {
             // `ip netns exec` mounts the namespace's own /sys.
             sh(&format!(

@@ -87,7 +87,9 @@ fn dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Probe {
     {
         let message = format!("`{name}` is not a valid DNS name");
         let diagnostic = Diagnostic::new(Code::BadText, span, message);
-        sink.push(diagnostic.fix("names have at most 253 bytes, and labels at most 63"));
+        sink.push(
+            diagnostic.fix("use a name of at most 253 bytes, with labels of at most 63 bytes"),
+        );
     }
     let record = view.choice(sink, "record", &DnsRecord::ALL, DnsRecord::as_str);
     let expect = expect(sink, view, &["answer"]);
@@ -135,7 +137,12 @@ fn hex_bytes(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec
             text.escape_debug()
         );
         let diagnostic = Diagnostic::new(Code::BadText, span, message);
-        sink.push(diagnostic.fix("write pairs of hexadecimal digits, as in \"00 ff 10\""));
+        sink.push(diagnostic.fix(match name {
+            "bytes" => {
+                "write pairs of hexadecimal digits, or `xx` for any byte, as in \"00 ff xx\""
+            }
+            _ => "write pairs of hexadecimal digits, as in \"00 ff 10\"",
+        }));
     }
     bytes
 }
@@ -248,10 +255,15 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> 
 
 /// Reports a path that is not absolute or contains a NUL character.
 pub(crate) fn check_absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
-    if !path.starts_with('/') || path.contains('\0') {
-        let message = format!("`{}` is not an absolute path", path.escape_debug());
-        sink.push(Diagnostic::new(Code::BadText, span, message).fix("start it with `/`"));
-    }
+    let (problem, fix) = if path.contains('\0') {
+        ("contains a NUL character", "remove it")
+    } else if !path.starts_with('/') {
+        ("is not an absolute path", "start it with `/`")
+    } else {
+        return;
+    };
+    let message = format!("`{}` {problem}", path.escape_debug());
+    sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
 }
 
 fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
@@ -368,7 +380,7 @@ fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Op
                 entry.key
             );
             let diagnostic = Diagnostic::new(Code::Contradiction, &entry.key_span, message);
-            sink.push(diagnostic.fix(format!("valid conditions are {}", quoted_list(keys))));
+            sink.push(diagnostic.fix(format!("use {}", quoted_list(keys))));
         }
     }
     Some(opened)
@@ -414,7 +426,7 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
         };
         match field.split_once(':') {
             Some((name, value))
-                if !name.is_empty() && name.bytes().all(is_token) && is_line(value) =>
+                if !name.is_empty() && name.bytes().all(is_token) && is_single_line(value) =>
             {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
@@ -436,7 +448,7 @@ fn single_line<'a>(
     name: &str,
 ) -> Option<(&'a str, &'a Range<usize>)> {
     let (text, span) = view.text(sink, name)?;
-    if is_line(text) {
+    if is_single_line(text) {
         return Some((text, span));
     }
     let message = format!("`{name}` contains a control character");
@@ -447,7 +459,7 @@ fn single_line<'a>(
     None
 }
 
-fn is_line(text: &str) -> bool {
+fn is_single_line(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 

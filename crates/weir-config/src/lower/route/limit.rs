@@ -87,7 +87,7 @@ pub(in crate::lower) fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
             return None;
         }
     };
-    let found = per_minute.filter(|number| *number <= RouteLimits::RATE_MAX);
+    let found = per_minute.filter(|number| *number <= RouteLimits::MAX_RATE);
     if found.is_none() {
         sink.push(
             Diagnostic::new(

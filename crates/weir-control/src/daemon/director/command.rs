@@ -15,7 +15,7 @@ impl<P: Plane> Director<P> {
         };
         match command {
             Command::Reload(request, caller, reply) => {
-                self.guarded_reload(&request, &caller, reply).await;
+                self.execute_reload(&request, &caller, reply).await;
             }
             Command::Plan(request, caller, reply) => {
                 let _ = reply.send(self.plan(&request, &caller).await);

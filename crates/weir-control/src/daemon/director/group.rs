@@ -46,7 +46,7 @@ impl<P: Plane> Director<P> {
                 replaces,
             } => self.stage(version, &text, replaces).await,
             Output::LastChanges { changes, replaces } => {
-                self.stage_tables_before(&changes, replaces).await;
+                self.stage_servers_before(&changes, replaces).await;
             }
             Output::PreviousStaged => {
                 self.group.finish_staging_previous();
@@ -101,7 +101,7 @@ impl<P: Plane> Director<P> {
             guard_ms: (guard_ms > 0).then_some(guard_ms),
             ..FileRequest::default()
         };
-        self.guarded_reload(&request, &Caller::this_process(), reply)
+        self.execute_reload(&request, &Caller::this_process(), reply)
             .await;
     }
 

@@ -17,7 +17,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Updates the watched directories of list files. Returns whether the set of directories has changed.
-    pub(crate) fn retry_list_watches(&mut self) -> bool {
+    pub(crate) fn update_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 

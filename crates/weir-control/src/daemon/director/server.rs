@@ -211,9 +211,9 @@ pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> ApiError {
 }
 
 fn list_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    const SHOWN_MAX: usize = 8;
-    let more = names.len().saturating_sub(SHOWN_MAX);
-    let mut text = names.take(SHOWN_MAX).collect::<Vec<_>>().join(", ");
+    const MAX_SHOWN: usize = 8;
+    let more = names.len().saturating_sub(MAX_SHOWN);
+    let mut text = names.take(MAX_SHOWN).collect::<Vec<_>>().join(", ");
     if more > 0 {
         text += &format!(" and {more} more");
     }

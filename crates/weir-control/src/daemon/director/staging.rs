@@ -59,7 +59,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Stages the servers that pools had before these changes.
-    pub(super) async fn stage_tables_before(
+    pub(super) async fn stage_servers_before(
         &mut self,
         changes: &[(SharedKey, Value)],
         replaces: bool,

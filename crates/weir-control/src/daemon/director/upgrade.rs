@@ -72,7 +72,7 @@ impl<P: Plane> Director<P> {
         &mut self,
         request: UpgradeRequest,
     ) -> Result<JoinHandle<UpgradeResult>, ApiError> {
-        self.end_probation();
+        self.end_guard();
         let state = self.plane.export_state().map_err(ApiError::new)?;
         self.runtime_dir.create_socket_link();
         let (keeper, program) = (self.keeper.clone(), request.program);

@@ -14,8 +14,8 @@ use weir_model::Cluster;
 use weir_sys::privileged;
 
 /// Limits for the request timeout, which is half the lease time.
-const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns a random number that is not 0, and below 2^53 so that it is exact in JSON.
 pub(super) fn random_nonzero() -> Result<u64, String> {
@@ -46,7 +46,7 @@ pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, Stri
         true => Some(Arc::new(client_config(config)?)),
         false => None,
     };
-    let limit = (config.lease / 2).clamp(REQUEST_TIMEOUT_MIN, REQUEST_TIMEOUT_MAX);
+    let limit = (config.lease / 2).clamp(MIN_REQUEST_TIMEOUT, MAX_REQUEST_TIMEOUT);
     Ok(Settings {
         machine: weir_cluster::Settings {
             group: config.name.clone(),

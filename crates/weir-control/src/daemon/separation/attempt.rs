@@ -23,7 +23,7 @@ use crate::runtime_dir::SOCKET;
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
 
 /// Maximum number of polls while the daemon starts, and the interval between them.
-const POLLS_MAX: u32 = 600;
+const MAX_POLLS: u32 = 600;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Attempts operations that must be rejected, and logs the results.
@@ -112,7 +112,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
         return;
     }
     std::thread::spawn(move || {
-        for _ in 0..POLLS_MAX {
+        for _ in 0..MAX_POLLS {
             if socket.exists() {
                 report("request a probe", request_probe(&engine));
                 report("request an ipvsadm edit", request_edit(&engine));
@@ -230,7 +230,7 @@ fn attempt_failover(options: &Options, keeper: &Link) {
             let routers = weir_vrrp_agent::status(&directory);
             routers.is_ok_and(|routers| !routers.is_empty()) && UnixStream::connect(&socket).is_ok()
         };
-        if !(0..POLLS_MAX).any(|_| {
+        if !(0..MAX_POLLS).any(|_| {
             std::thread::sleep(POLL_INTERVAL);
             are_serving()
         }) {

@@ -49,11 +49,11 @@ pub use client::permit;
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of connections from the account that have not sent their first message; further connections are
 /// closed. Connections from root are not limited.
-const PENDING_MAX: usize = 32;
+const MAX_PENDING: usize = 32;
 /// Maximum number of keepers that are waiting for another keeper to exit; further keepers are rejected.
-const WAITING_MAX: usize = 4;
+const MAX_WAITING: usize = 4;
 /// Maximum number of queued messages from a keeper; further messages wait in the channel.
-const RECEIVED_MAX: usize = 64;
+const MAX_RECEIVED: usize = 64;
 /// Pause after an error from accept(2).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -110,7 +110,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
     );
     let permitted = Arc::new(Mutex::new(Permitted::new()?));
     let listener = ServiceSocket::listen(socket, group)?;
-    let (sender, mut clients) = mpsc::channel(WAITING_MAX);
+    let (sender, mut clients) = mpsc::channel(MAX_WAITING);
     let acceptor = Acceptor {
         user,
         permitted: Arc::clone(&permitted),
@@ -152,7 +152,7 @@ impl Acceptor {
                 }
             };
             let is_counted = peer.user != 0;
-            if is_counted && self.pending.load(Ordering::Relaxed) >= PENDING_MAX {
+            if is_counted && self.pending.load(Ordering::Relaxed) >= MAX_PENDING {
                 continue;
             }
             let (acceptor, clients) = (self.clone(), clients.clone());
@@ -267,7 +267,7 @@ impl Session {
         permitted: &SharedPermitted,
     ) -> Self {
         let channel = Arc::new(channel);
-        let (sender, received) = mpsc::channel(RECEIVED_MAX);
+        let (sender, received) = mpsc::channel(MAX_RECEIVED);
         let reader = Arc::clone(&channel);
         // The thread ends when the keeper exits.
         std::thread::spawn(move || {

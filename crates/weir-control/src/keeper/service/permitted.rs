@@ -16,7 +16,7 @@ use crate::keeper::error::Error;
 use crate::keeper::helper;
 
 /// Maximum number of programs that root has permitted; the oldest program is removed when a new one is added.
-const PERMITTED_MAX: usize = 16;
+const MAX_PERMITTED: usize = 16;
 /// Time limit for a client to send its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -50,7 +50,7 @@ impl Permitted {
     fn add(&mut self, program: &Path) -> Result<(), String> {
         let program = helper::check_program(program)?;
         self.others.retain(|other| *other != program);
-        if self.others.len() >= PERMITTED_MAX {
+        if self.others.len() >= MAX_PERMITTED {
             self.others.remove(0);
         }
         self.others.push(program);

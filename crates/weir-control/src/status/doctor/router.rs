@@ -41,7 +41,7 @@ impl Report {
         for status in &self.vrrp {
             let router = &status.router;
             if let Some(pending) = &status.pending {
-                findings.push(waiting_router(&router.name, pending));
+                findings.push(pending_router(&router.name, pending));
             }
             if has_not_started(status) {
                 continue;
@@ -67,8 +67,8 @@ impl Report {
     }
 }
 
-/// Reports a virtual router whose change waits for the end of a guarded reload.
-fn waiting_router(name: &str, pending: &str) -> Diagnosis {
+/// Reports a virtual router with a change that is pending until the reload guard ends.
+fn pending_router(name: &str, pending: &str) -> Diagnosis {
     let effect = "until then, this director has the virtual routers and the VIPs of the previous configuration";
     let fix =
         "wait for `weir reload` to return before Weir is started or reloaded on another director";
@@ -168,8 +168,8 @@ fn mismatches(router: &RouterStatus) -> Vec<Diagnosis> {
         let seconds = router.last_ignored_seconds.get(reason).copied();
         if let Some(seconds) = seconds.filter(|it| *it < MISMATCH_SECONDS) {
             let problem = format!(
-                "{count} advertisements for the virtual router {name} were ignored (`{reason}`) since Weir started, \
-                the last one {seconds} s ago"
+                "ignored advertisements for the virtual router {name} since Weir started: {count} (`{reason}`), the \
+                last one {seconds} s ago"
             );
             let effect = "two directors may have the addresses at the same time";
             let fix = format!("use the same {keys} in [vrrp.{name}] on all directors");

@@ -123,8 +123,8 @@ pub(super) mod narrow {
     use super::*;
 
     /// Maximum length of an address in a row; a longer address gets its own line.
-    const ADDRESS_MAX: usize = 20;
-    const PROBES_MAX: usize = 8;
+    const MAX_ADDRESS: usize = 20;
+    const MAX_PROBES: usize = 8;
     const STATE: usize = 1;
     const HEADER: [&str; 8] = [
         "SERVER", "STATE", "WEIGHT", "ACTIVE", "INACT", "TOTAL", "SINCE", "PROBES",
@@ -154,7 +154,7 @@ pub(super) mod narrow {
             out.push_str(&format!("{line}\n"));
         }
         for (line, server) in lines.zip(servers) {
-            if server.address.chars().count() > ADDRESS_MAX {
+            if server.address.chars().count() > MAX_ADDRESS {
                 out.push_str(&format!("  {}\n", server.address));
             }
             out.push_str(&format!("{line}\n"));
@@ -169,7 +169,7 @@ pub(super) mod narrow {
 
     fn row(server: &Server, view: &View<'_>) -> Columns<8> {
         let address =
-            Some(&server.address).filter(|address| address.chars().count() <= ADDRESS_MAX);
+            Some(&server.address).filter(|address| address.chars().count() <= MAX_ADDRESS);
         let weight = if server.weight == server.effective_weight {
             server.weight.to_string()
         } else {
@@ -188,7 +188,7 @@ pub(super) mod narrow {
             format_short(server.inactive_connections),
             format_short(server.totals.connections),
             since,
-            probes(server, PROBES_MAX),
+            probes(server, MAX_PROBES),
         ]
     }
 

@@ -97,8 +97,8 @@ fn path_without_a_match_is_compared_with_the_next_route() {
 fn number_of_rewrites_is_limited() {
     let routes = [restart("*", None, "/x{path}", RestartAt::First)];
     let (path, route, count) = chosen_route(&routes, "/");
-    assert_eq!((route, count), (Some(0), RESTARTS_MAX));
-    assert_eq!(path, format!("{}/", "/x".repeat(RESTARTS_MAX)));
+    assert_eq!((route, count), (Some(0), MAX_RESTARTS));
+    assert_eq!(path, format!("{}/", "/x".repeat(MAX_RESTARTS)));
 }
 
 #[test]

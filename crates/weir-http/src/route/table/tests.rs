@@ -85,7 +85,7 @@ proptest! {
 
     #[test]
     fn index_chooses_the_first_route_that_matches(
-        routes in prop::collection::vec(any_route(), LINEAR_MAX + 1..40),
+        routes in prop::collection::vec(any_route(), MAX_LINEAR + 1..40),
         requests in prop::collection::vec(("[abAB](\\.[cC])?", "(/[ab]{0,2}){1,9}", any::<bool>()), 1..20),
     ) {
         let table = RouteTable::new(routes);

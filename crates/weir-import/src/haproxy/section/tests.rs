@@ -71,7 +71,7 @@ fn section_uses_the_last_or_the_named_defaults() {
             "e frontend:  | mode tcp",
         ],
         &[
-            "line 10: frontend d from none: no such defaults section; the last defaults section is used",
+            "line 10: frontend d from none: this defaults section does not exist; the last defaults section is used",
         ],
     );
 }

@@ -191,7 +191,7 @@ impl BodyMatch {
                 let words = super::super::tree::shell_words(&node.arguments).unwrap_or_default();
                 let pattern = words.into_iter().next().filter(|it| !it.is_empty());
                 if pattern.is_none() {
-                    node.reject(notes, "the expression is missing");
+                    node.reject(notes, "the regular expression is missing");
                 }
                 self.pattern = pattern.map(|pattern| (pattern, node.position));
             }

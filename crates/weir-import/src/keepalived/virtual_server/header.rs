@@ -40,7 +40,10 @@ pub(super) fn parse_header<'a>(
             };
             match globals.groups.get(name) {
                 Some(group) => Some(Header::Group(name, group)),
-                None => reject(notes, &format!("no such virtual_server_group: {name}")),
+                None => reject(
+                    notes,
+                    &format!("virtual_server_group {name} is not defined"),
+                ),
             }
         }
         Some("fwmark") => {
@@ -177,7 +180,7 @@ pub(super) fn listeners(
             let first = ports.next().unwrap_or(0);
             let is_common = group.marks.is_empty() && ports.all(|port| port == first);
             if listen.is_empty() {
-                node.reject(notes, "the group has no entries");
+                node.reject(notes, "the group has no valid entries");
                 return None;
             }
             (listen, if is_common { first } else { 0 })

@@ -1,6 +1,6 @@
-//! Performs reloads on probation: a reload that causes a regression is rolled back.
+//! Performs guarded reloads: a reload that causes a regression is rolled back.
 //!
-//! Until the probation ends, a daemon that starts after a crash uses the previous configuration, because the new
+//! Until the guard ends, a daemon that starts after a crash uses the previous configuration, because the new
 //! configuration may have caused the crash.
 
 use std::collections::BTreeSet;
@@ -17,17 +17,17 @@ use crate::plane::{Plane, WantedConfiguration};
 use crate::status::VirtualRouterStatus;
 use crate::status::vrrp::{self, Guarded};
 
-/// A reload on probation, and how to revert it.
+/// An unconfirmed reload, and the state to restore in a rollback.
 #[derive(Debug)]
-pub(super) struct Probation {
+pub(super) struct GuardedReload {
     guard: Guard,
     reloaded: ReloadResponse,
     reply: Reply<ReloadResponse>,
-    revert: Revert,
+    saved: RollbackState,
 }
 
-impl Probation {
-    /// Sends the reply that the reload has succeeded.
+impl GuardedReload {
+    /// Replies that the reload has succeeded.
     fn confirm(self) {
         tracing::info!(revision = self.reloaded.revision, "confirmed the reload");
         let _ = self.reply.send(Ok(self.reloaded));
@@ -36,7 +36,7 @@ impl Probation {
 
 /// The state before the reload, which a rollback restores.
 #[derive(Debug)]
-struct Revert {
+struct RollbackState {
     previous: ActiveConfiguration,
     /// The check results.
     checkpoint: Checkpoint,
@@ -45,8 +45,8 @@ struct Revert {
 }
 
 impl<P: Plane> Director<P> {
-    /// Executes a reload. Replies immediately or, if `guard_ms` is set, after the probation.
-    pub(super) async fn guarded_reload(
+    /// Executes a reload. Replies immediately or, if `guard_ms` is set, when the guard ends.
+    pub(super) async fn execute_reload(
         &mut self,
         request: &FileRequest,
         caller: &Caller,
@@ -64,27 +64,27 @@ impl<P: Plane> Director<P> {
             }
         };
         let servers = Servers::of(&self.desired);
-        let revert = Revert {
+        let saved = RollbackState {
             previous: self.active_configuration(),
             checkpoint: self.checks.checkpoint(),
             ejected: self.plane.ejected(),
         };
         match self.reload_unconfirmed(request, caller).await {
             Ok(reloaded) => {
-                // A new reload confirms the reload on probation.
-                let confirmed = self.probation.take();
+                // A new reload confirms the previous guarded reload.
+                let confirmed = self.guarded.take();
                 // After a crash, the next daemon uses the previous configuration. The VRRP agent uses it until the
-                // probation ends.
-                self.record_configuration_of(&revert.previous.file, &revert.previous.text);
-                self.probation = Some(Probation {
+                // guard ends.
+                self.record_configuration_of(&saved.previous.file, &saved.previous.text);
+                self.guarded = Some(GuardedReload {
                     guard: Guard::new(before, servers, limit),
                     reloaded,
                     reply,
-                    revert,
+                    saved,
                 });
                 self.configure_processes();
                 self.warn_about_temporary_pins();
-                confirmed.into_iter().for_each(Probation::confirm);
+                confirmed.into_iter().for_each(GuardedReload::confirm);
             }
             Err(error) => {
                 let _ = reply.send(Err(error));
@@ -92,53 +92,55 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Returns the configured virtual routers that the agent runs: until a probation ends, those of the previous
+    /// Returns the configured virtual routers that the agent runs: until the guard ends, those of the previous
     /// configuration.
     pub(super) fn running_routers(&self) -> &[VirtualRouter] {
-        match &self.probation {
-            Some(probation) => &probation.revert.previous.configured.vrrp,
+        match &self.guarded {
+            Some(reload) => &reload.saved.previous.configured.vrrp,
             None => &self.configured.vrrp,
         }
     }
 
     /// Returns the status of the virtual routers.
     pub(super) fn router_status(&self) -> Vec<VirtualRouterStatus> {
-        let guarded = self.probation.as_ref().map(|probation| Guarded {
+        let guarded = self.guarded.as_ref().map(|reload| Guarded {
             previous: self.running_routers(),
-            remaining: probation.guard.remaining(),
+            remaining: reload.guard.remaining(),
         });
         let configured = &self.configured.vrrp;
         vrrp::report(self.runtime_dir.path(), configured, guarded.as_ref())
     }
 
-    /// Confirms or rolls back the reload on probation. Called once per second.
-    pub(crate) async fn check_probation(&mut self) {
-        let Some(probation) = &self.probation else {
+    /// Rolls back the guarded reload if it has caused a regression, or confirms it if the guard has ended. Called once
+    /// per second.
+    pub(crate) async fn check_guard(&mut self) {
+        let Some(reload) = &self.guarded else {
             return;
         };
         let regression = match self.status() {
-            Ok(report) => probation
+            Ok(report) => reload
                 .guard
                 .regression(&Health::from_report(&report), &self.desired),
             Err(error) => Some(error.to_string()),
         };
         match regression {
-            None if !probation.guard.is_over() => {}
-            None => self.end_probation(),
+            None if !reload.guard.is_over() => {}
+            None => self.end_guard(),
             Some(regression) => self.roll_back(&regression).await,
         }
     }
 
-    /// Returns a description of a server that went down during the probation, with the reason.
+    /// Returns a description of a server that went down during the guarded reload, with the reason.
     pub(super) fn regression_in(&self, events: &[HealthEvent]) -> Option<String> {
-        let Probation { guard, revert, .. } = self.probation.as_ref()?;
-        let checkpoint = &revert.checkpoint;
-        // The reload may have changed how the file writes the address.
+        let GuardedReload { guard, saved, .. } = self.guarded.as_ref()?;
+        let checkpoint = &saved.checkpoint;
+        // The new configuration may spell the server's address differently.
         let find_renamed = |pool: &str, server: &str| {
             let names = guard.servers_before().find(&self.desired, pool, server);
             let names = names.into_iter();
-            let healths = names.filter_map(|(pool, server)| checkpoint.server_health(pool, server));
-            healths.min_by_key(|health| health.state != State::Down)
+            let candidates =
+                names.filter_map(|(pool, server)| checkpoint.server_health(pool, server));
+            candidates.min_by_key(|health| health.state != State::Down)
         };
         events.iter().find_map(|event| {
             let (pool, server) = (event.pool.as_str(), event.server.as_str());
@@ -154,11 +156,11 @@ impl<P: Plane> Director<P> {
             let goes_down = |now: &ServerHealth, before: Option<&ServerHealth>| {
                 now.state == State::Down && before.is_none_or(|before| before.state != State::Down)
             };
-            let in_service = server_health.paths.iter().find(|(service, path)| {
+            let down_path = server_health.paths.iter().find(|(service, path)| {
                 let before = before.map(|before| before.in_service(service));
                 server_health.state != State::Down && goes_down(path, before)
             });
-            if let Some((service, path)) = in_service {
+            if let Some((service, path)) = down_path {
                 let reason = &path.reason;
                 return Some(format!(
                     "{pool}/{server} is down in service {service}: {reason}"
@@ -169,25 +171,25 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// Ends the probation and confirms the active configuration.
-    pub(super) fn end_probation(&mut self) {
-        let confirmed = self.probation.take();
-        // Update the record before the reply, because the command reads the record after the reply.
+    /// Ends the guard and confirms the active configuration.
+    pub(super) fn end_guard(&mut self) {
+        let confirmed = self.guarded.take();
+        // Record the configuration before the reply, because the command reads the recorded configuration after it.
         self.record_configuration();
-        confirmed.into_iter().for_each(Probation::confirm);
+        confirmed.into_iter().for_each(GuardedReload::confirm);
     }
 
     pub(super) async fn roll_back(&mut self, regression: &str) {
-        let Some(probation) = self.probation.take() else {
+        let Some(reload) = self.guarded.take() else {
             return;
         };
         tracing::error!(cause = regression, "rolling back the reload");
-        let Probation { reply, revert, .. } = probation;
-        let message = match self.roll_back_to(revert).await {
+        let GuardedReload { reply, saved, .. } = reload;
+        let message = match self.roll_back_to(saved).await {
             Ok(revision) => {
                 format!(
-                    "rolled back: {regression}; the previous configuration is active, as revision {revision}: correct \
-                     the file before the next reload or start"
+                    "rolled back: {regression}; the previous configuration is active again as revision {revision}; \
+                     correct the file before the next reload or restart"
                 )
             }
             Err(error) => format!("{regression}; the reload could not be rolled back: {error}"),
@@ -196,10 +198,10 @@ impl<P: Plane> Director<P> {
         let _ = reply.send(Err(ApiError::new(message)));
     }
 
-    /// Restores the previous configuration and returns its revision. Overrides that were set during the probation are
+    /// Restores the previous configuration and returns its revision. Overrides that were set before the guard ended are
     /// kept; server states from the rejected configuration's checks are discarded.
-    async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, ApiError> {
-        let mut previous = revert.previous;
+    async fn roll_back_to(&mut self, saved: RollbackState) -> Result<u64, ApiError> {
+        let mut previous = saved.previous;
         self.membership.resolve_new(&previous.configured).await;
         let rejected = self.active_configuration();
         let lists =
@@ -208,7 +210,7 @@ impl<P: Plane> Director<P> {
                 .rolled_back(&previous.configured, &rejected.lists, &rejected.configured);
         previous.lists = lists;
         let desired = previous.lists.added_to(&previous.configured);
-        self.restore_states(&desired, revert.checkpoint, &revert.ejected);
+        self.restore_states(&desired, saved.checkpoint, &saved.ejected);
         let wanted = WantedConfiguration {
             desired: &desired,
             configured: &previous.configured,
@@ -240,7 +242,7 @@ impl<P: Plane> Director<P> {
         let events = self.group.apply_verdicts(self.checks.take_results());
         let applied = self.plane.apply_health(events);
         if let Err(error) = applied.and_then(|()| self.plane.end_ejections_except(ejected)) {
-            tracing::error!(%error, "failed to restore all server states");
+            tracing::error!(%error, "failed to restore some server states");
         }
         self.notify_pool_changes();
     }
