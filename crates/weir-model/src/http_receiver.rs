@@ -1,5 +1,8 @@
 //! Defines a web server to which Weir sends notifications or traces.
 
+use std::net::Ipv6Addr;
+use std::num::NonZeroU16;
+
 /// A receiver's URL: `http://HOST[:PORT]/PATH`, or the same with `https`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HttpReceiver {
@@ -33,17 +36,11 @@ impl HttpReceiver {
         if authority.is_empty() || authority.contains(['@', '?', '#']) {
             return Err("the URL has no host, or contains a user name");
         }
-        let has_port = authority
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let port = if is_secure { 443 } else { 80 };
+        let default_port = if is_secure { 443 } else { 80 };
+        let (host, port) = split_port(authority).ok_or("the URL's host or port is invalid")?;
         Ok(Self {
             is_secure,
-            authority: if has_port {
-                authority.to_owned()
-            } else {
-                format!("{authority}:{port}")
-            },
+            authority: format!("{host}:{}", port.unwrap_or(default_port)),
             path: if path.is_empty() { "/" } else { path }.to_owned(),
             ca: None,
         })
@@ -57,6 +54,31 @@ impl HttpReceiver {
             .map_or(self.authority.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }
+}
+
+/// Splits `HOST[:PORT]`. An IPv6 address is in brackets.
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let host_end = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (address, _) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            address.len() + 2
+        }
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    let (host, port) = authority.split_at(host_end);
+    if host.is_empty() {
+        return None;
+    }
+    if port.is_empty() {
+        return Some((host, None));
+    }
+    let digits = port.strip_prefix(':')?;
+    let port: NonZeroU16 = digits.parse().ok()?;
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some((host, Some(port.get())))
 }
 
 /// Formats the URL.
@@ -92,6 +114,17 @@ mod tests {
         );
         for wrong in ["ftp://h", "http:///x", "http://u@h/", "http://h/a b", "h"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn invalid_ports_and_addresses_are_rejected() {
+        for authority in [
+            "h:65536", "h:0", "h:", "h:+80", "h:x", "h:1:2", ":80", "::1", "[::1", "[h]",
+            "[::1]80", "[::1]:",
+        ] {
+            let result = HttpReceiver::parse(&format!("http://{authority}/"));
+            assert!(result.is_err(), "{authority}: {result:?}");
         }
     }
 }
