@@ -6,18 +6,18 @@
     tools/bench.py --without-metrics [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
 
 Without --compare, every benchmark program runs once, and its output is shown as it is produced. The table at the end
-contains for each row the median, the minimum, the maximum, and the goal of the product if there is one.
+contains for each row the median, the minimum, the maximum, and the performance goal if there is one.
 
 With --compare, the benchmarks of REF are also built, in a worktree under the target directory. For each row, both
 builds run in each of N rounds, in alternating order, so that other load on the machine affects both. The table contains
 both medians, both ranges, and the ratio: the median of the rounds' ratios of this build to REF, with the minimum and
 the maximum. Rows are compared by name; rows that only one build has are marked. The default rows are those in ROWS
 (packets and the proxy); --all also measures every row of the packet benchmark. HAProxy, whose program does not change,
-is measured in the same rounds: its ratio shows which part of a difference is due to the machine.
+is measured in the same rounds: its ratio shows how much of a difference is due to the machine.
 
---without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1. That build counts neither
-packets, bytes or reasons nor results or durations of requests, but still counts what schedulers and limits need. The
-ratios show the cost of the default metrics.
+--without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1. That build does not count
+packets, bytes, reasons, or the results and durations of requests, but still counts what schedulers and limits need.
+The ratios show the cost of the default metrics.
 
 --only selects rows whose program and argument in ROWS ("packet: nat TCP, 1 flow") contain PART; only the programs of
 these rows are built. Without --compare, PART is the name of a program ("routes") or a part of a row's name. N is 5 by
@@ -223,20 +223,20 @@ def parse(text):
     return rows
 
 
-def build(tree, programs, profile=None, keep=None, settings=None):
+def build(tree, programs, profile=None, copy_directory=None, settings=None):
     """Builds the benchmarks of a tree; returns their executables by current name. A tree may lack some of them.
 
     Both trees use the same target directory, so that third-party libraries are built once. Their executables have the
-    same names there and are therefore copied to the directory `keep`.
+    same names there and are therefore copied to the directory `copy_directory`.
     """
     command = [CARGO, "metadata", "--locked", "--format-version", "1", "--no-deps"]
     metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
     arguments = []
     for package in metadata["packages"]:
         names = [t["name"] for t in package["targets"] if "bench" in t["kind"]]
-        wanted = [name for name in names if FORMER_NAMES.get(name, name) in programs]
-        if wanted:
-            arguments += ["-p", package["name"], *(a for name in wanted for a in ("--bench", name))]
+        selected_names = [name for name in names if FORMER_NAMES.get(name, name) in programs]
+        if selected_names:
+            arguments += ["-p", package["name"], *(a for name in selected_names for a in ("--bench", name))]
     command = [CARGO, "bench", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
     command += [*(["--profile", profile] if profile else []), *arguments]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET), **(settings or {}))
@@ -249,9 +249,9 @@ def build(tree, programs, profile=None, keep=None, settings=None):
         if message.get("executable") and "bench" in message["target"]["kind"]:
             executable = Path(message["executable"])
             name = FORMER_NAMES.get(message["target"]["name"], message["target"]["name"])
-            if keep:
-                keep.mkdir(parents=True, exist_ok=True)
-                executable = Path(shutil.copy2(executable, keep / name))
+            if copy_directory:
+                copy_directory.mkdir(parents=True, exist_ok=True)
+                executable = Path(shutil.copy2(executable, copy_directory / name))
             found[name] = executable
     return found
 
@@ -337,11 +337,11 @@ def write(path, document):
 
 
 def run_once(arguments):
-    wanted = [name for name in PROGRAMS if name in arguments.only] or PROGRAMS
-    parts = [part for part in arguments.only if part not in wanted]
-    programs = build(ROOT, wanted, arguments.profile)
+    selected_names = [name for name in PROGRAMS if name in arguments.only] or PROGRAMS
+    parts = [part for part in arguments.only if part not in selected_names]
+    programs = build(ROOT, selected_names, arguments.profile)
     rows, failed = {}, []
-    for name in wanted:
+    for name in selected_names:
         if name not in programs:
             continue
         argument = parts[0] if len(parts) == 1 else None
@@ -376,18 +376,18 @@ def selected(rows, arguments):
     return [row for row in rows if not arguments.only or any(part in f"{row[0]}: {row[1]}" for part in arguments.only)]
 
 
-def wanted_rows(arguments, programs):
+def rows_to_compare(arguments, programs):
     """Returns the program and the argument of each row to compare."""
     rows = list(ROWS)
     if arguments.all:
         found, _ = run(programs["packet"], None, 1)
-        known = {argument.replace(",", "") for _, argument in rows}
+        default_arguments = {argument.replace(",", "") for _, argument in rows}
         for name, value in found.items():
             # The argument for the row "direct, wlc, TCP, 1 flow" is "direct, wlc TCP, 1 flow".
             label = re.search(r", (TCP|UDP|SYN|ACK|not a VIP)", name)
             if value.unit == "ns" and label and not name.startswith("pipeline"):
                 argument = name[: label.start()] + " " + name[label.start() + 2 :]
-                if argument.replace(",", "") not in known:
+                if argument.replace(",", "") not in default_arguments:
                     rows.append(("packet", argument))
     return selected(rows, arguments)
 
@@ -398,19 +398,19 @@ def compare(arguments):
     if arguments.without_metrics:
         commit = reference = "without metrics"
         settings = {"WEIR_WITHOUT_METRICS": "1"}
-        keep = TARGET / "compare/programs/without-metrics"
-        reference_programs = build(ROOT, needed, arguments.profile, keep, settings)
+        copy_directory = TARGET / "compare/programs/without-metrics"
+        reference_programs = build(ROOT, needed, arguments.profile, copy_directory, settings)
     else:
         commit = commit_of(arguments.compare)
         reference = f"{arguments.compare} ({commit[:12]})"
-        keep = TARGET / "compare/programs" / commit[:12]
-        reference_programs = build(worktree(commit), needed, arguments.profile, keep)
+        copy_directory = TARGET / "compare/programs" / commit[:12]
+        reference_programs = build(worktree(commit), needed, arguments.profile, copy_directory)
     this_programs = build(ROOT, needed, arguments.profile, TARGET / "compare/programs/this")
     head = git("rev-parse", "HEAD")[:12] + ("+" if git("status", "--porcelain", "-uno") else "")
-    print(f"\nthis build ({head}) and {reference}, {arguments.rounds} rounds in turn\n")
+    print(f"\nthis build ({head}) and {reference}, {arguments.rounds} rounds in alternating order\n")
     print(f"| row | unit | this build | {reference} | ratio |\n| --- | --- | --- | --- | --- |", flush=True)
     rows, failed = {}, 0
-    for program, argument in wanted_rows(arguments, this_programs):
+    for program, argument in rows_to_compare(arguments, this_programs):
         samples = [{}, {}]
         start_time = time.monotonic()
         for turn in range(arguments.rounds):

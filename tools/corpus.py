@@ -53,7 +53,7 @@ def parse_arguments():
     parser.add_argument("--dir", default="~/.cache/weir-corpus", help="directory of the files, as OWNER+NAME/PATH")
     parser.add_argument("--fetch", action="store_true", help="fetch missing files to --dir first")
     parser.add_argument("--held-out", action="store_true", help="measure the other half of the files")
-    parser.add_argument("--kind", choices=KINDS, help="measure one kind only")
+    parser.add_argument("--kind", choices=KINDS, help="measure only one kind")
     parser.add_argument("--only", help="measure files whose path or repository contains this text")
     parser.add_argument("--run", action="store_true",
                         help="also run haproxy or nginx and Weir with each file, and compare them (needs root)")
@@ -76,11 +76,11 @@ def select(files, arguments):
     for kind in KINDS:
         if arguments.kind not in (None, kind):
             continue
-        of_kind = [entry for entry in files if entry[0] == kind]
-        order = lambda entry: hashlib.sha256(f"{seed} {entry[1]} {entry[3]}".encode()).hexdigest()
-        of_kind.sort(key=order)
-        middle = (len(of_kind) + 1) // 2
-        chosen += of_kind[middle:] if arguments.held_out else of_kind[:middle]
+        kind_files = [entry for entry in files if entry[0] == kind]
+        sort_key = lambda entry: hashlib.sha256(f"{seed} {entry[1]} {entry[3]}".encode()).hexdigest()
+        kind_files.sort(key=sort_key)
+        middle = (len(kind_files) + 1) // 2
+        chosen += kind_files[middle:] if arguments.held_out else kind_files[:middle]
     if arguments.only:
         chosen = [entry for entry in chosen if arguments.only in entry[1] + "/" + entry[3]]
     return chosen
@@ -129,14 +129,14 @@ def matches(words, rule):
     return all(is_match(word, pattern) for word, pattern in zip(words, rule))
 
 
-def relevant(kind, text, rules):
+def relevant_lines(kind, text, rules):
     """Returns the relevant lines: number and text."""
     words, blocks = rules
     lines = text.split("\n")
     excluded = covered_blocks(lines, blocks) if kind == "nginx" else set()
     if kind == "nginx":
-        excluded |= continued(lines)
-    found = {}
+        excluded |= continuation_lines(lines)
+    lines_by_number = {}
     for number, line in enumerate(lines, 1):
         line = line.strip()
         bare = re.sub(r"^[{}\s]+", "", line)
@@ -146,8 +146,8 @@ def relevant(kind, text, rules):
         split = [word.rstrip(";") for word in re.split(r"[\s=]+" if kind == "ldirectord" else r"\s+", bare)]
         if any(matches(split, rule) for rule in words):
             continue
-        found[number] = line
-    return found
+        lines_by_number[number] = line
+    return lines_by_number
 
 
 def covered_blocks(lines, keywords):
@@ -167,7 +167,7 @@ def covered_blocks(lines, keywords):
     return excluded
 
 
-def continued(lines):
+def continuation_lines(lines):
     """Returns the numbers of lines that continue a directive: they count as part of its first line."""
     excluded, is_open = set(), False
     for number, line in enumerate(lines, 1):
@@ -185,9 +185,10 @@ def run(files, directory, arguments):
     command += ["--show"] if arguments.show and not arguments.held_out else []
     command += [word for program in arguments.program for word in ("--program", program)]
     command += ["--modules", arguments.modules] if arguments.modules else []
-    of_programs = [entry for entry in files if entry[0] in ("haproxy", "nginx")]
-    named = [f"{kind}:{local_path(directory, repository, path)}" for kind, repository, _, path, _ in of_programs]
-    return subprocess.run(command + named).returncode if named else 0
+    program_files = [entry for entry in files if entry[0] in ("haproxy", "nginx")]
+    file_arguments = [f"{kind}:{local_path(directory, repository, path)}"
+                      for kind, repository, _, path, _ in program_files]
+    return subprocess.run(command + file_arguments).returncode if file_arguments else 0
 
 
 def measure(entry, directory, rules, arguments):
@@ -199,15 +200,15 @@ def measure(entry, directory, rules, arguments):
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != sha:
         sys.exit(f"{file} differs from the listed file")
-    lines = relevant(kind, data.decode("utf-8", "replace"), rules[kind])
+    lines = relevant_lines(kind, data.decode("utf-8", "replace"), rules[kind])
     done = subprocess.run([arguments.weir, "import", kind, str(file), "--root", str(file.parent)],
                           capture_output=True, timeout=120)
     toml = done.stdout.decode("utf-8", "replace")
     lost = {}
     for note in done.stderr.decode("utf-8", "replace").splitlines():
-        found = NOTE.match(note)
-        if found and found.group(1):
-            lost.setdefault(int(found.group(2)), found.group(3))
+        match = NOTE.match(note)
+        if match and match.group(1):
+            lost.setdefault(int(match.group(2)), match.group(3))
     refused = not re.search(r"^\[", toml, re.M) and bool(lines)
     changed = {number: lost[number] for number in lines if number in lost}
     share = 0.0 if refused else 1 - len(changed) / len(lines) if lines else None
@@ -230,15 +231,15 @@ def report(results, arguments):
     print(f"{'kind':12} {'files':>5} {'refused':>7} {'lines':>6} {'mean over files':>15} {'over all lines':>14}", end="")
     print(f"   ({half})")
     for kind in KINDS:
-        of_kind = [result for result in results if result["kind"] == kind and result["share"] is not None]
-        if not of_kind:
+        kind_results = [result for result in results if result["kind"] == kind and result["share"] is not None]
+        if not kind_results:
             continue
-        shares = [result["share"] for result in of_kind]
-        lines = sum(len(result["lines"]) for result in of_kind)
-        lost = sum(len(result["lines"]) if result["refused"] else len(result["changed"]) for result in of_kind)
-        refused = sum(result["refused"] for result in of_kind)
+        shares = [result["share"] for result in kind_results]
+        lines = sum(len(result["lines"]) for result in kind_results)
+        lost = sum(len(result["lines"]) if result["refused"] else len(result["changed"]) for result in kind_results)
+        refused = sum(result["refused"] for result in kind_results)
         mean = 100 * sum(shares) / len(shares)
-        print(f"{kind:12} {len(of_kind):5} {refused:7} {lines:6} {mean:14.1f}% {100 * (1 - lost / lines):13.1f}%")
+        print(f"{kind:12} {len(kind_results):5} {refused:7} {lines:6} {mean:14.1f}% {100 * (1 - lost / lines):13.1f}%")
     for result in results:
         if result["unchecked"]:
             print(f"\n{result['name']}: weir check rejects the output:\n{result['unchecked'][:2000]}")

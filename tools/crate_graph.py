@@ -31,8 +31,8 @@ class Graph:
         command = [cargo, "metadata", "--locked", "--format-version", "1"]
         for target in targets or [host_triple(cargo)]:
             command += ["--filter-platform", target]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        metadata = json.loads(done.stdout)
+        result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        metadata = json.loads(result.stdout)
         self.packages = {package["id"]: package for package in metadata["packages"]}
         self._nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
         self.root = next(package["id"] for package in metadata["packages"] if package["name"] == "weir")

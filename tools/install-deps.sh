@@ -14,7 +14,7 @@
 set -euo pipefail
 
 # Command or file that shows that the package is installed | package | purpose
-readonly WANTED='
+readonly REQUIRED='
 clang                            | clang          | compiles the BPF programs
 llvm-strip                       | llvm           | strips the BPF objects
 /usr/include/bpf/bpf_helpers.h   | libbpf-dev     | headers of the BPF helpers
@@ -67,7 +67,7 @@ mariadbd                         | mariadb-server | peer of the mysql check
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
 promtool                         | prometheus     | checks the metrics and the alert rules in the tests
 /usr/lib/python3/dist-packages/prometheus_client | python3-prometheus-client | parses OpenMetrics in the tests
-bpftool                          | bpftool        | removes and changes BPF objects in the tests of repair
+bpftool                          | bpftool        | removes and changes BPF objects in the repair tests
 c++                              | g++            | compiles libFuzzer for the long tests
 strip                            | binutils       | builds the packages
 debootstrap                      | debootstrap    | creates the systems of make release-check
@@ -77,28 +77,28 @@ gpg                              | gnupg          | signs the apt repository
 rpmbuild                         | rpm            | builds the RPM
 '
 # Packages that only `make soak` needs.
-readonly WANTED_SOAK='
+readonly REQUIRED_SOAK='
 chromium                         | chromium       | displays the dashboard in the long tests
 chromedriver                     | chromium-driver | drives chromium in the long tests
 npm                              | npm            | fetches axe-core, which checks the dashboard in the long tests
 /usr/lib/python3*/ensurepip      | python3-venv   | installs the parser that the mutation tests use
 '
 # Packages that only distribution builds need.
-readonly WANTED_DIST='
+readonly REQUIRED_DIST='
 musl-gcc                         | musl-tools     | compiles C code for the static program
 aarch64-linux-gnu-gcc            | gcc-aarch64-linux-gnu | compiles C code for arm64, and links the arm64 program
 /usr/aarch64-linux-gnu/include/stdlib.h | libc6-dev-arm64-cross | links the Rust programs for arm64
 qemu-aarch64-static              | qemu-user-static | runs the arm64 program in make release-check
 '
-wanted=$WANTED
+required=$REQUIRED
 readonly POLICY=/usr/sbin/policy-rc.d
 
 dry_run=false
 case "${1:-}" in
   '') ;;
   --dry-run) dry_run=true ;;
-  --soak) wanted+=$WANTED_SOAK ;;
-  --dist) wanted+=$WANTED_DIST ;;
+  --soak) required+=$REQUIRED_SOAK ;;
+  --dist) required+=$REQUIRED_DIST ;;
   *) echo "usage: tools/install-deps.sh [--dry-run|--soak|--dist]" >&2; exit 2 ;;
 esac
 
@@ -111,7 +111,7 @@ is_present() {
 }
 
 # Prints "package reason" for each line of the table whose command or file is missing.
-missing_of() {
+list_missing() {
   local proof package reason
   while IFS='|' read -r proof package reason; do
     proof=$(xargs <<<"$proof") package=$(xargs <<<"$package") reason=$(xargs <<<"$reason")
@@ -129,7 +129,7 @@ require_debian() {
   fi
   if ! command -v apt-get >/dev/null; then
     echo "apt-get not found (the system is \"${id:-unknown}\"). Install these packages manually:" >&2
-    missing_of "$wanted" | sed 's/^/  /' >&2
+    list_missing "$required" | sed 's/^/  /' >&2
     exit 1
   fi
   if [[ $id != debian || ! $version =~ ^1[23]$ ]]; then
@@ -150,12 +150,12 @@ forbid_services() {
   fi
   is_policy_replaced=true
   # The policy file is replaced by renaming, because an existing symbolic link must not be followed.
-  local fresh
-  fresh=$(mktemp "$POLICY.XXXXXX")
+  local new_policy
+  new_policy=$(mktemp "$POLICY.XXXXXX")
   printf '%s\n' '#!/bin/sh' '# Prevents services from starting while Weir installs packages; removed afterwards.' \
-    'exit 101' >"$fresh"
-  chmod 755 "$fresh"
-  mv -f "$fresh" "$POLICY"
+    'exit 101' >"$new_policy"
+  chmod 755 "$new_policy"
+  mv -f "$new_policy" "$POLICY"
 }
 
 restore_policy() {
@@ -211,7 +211,7 @@ install() {
 
 main() {
   local missing
-  missing=$(missing_of "$wanted")
+  missing=$(list_missing "$required")
   if [[ -n $missing ]]; then
     require_debian
     echo "Missing packages and their purposes:"
@@ -224,7 +224,7 @@ main() {
       local packages
       mapfile -t packages < <(cut -d ' ' -f 1 <<<"$missing" | sort -u)
       install "${packages[@]}"
-      missing=$(missing_of "$wanted")
+      missing=$(list_missing "$required")
       if [[ -n $missing ]]; then
         echo "Still missing after the installation:" >&2
         sed 's/^\([^ ]*\) /  \1: /' <<<"$missing" >&2

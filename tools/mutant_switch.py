@@ -23,7 +23,7 @@ FORMS = {
 }
 # Parts of a program that are evaluated at compile time, where no environment variable can be read.
 CONSTANT = {"const_item", "static_item", "array_type", "type_arguments", "enum_variant", "const_block"}
-# Errors of an operator whose operands have the wrong type. It also causes them without a switch.
+# Errors for operators whose operands have the wrong types. They also occur without a switch.
 OPERAND_ERRORS = {"E0277", "E0368", "E0369"}
 
 
@@ -50,7 +50,7 @@ class Mutant:
 
 
 class Edit:
-    """A change of the source at which mutants are switched on and off. Edits may be nested, but do not overlap."""
+    """A change to the source at which mutants are switched on and off. Edits may be nested, but do not overlap."""
 
     def __init__(self, start, end, kind, label=""):
         self.start, self.end, self.kind, self.label = start, end, kind, label
@@ -208,12 +208,12 @@ def find_field(field):
 
 def region_of(span, regions):
     """Returns the smallest region that contains the span of an error, or None."""
-    around = [r for r in regions if r[0] <= span["byte_start"] and span["byte_end"] <= r[1]]
-    return min(around, key=lambda region: region[1] - region[0], default=None)
+    containing = [r for r in regions if r[0] <= span["byte_start"] and span["byte_end"] <= r[1]]
+    return min(containing, key=lambda region: region[1] - region[0], default=None)
 
 
 def write(path, content):
-    """Writes a file if its content changes. Its new time makes cargo compile it."""
+    """Writes a file if its content changes. Its new modification time makes cargo recompile it."""
     if not path.exists() or path.read_bytes() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -302,14 +302,14 @@ class Switches:
         return len(self.switched()) < before[0]
 
     def must_be_const(self, message):
-        """Keeps `const` at the function that the message reports as missing; returns whether it does."""
+        """Keeps `const` on the function that the message reports as not const; returns whether there is one."""
         match = re.search(r"non-const (?:associated )?(?:function|method) `(.+?)`", message)
         if not match:
             return False
-        known = {name for consts in self.consts.values() for _, _, name in consts}
+        all_names = {name for consts in self.consts.values() for _, _, name in consts}
         path = bare(match[1])
         name = path.split("::")[-1]
-        found = {path, name} & known or {other for other in known if other.endswith(f"::{name}")}
+        found = {path, name} & all_names or {other for other in all_names if other.endswith(f"::{name}")}
         self.const_names |= found
         return bool(found)
 

@@ -8,8 +8,8 @@ last run. --keep keeps the copy of the sources and the build for the next run wi
 
 Exits with 1 if fewer than 95 % of a crate's mutants are caught (90 % in weir-select). Survivors that cannot or need
 not be caught are in tools/mutants/accepted.txt with a reason, and count as caught. Mutants that do not compile are not
-counted. Prints the seed: the same seed selects the same mutants of the same sources. The names of the mutants of each
-result are in target/mutants/CRATE.
+counted. Prints the seed: the same seed selects the same mutants of the same sources. The names of the mutants
+are in target/mutants/CRATE, in one file per result.
 
 cargo-mutants lists the mutants. All mutants of a crate are compiled at once, each with a switch that an environment
 variable turns on, and the tests run once per mutant:
@@ -45,14 +45,14 @@ ROOT = Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 WORK = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "mutants"
 ACCEPTED = ROOT / "tools/mutants/accepted.txt"
-LISTER = "27.1.0"
-PARSER = ["tree-sitter==0.26.1", "tree-sitter-rust==0.24.2"]
+CARGO_MUTANTS_VERSION = "27.1.0"
+PARSER_PACKAGES = ["tree-sitter==0.26.1", "tree-sitter-rust==0.24.2"]
 
 # The lowest share of caught mutants, in percent, and the crates with a different one.
 SHARE_MIN = 95
 SHARES_MIN = {"weir-select": 90}
 # The reference model is compared with the data plane packet by packet, by tests of weir-dataplane that need root.
-COMPARED = "crates/weir-flow/src/model/"
+EXCLUDED = "crates/weir-flow/src/model/"
 
 # A test program that uses five times the CPU time of the original, and ten seconds more, counts as endless. Unlike
 # elapsed time, CPU time does not depend on other load on the machine. The limit for elapsed time ends programs that
@@ -79,7 +79,7 @@ SETTINGS = {
 }
 
 
-class Failed(Exception):
+class RunError(Exception):
     """The tests of a crate cannot be built or run."""
 
 
@@ -87,13 +87,13 @@ def sample(listed, crate, seed, count):
     """Selects mutants of a crate; the same seed selects the same ones, in any order of the list.
 
     >>> listed = [{"name": f"x.rs:{n}: a", "package": "a", "file": "x.rs"} for n in range(9)]
-    >>> model = [{"name": "m", "package": "a", "file": COMPARED + "m"}, {"name": "b", "package": "b", "file": "b"}]
+    >>> model = [{"name": "m", "package": "a", "file": EXCLUDED + "m"}, {"name": "b", "package": "b", "file": "b"}]
     >>> [mutant["name"] for mutant in sample(listed + model, "a", 1, 3)[0]]
     ['x.rs:5: a', 'x.rs:8: a', 'x.rs:6: a']
     >>> sample(listed, "a", 1, 3) == sample(listed[::-1], "a", 1, 3), len(sample(listed + model, "a", 1, 99)[0])
     (True, 9)
     """
-    by_name = {m["name"]: m for m in listed if m["package"] == crate and not m["file"].startswith(COMPARED)}
+    by_name = {m["name"]: m for m in listed if m["package"] == crate and not m["file"].startswith(EXCLUDED)}
     names = sorted(by_name)
     drawn = random.Random(f"{seed} {crate}").sample(names, min(count, len(names)))
     return [by_name[name] for name in drawn], by_name
@@ -109,14 +109,14 @@ def read_accepted(text):
     return {name: reason for name, _, reason in (line.partition(" -- ") for line in lines)}
 
 
-def account(results, accepted):
+def summarize_results(results, accepted):
     """Returns the number of caught mutants, the total, accepted survivors with reasons, and the other survivors.
 
-    A change of the file moves lines and columns; the rest of a name does not change.
+    A change to the file moves lines and columns; the rest of a name does not change.
 
     >>> results = [("a.rs:1:2: x", "caught"), ("a.rs:3:4: x", "timeout"), ("a.rs:5:6: y", "missed"),
     ...            ("a.rs:7:8: z", "missed"), ("a.rs:9:9: x", "unviable")]
-    >>> account(results, {"a.rs: y": "why"})
+    >>> summarize_results(results, {"a.rs: y": "why"})
     (3, 4, [('a.rs:5:6: y', 'why')], ['a.rs:7:8: z'])
     """
     reasons = {name: accepted.get(re.sub(r":\d+:\d+: ", ": ", name)) for name, result in results if result == "missed"}
@@ -129,7 +129,7 @@ def account(results, accepted):
 def execute(command, directory, environment, seconds, stop=None, keep=None):
     """Runs a program, and ends it with its children after a number of seconds or a line that ends with `stop`.
 
-    Returns its exit code, or None if the time is over, and the last `keep` lines of its output.
+    Returns its exit code, or None if it timed out, and the last `keep` lines of its output.
 
     >>> execute(["sh", "-c", "echo a; echo b; exit 3"], "/", {}, 9, keep=1), execute(["sleep", "9"], "/", {}, 0.1)
     ((3, ['b']), (None, []))
@@ -191,7 +191,7 @@ class Run:
         errors = [m["message"] for m in messages if m["reason"] == "compiler-message"]
         errors = [error for error in errors if error["level"] == "error" and error["spans"]]
         if not errors and code is not None:
-            raise Failed("the tests do not build:\n" + "\n".join(line for line in lines if not line.startswith("{")))
+            raise RunError("the tests do not build:\n" + "\n".join(line for line in lines if not line.startswith("{")))
         return None, errors
 
     def build(self, switches):
@@ -205,7 +205,7 @@ class Run:
             if programs is not None:
                 command = ["test", "--no-run"]
             elif not switches.remove_causes(errors):
-                raise Failed("the tests do not build:\n" + "\n".join(error["rendered"] for error in errors[:5]))
+                raise RunError("the tests do not build:\n" + "\n".join(error["rendered"] for error in errors[:5]))
 
     def run_program(self, program, number, seconds, stop=None):
         """Runs a test program with a mutant switched on; see `execute`."""
@@ -222,7 +222,7 @@ class Run:
             start_time = cpu_seconds()
             code, lines = self.run_program(program, 0, BUILD_SECONDS)
             if code != 0:
-                raise Failed("the tests of the original fail:\n" + "\n".join(lines))
+                raise RunError("the tests of the original fail:\n" + "\n".join(lines))
             self.limits[program] = CPU_SECONDS + int(CPU_FACTOR * (cpu_seconds() - start_time))
         self.limits = dict(sorted(self.limits.items(), key=lambda item: item[1]))
 
@@ -231,7 +231,7 @@ class Run:
         for program, seconds in self.limits.items():
             code, _ = self.run_program(program, number, seconds, " ... FAILED")
             if code != 0:
-                # The kernel ends a program at the limit of its CPU time.
+                # The kernel kills a program that exceeds its CPU time limit.
                 return "timeout" if code in (None, -signal.SIGKILL, -signal.SIGXCPU) else "caught"
         return "missed"
 
@@ -250,7 +250,7 @@ class Run:
             switches.write_alone(mutant)
             programs, _ = self.cargo("test", "--no-run")
             if programs is not None and set(programs) != set(self.limits):
-                raise Failed(f"the test programs have other names after a change: {programs}")
+                raise RunError(f"the test programs have different names after a change: {programs}")
             mutant.result = "unviable" if programs is None else self.judge()
         return len(alone)
 
@@ -274,21 +274,22 @@ def copy_sources(tree):
 
 
 def install_lister():
-    """Returns a PATH with cargo-mutants, which is installed if it is missing."""
+    """Returns a PATH with cargo-mutants; installs it if it is missing."""
     path = f"{WORK / 'bin'}:{os.environ['PATH']}"
     if not shutil.which("cargo-mutants", path=path):
-        command = [CARGO, "install", "--locked", "--root", str(WORK), "--version", LISTER, "cargo-mutants"]
+        command = [CARGO, "install", "--locked", "--root", str(WORK)]
+        command += ["--version", CARGO_MUTANTS_VERSION, "cargo-mutants"]
         subprocess.run(command, check=True)
     return path
 
 
 def load_parser():
-    """Returns a parser of Rust, which is installed if it is missing."""
+    """Returns a Rust parser; installs it if it is missing."""
     directory = WORK / "venv"
     packages = directory / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     if not (packages / "tree_sitter_rust").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
-        subprocess.run([str(directory / "bin/pip"), "install", "--quiet", *PARSER], check=True)
+        subprocess.run([str(directory / "bin/pip"), "install", "--quiet", *PARSER_PACKAGES], check=True)
     site.addsitedir(str(packages))
     # The self-test of this file (make check) does not need the parser.
     import tree_sitter
@@ -309,8 +310,8 @@ def select(run, arguments):
 def test_crate(run, parser, arguments):
     """Tests a crate; returns whether enough of its mutants are caught."""
     start_time, crate = time.monotonic(), run.crate
-    drawn, known = select(run, arguments)
-    print(f"{crate}: {len(drawn)} of {known} mutants", flush=True)
+    drawn, total_mutants = select(run, arguments)
+    print(f"{crate}: {len(drawn)} of {total_mutants} mutants", flush=True)
     if not drawn:
         return True
     switches = Switches(crate, run.tree, parser, drawn)
@@ -323,7 +324,7 @@ def test_crate(run, parser, arguments):
     for kind in ("caught", "missed", "timeout", "unviable"):
         names = [name for name, result in results if result == kind]
         (WORK / crate / f"{kind}.txt").write_text("".join(f"{name}\n" for name in names))
-    caught, total, explained, survivors = account(results, read_accepted(ACCEPTED.read_text()))
+    caught, total, explained, survivors = summarize_results(results, read_accepted(ACCEPTED.read_text()))
     for name, reason in explained:
         print(f"  accepted: {name} -- {reason}")
     for name in survivors:
@@ -352,7 +353,7 @@ def main():
     arguments = parse_arguments()
     # The pure crates have a clippy.toml with their rules.
     crates = arguments.crates or sorted(path.parent.name for path in ROOT.glob("crates/*/clippy.toml"))
-    # Without this, the files below would remain.
+    # Exit on SIGTERM through the `finally` clause below, which removes the files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = WORK / ("kept" if arguments.keep else f"run.{os.getpid()}")
     tree = directory / "tree"
@@ -366,7 +367,7 @@ def main():
         for crate in crates:
             try:
                 failed |= not test_crate(Run(crate, tree, environment), parser, arguments)
-            except (Failed, OSError, subprocess.CalledProcessError) as error:
+            except (RunError, OSError, subprocess.CalledProcessError) as error:
                 print(f"{crate}: the run failed: {error}", file=sys.stderr)
                 failed = True
     finally:

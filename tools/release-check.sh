@@ -6,7 +6,7 @@
 # debian:  for each suite, runs `make demo` and `make test` in a clone of HEAD on a new system with only git, Rust and
 #          make. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and a
 #          few test programs instead; --run: COMMAND instead. --keep keeps the build directories.
-# kernels: release-check/kernels.sh runs BINARY and tests of flow tables with another layout in virtual machines;
+# kernels: release-check/kernels.sh runs BINARY and tests of flow tables with a different layout in virtual machines;
 #          virtio.sh uses one as a server, virtio-director.sh as a director. --quick: `direct` only in kernels.sh.
 # packages: release-check/packages.sh installs the packages of BINARY on new systems, as the manual's first-request page
 #          describes, upgrades them under traffic, removes and purges them.
@@ -59,7 +59,7 @@ commands() {
 }
 
 # Creates a minimal system once, with CA certificates, git and make, which the README requires in addition to Rust.
-make_base() {
+create_base() {
   local number=$1 tree=$DIR/debian-$1
   [[ -e $tree/complete ]] && return
   echo "  installing Debian $number (once, about a minute)"
@@ -70,7 +70,7 @@ make_base() {
 }
 
 # Runs the commands in an overlay of the base system and discards the changes. Needs its own mount and PID namespaces.
-# $1 number, $2 directory of the changes, $3 log
+# $1 suite number, $2 directory for the changes
 fresh_system() {
   local number=$1 work=$2 root=$2/root
   mount --make-rprivate /
@@ -103,8 +103,8 @@ fresh_system() {
   done
   local lines
   lines=$(commands)
-  # chroot is not used, because a program that enters another mount namespace would leave it. Mounts are shared, as with
-  # systemd.
+  # chroot is not used, because a program that enters a different mount namespace would leave it. Mounts are shared, as
+  # with systemd.
   cd "$root"
   pivot_root . .
   umount -l .
@@ -123,7 +123,7 @@ fi
 
 debian() {
   local number=$1 log=$DIR/debian-$1-run.log code=0 start_seconds=$SECONDS
-  make_base "$number"
+  create_base "$number"
   echo "  $(commands | paste -sd ';' | sed 's/;/; /g') (the output is in $log)"
   local inner_options=(--suite "$number")
   $quick && inner_options+=(--quick)

@@ -78,11 +78,11 @@ class Program:
 def build(arguments):
     """Builds all test programs and returns them in cargo's order."""
     command = [CARGO, "test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.returncode)
+    result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(result.returncode)
     programs = []
-    for line in done.stdout.splitlines():
+    for line in result.stdout.splitlines():
         message = json.loads(line) if line.startswith("{") else {}
         is_program = message.get("reason") == "compiler-artifact" and message.get("executable")
         if is_program and message["profile"]["test"]:
@@ -93,11 +93,11 @@ def build(arguments):
 
 
 def environment(program):
-    """Returns the environment, with the variables of cargo that tests read."""
+    """Returns the environment, with cargo's variables that tests read."""
     return {**os.environ, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(program.directory)}
 
 
-class Running:
+class RunningProgram:
     """A started program, whose output goes to a file until it ends."""
 
     def __init__(self, program, arguments, limit):
@@ -141,7 +141,7 @@ def run(programs, jobs, arguments, limit):
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                started = Running(waiting.pop(0), arguments, limit)
+                started = RunningProgram(waiting.pop(0), arguments, limit)
                 running[started.child.pid] = started
             pid, status, usage = os.wait4(-1, 0)
             if pid in running:

@@ -7,8 +7,8 @@ and with the header fields of its conditions. Compares the status, the header fi
 the request that the server received, and the body.
 
 Both programs get a copy of the file without process settings, and with generated certificates in place of those that
-it names. Of a response that the program itself generates, the status, Location and added fields are compared, and the
-body only if the file sets it. Date, Server, Via and fields about the connection are not compared.
+it names. For a response that the program itself generates, the status and the header fields are compared, and the
+body only if the status is below 300. Date, Server, Via and fields about the connection are not compared.
 
   identical   no difference
   noted       there are differences, and the import reports lines with changed behavior
@@ -19,7 +19,7 @@ Directives of nginx modules that no available program has are removed for both; 
 file uses but does not define are added, and caches are removed, as in irrelevant.list. Requests that nginx passes to
 FastCGI are not compared, because the list excludes them.
 
-Needs root, iproute2, openssl, and the program. Everything runs in separate namespaces and in a temporary directory.
+Requires root, iproute2, openssl, and the program. Everything runs in separate namespaces and in a temporary directory.
 Several --program options of a kind are tried in turn; --modules is the directory of nginx modules.
 """
 
@@ -43,8 +43,8 @@ import time
 import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-REPEAT = 3
-REQUESTS_MAX = 90
+REPETITIONS = 3
+MAX_REQUESTS = 90
 SERVER_NET = "198.18.0."
 IGNORED = {"date", "server", "via", "connection", "keep-alive", "content-length", "transfer-encoding", "x-stub",
            "accept-ranges", "etag", "last-modified", "vary", "retry-after", "cache-control-stub"}
@@ -55,11 +55,11 @@ ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="the program to compare")
+    parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="path of the weir binary")
     parser.add_argument("--show", action="store_true", help="list the differences")
     parser.add_argument("--program", action="append", default=[], metavar="KIND:PATH",
-                        help="a haproxy or nginx to compare with, instead of that in PATH; several are tried in turn")
-    parser.add_argument("--modules", default="/usr/lib/nginx/modules", help="directory with modules of nginx")
+                        help="haproxy or nginx binary to use instead of the one in PATH; several are tried in turn")
+    parser.add_argument("--modules", default="/usr/lib/nginx/modules", help="directory of nginx modules")
     parser.add_argument("files", nargs="*", help="KIND:FILE, with KIND haproxy or nginx")
     parser.add_argument("--servers", help=argparse.SUPPRESS)
     parser.add_argument("--names", help=argparse.SUPPRESS)
@@ -149,10 +149,10 @@ def url_of(request):
 
 
 def choose(arguments, kind, file, prepared, network):
-    """Returns the command of the first program that accepts the file, the file for it, and what was left out."""
-    named = [path for of, path in (it.split(":", 1) for it in arguments.program) if of == kind]
+    """Returns the command of the program that needs the fewest removals, its file, and the removed directives."""
+    paths = [path for program, path in (option.split(":", 1) for option in arguments.program) if program == kind]
     best = None
-    for program in named or [kind]:
+    for program in paths or [kind]:
         text, left_out = prepared, []
         if kind == "haproxy":
             command = [program, "-db", "-f", str(file)]
@@ -204,7 +204,7 @@ def remove_directive(text, name):
 
 
 def servers_by_pool(answers, blocks):
-    """Returns for each server the servers of its pool: those of the same block, or that get the same requests."""
+    """Returns, for each server, its pool: the servers that are in the same block or receive the same requests."""
     found = {}
     requests = [{answer["server"] for answer in request if answer["server"]} for request in answers]
     for servers in blocks + requests:
@@ -229,7 +229,7 @@ def servers_by_block(kind, text, names):
 
 
 def first_difference(peer_responses, weir_responses, pools):
-    """Returns the first difference of two lists of responses to one request."""
+    """Returns the first difference between two lists of responses to one request."""
     peer, weir = peer_responses[0], weir_responses[0]
     # If no location matches the path, nginx checks the method first.
     if peer["status"] == 405 and weir["status"] == 404 and not peer["server"]:
@@ -400,8 +400,9 @@ class TestNetwork:
         hosts = [f"{address} {name}\n" for name, address in self.names.items()]
         (etc / "hosts").write_text("127.0.0.1 localhost\n" + "".join(hosts))
         stub = {"ports": sorted(self.ports), "directory": str(self.directory)}
-        taken = {port for _, port, _ in self.listeners}
-        local = {**stub, "ports": [port for port in stub["ports"] if port not in taken], "address": "127.0.0.1"}
+        listener_ports = {port for _, port, _ in self.listeners}
+        free_ports = [port for port in stub["ports"] if port not in listener_ports]
+        local = {**stub, "ports": free_ports, "address": "127.0.0.1"}
         self.start(self.back, [sys.executable, __file__, "--servers", json.dumps(stub)])
         self.start(self.front, [sys.executable, __file__, "--servers", json.dumps(local)])
         self.start(self.front, [sys.executable, __file__, "--names", json.dumps(self.names)])
@@ -414,18 +415,18 @@ class TestNetwork:
         return process
 
     def run(self, command, requests):
-        """Returns the responses to each request, or why the program does not run."""
+        """Returns the responses to each request, or the reason why the program does not run."""
         log = self.directory / "log"
         with open(log, "wb") as output:
             process = self.start(self.front, command, stdout=output, stderr=output)
         try:
-            wanted = {(request["address"], request["port"]) for request in requests}
+            endpoints = {(request["address"], request["port"]) for request in requests}
             deadline = time.monotonic() + 10
             pending = True
             while pending and process.poll() is None and time.monotonic() < deadline:
                 # Weir may lack listeners that were not imported, which is a difference and not a failure to start.
-                are_open = self.ask([{"connect": list(pair)} for pair in sorted(wanted)])
-                pending = not (any(are_open) if command[1:2] == ["run"] else all(are_open))
+                open_states = self.ask([{"connect": list(pair)} for pair in sorted(endpoints)])
+                pending = not (any(open_states) if command[1:2] == ["run"] else all(open_states))
                 time.sleep(0.1)
             if pending:
                 lines = log.read_text(errors="replace").splitlines()
@@ -471,7 +472,7 @@ def is_usable(address):
 
 
 def find(kind, text):
-    """Returns the names of servers with addresses, the ports of servers, and the listeners."""
+    """Returns the addresses of servers by name, the servers' ports, and the listeners."""
     targets = []
     if kind == "haproxy":
         for line in re.findall(r"^\s*server(?:-template)?\s+(.*)$", text, re.M):
@@ -528,7 +529,7 @@ def listeners_of(kind, text):
             port = port if port.isdigit() else "80"
             if "[" not in words[0] and "udp" not in words:
                 found.append((host.replace("*", "") or "0.0.0.0", int(port), "ssl" in words))
-        # The default of `listen` is port 80.
+        # A `server` without `listen` uses port 80.
         blocks = re.split(r"^\s*server\s*{", text, flags=re.M)[1:]
         has_none = any(not re.search(r"^\s*listen\s", block, re.M) for block in blocks)
         if has_none and not re.search(r"^\s*stream\s*{", text, re.M):
@@ -551,7 +552,7 @@ def generate(kind, text, network):
                       if re.fullmatch(r"/?[\w./-]+", path) and path not in ("if", "or")]
         for name, words in re.findall(r"hdr(?:_\w+)?\((?!host)([\w-]+)\)\s+([^}\n]*)", text, re.I):
             headers += [{name: word} for word in words.split() if re.fullmatch(r"[\w.:/-]+", word) and word[0] != "-"]
-        # Only cookies of applications: the values of other cookies depend on the program.
+        # Only application cookies: the values of other cookies depend on the program.
         values = re.findall(r"^\s*server\s.*\scookie\s+(\S+)", text, re.M)
         for name in re.findall(r"^\s*cookie\s+(\S+)\s*$", text, re.M):
             headers += [{"cookie": f"{name}={value}"} for value in values]
@@ -589,7 +590,7 @@ def generate(kind, text, network):
             requests.append({**to, "method": "POST", "host": host, "path": "/", "headers": {}, "body": "a=b"})
         own = {"X-Forwarded-For": "203.0.113.7", "X-Real-IP": "203.0.113.8", "X-Forwarded-Proto": "https"}
         requests.append({**to, "method": "GET", "host": hosts[-1], "path": "/", "headers": own})
-    step = max(1, -(-len(requests) // REQUESTS_MAX))
+    step = max(1, -(-len(requests) // MAX_REQUESTS))
     requests = requests[::step]
     # The body of a response to GET shows whether a page has statistics.
     pages = re.findall(r"\blocation\s+(?:=\s*)?(/\S*)\s*{[^}]*\bstub_status\b", text)
@@ -599,7 +600,7 @@ def generate(kind, text, network):
 
 
 def sample(expression):
-    """Returns a text that an expression matches, or an empty text if none is found."""
+    """Returns a string that matches a regular expression, or an empty string if none is found."""
     try:
         parsed = re._parser.parse(re.sub(r"\(\?<(?=\w)", "(?P<", expression.replace("\\/", "/")))
     except (re.error, AttributeError):
@@ -637,7 +638,7 @@ def ask(requests):
     if "connect" in requests[0]:
         print(json.dumps([is_open(*request["connect"]) for request in requests]))
         return 0
-    print(json.dumps([[fetch(request) for _ in range(REPEAT)] for request in requests]))
+    print(json.dumps([[fetch(request) for _ in range(REPETITIONS)] for request in requests]))
     return 0
 
 
@@ -687,8 +688,8 @@ def fetch(request):
             answer["received"] = json.loads(body)
         except ValueError:
             answer["received"] = {"method": "", "path": "", "body": body, "headers": {}}
-        kept = answer["received"]["headers"]
-        answer["received"]["headers"] = {name: kept[name] for name in kept if name not in IGNORED_AT_SERVER}
+        fields = answer["received"]["headers"]
+        answer["received"]["headers"] = {name: fields[name] for name in fields if name not in IGNORED_AT_SERVER}
         # The default port can be omitted (RFC 9110 section 4.2.3).
         default = ":443" if request["tls"] else ":80"
         hosts = answer["received"]["headers"].get("host", [])
@@ -705,7 +706,7 @@ def fetch(request):
     # response regardless of its age (section 5.2.2.4).
     if any("max-age" in value or "no-cache" in value for value in headers.get("cache-control", [])):
         answer["headers"].pop("expires", None)
-    # The user and the password are in UTF-8, as clients assume without the parameter (RFC 7617 section 2.1).
+    # The parameter `charset` is only advisory (RFC 7617 section 2.1).
     if "www-authenticate" in answer["headers"]:
         values = answer["headers"]["www-authenticate"]
         answer["headers"]["www-authenticate"] = [value.replace(', charset="UTF-8"', "") for value in values]
@@ -719,7 +720,7 @@ def fetch(request):
 
 
 def with_max_age(cookie, date):
-    """Returns a cookie with `Max-Age` in place of `Expires`, which mean the same (RFC 6265 section 5.3)."""
+    """Returns a cookie with the equivalent `Max-Age` in place of `Expires` (RFC 6265 section 5.3)."""
     found = re.search(r"\bexpires=([^;]+)", cookie, re.I)
     until, now = (email.utils.parsedate_tz(text) for text in [found.group(1) if found else "", date])
     if not until or not now:
@@ -757,7 +758,7 @@ def handle_connection(connection, context):
     try:
         address, port = connection.getsockname()[:2]
         connection.settimeout(30)
-        # A TLS handshake begins with 22, and a record of FastCGI with 1.
+        # The first byte of a TLS handshake is 22, and that of a FastCGI record is 1.
         first = connection.recv(1, socket.MSG_PEEK)
         if first == b"\x01":
             return answer_fastcgi(connection)
@@ -778,8 +779,8 @@ def handle_connection(connection, context):
             if "chunked" in "".join(headers.get("transfer-encoding", [])):
                 return
             body = stream.read(int(headers.get("content-length", ["0"])[0])).decode("latin-1")
-            seen = {"method": line[0], "path": line[1], "headers": headers, "body": body}
-            text = json.dumps(seen).encode()
+            received = {"method": line[0], "path": line[1], "headers": headers, "body": body}
+            text = json.dumps(received).encode()
             close = line[2] == "HTTP/1.0" or "close" in "".join(headers.get("connection", []))
             head = (f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Stub: {address}:{port}\r\n"
                     f"Content-Length: {len(text)}\r\nConnection: {'close' if close else 'keep-alive'}\r\n\r\n")
@@ -793,7 +794,7 @@ def handle_connection(connection, context):
 
 
 def answer_fastcgi(connection):
-    """Replies to a FastCGI request with a field that identifies it (FastCGI specification, section 5)."""
+    """Replies to a FastCGI request with a header field that identifies it (FastCGI specification, section 5)."""
     connection.recv(65536)
     text = f"X-Stub: {FASTCGI}\r\n\r\n".encode()
     stdout = struct.pack(">BBHHBB", 1, 6, 1, len(text), 0, 0) + text

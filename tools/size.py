@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Each feature has a name, a pattern of its crates, and a pattern of its symbols outside any crate.
+# Each feature has a name, a pattern for its crates, and a pattern for its symbols outside any crate.
 FEATURES = [
     ("BPF programs and their loader", r"weir_dataplane|aya|aya_obj|object", r"OBJECT"),
     (
@@ -69,7 +69,7 @@ def sizes(program):
         if len(fields) != 4 or len(fields[1]) != 16 or fields[2] in "bBuU" or fields[0] in seen:
             continue
         seen.add(fields[0])
-        # The first crate outside of the Rust library: "<core::… as weir_http::…>" counts for weir_http.
+        # The first crate other than Rust's standard library: "<core::… as weir_http::…>" counts for weir_http.
         names = [name for name in CRATE.findall(fields[3]) if name not in ("core", "alloc", "std")]
         feature = next((part for name in names[:1] for part, pattern in crates if pattern.fullmatch(name)), None)
         feature = feature or next((part for part, pattern in functions if pattern.search(fields[3])), LIBRARIES)

@@ -225,7 +225,7 @@ enum weir_tunnel {
 
 #define WEIR_DEST_LIVE       1   /* the row is in use */
 #define WEIR_DEST_USABLE     2   /* takes new flows: up, weight > 0 */
-#define WEIR_DEST_LOCAL      4   /* the address is local to the director: packets pass to the stack */
+#define WEIR_DEST_LOCAL      4   /* the address is local to the director: packets are passed to the stack */
 #define WEIR_DEST_STRICT     8   /* UDP flows count as inactive */
 #define WEIR_DEST_SNAT       16  /* nat with source translation */
 #define WEIR_DEST_RESET      32  /* removed with on_remove = "reset" */
@@ -276,7 +276,7 @@ struct weir_live {
 	__u64 inactive;
 	__u64 total;    /* flows bound so far */
 	__u64 stateless; /* new flows forwarded by the spread table without an entry */
-	__u32 overloaded; /* 1 = reached its upper threshold, not scheduled; used only in the row weir_dest.live */
+	__u32 overloaded; /* 1 = reached its upper threshold, not scheduled; used only in row weir_dest.live */
 	__u32 persistent; /* the server's templates */
 	__u32 upper; /* the server gets no new flows at this number of flows, 0 = no limit; written by user space */
 	__u32 lower; /* the server gets new flows again below this number; 0 = three quarters of upper */
@@ -543,7 +543,7 @@ struct weir_sync_flow {
 };
 #define WEIR_SYNC_INSERTED 1
 #define WEIR_SYNC_UPDATED  2
-#define WEIR_SYNC_OLDER    3 /* this director received a packet of the flow after the peer's record */
+#define WEIR_SYNC_OLDER    3 /* this director's entry is more recent than the peer's record */
 #define WEIR_SYNC_CONFLICT 4 /* a different live flow has the tag or the reverse tuple */
 #define WEIR_SYNC_FULL     5 /* no free slot */
 #define WEIR_SYNC_BUSY     6 /* a lock could not be acquired */
@@ -589,7 +589,7 @@ struct weir_fragment {
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
 	__u32 syn_budget;   /* new entries per CPU and second, TCP and UDP */
-	__u32 reject_budget; /* ICMP errors and resets sent per CPU and second */
+	__u32 reject_budget; /* ICMP errors and resets per CPU and second */
 	__u32 flags;
 	__u32 untracked_ticks; /* lifetime of an untracked mark after a SYN; after a datagram it is the UDP timeout */
 	__u32 mark_entry; /* ifindex of the device that marked packets are routed to, 0 = none */
@@ -637,7 +637,7 @@ struct weir_filter {
 
 /* Flags of weir_latency_flow. */
 #define WEIR_LATENCY_TIMESTAMPS 1 /* packets carry TCP timestamps */
-#define WEIR_LATENCY_PENDING    2 /* a request waits for its response */
+#define WEIR_LATENCY_PENDING    2 /* a request has no response yet */
 #define WEIR_LATENCY_LOSSY      4 /* a packet of the pending request may have been lost or retransmitted */
 #define WEIR_LATENCY_OVERLAP    8 /* another request followed the pending request before the response */
 #define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */

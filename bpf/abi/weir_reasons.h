@@ -10,7 +10,7 @@
 #define WEIR_REASONS_H
 
 #define WEIR_REASONS(X)                                                                                                \
-	X(0, PASS_NOT_OURS, "pass_not_ours", "neither addressed to a VIP nor a reply of a nat server")                 \
+	X(0, PASS_NOT_OURS, "pass_not_ours", "neither addressed to a VIP nor a reply from a nat server")               \
 	X(1, PASS_NOT_IP, "pass_not_ip", "neither IPv4 nor IPv6, such as ARP")                                         \
 	X(2, PASS_NO_SERVICE, "pass_no_service", "addressed to a VIP without a service on this protocol and port")     \
 	X(3, PASS_NO_FLOW, "pass_no_flow", "a TCP packet that has no flow and cannot start one; IPVS passes it too")   \

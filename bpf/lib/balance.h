@@ -111,7 +111,7 @@ __noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 	return state_allows_reuse(state);
 }
 
-/* Handles a packet that matched a reverse entry. Returns 0 if it is not a reply of a live flow. */
+/* Handles a packet that matched a reverse entry. Returns 0 if it is not a reply in a live flow. */
 static __always_inline int reply_from_server(struct packet *p, struct flow *flow, __u64 hash, __u32 now,
 					     struct weir_settings *settings, int is_first_fragment,
 					     struct reply_translation *xlat)
@@ -464,7 +464,7 @@ forward:
 	if (!dest)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	if (is_first_fragment) {
-		/* Use only the bits that the record contains, so that all fragments use the same next hop. */
+		/* Use only the bits that the record contains, so all fragments use the same next hop. */
 		hash = (__u32)hash;
 		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
 	} else if (p->proto == PROTO_TCP && latency_is_sampled(hash)) {

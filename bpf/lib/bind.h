@@ -458,7 +458,7 @@ __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 
 /*
  * Returns the server that the scheduler selects. If datagrams were recently forwarded without an entry, returns the
- * spread table's server instead, so that such a flow does not change servers when it gets its entry.
+ * spread table's server instead, so such a flow does not change servers when it gets its entry.
  */
 static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, struct weir_extent *extent)
 {

@@ -698,16 +698,16 @@ __noinline int step_insert(struct flow_new *new, __u32 step)
  */
 static __always_inline int spill_insert(struct flow_new *new)
 {
-	int result, missed = FLOW_FULL;
+	int result, failure = FLOW_FULL;
 
 	for (__u32 step = 0; step < STEPS; step++) {
 		result = step_insert(new, step);
 		if (result == FLOW_INSERTED)
 			return result;
 		if (result == FLOW_BUSY)
-			missed = result;
+			failure = result;
 	}
-	return missed;
+	return failure;
 }
 
 /* Inserts under the locks of the home bucket and of the target bucket, with at most LOCK_TRIES attempts for each. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Forwards a packet: to its server with the server's forwarding method, or with nat back to its client. */
+/* Forwards a packet to its server with the server's forwarding method, or a nat server's reply to its client. */
 #ifndef WEIR_FORWARD_H
 #define WEIR_FORWARD_H
 
@@ -9,7 +9,7 @@
 #include "lib/rewrite.h"
 #include "lib/transmit.h"
 
-static __always_inline void traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
+static __always_inline void count_traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
 #ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
@@ -22,7 +22,7 @@ static __always_inline void traffic_in(struct weir_context *ctx, const struct pa
 #endif
 }
 
-static __always_inline void traffic_out(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
+static __always_inline void count_traffic_out(struct weir_context *ctx, const struct packet *p, __u32 dest_id)
 {
 #ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
@@ -101,7 +101,7 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 	__u32 room;
 
 	if (dest->flags & WEIR_DEST_LOCAL) {
-		traffic_in(ctx, p, dest_id);
+		count_traffic_in(ctx, p, dest_id);
 		if (forward_translates(dest->forward) && !addr_equal(&dest->addr, &p->dst))
 			packet_to_server(ctx, p, dest, entry_index);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
@@ -115,7 +115,7 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 		room -= room ? encap_overhead(dest) + encap_extra(p, dest) : 0;
 	if (room && wire_length(ctx, p) > room)
 		return reject_packet(ctx, WEIR_DROP_TOO_BIG, room);
-	traffic_in(ctx, p, dest_id);
+	count_traffic_in(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
 	if (forward_keeps_addresses(dest->forward))
 		return transmit(ctx, &hop, &dest->addr, packet_is_tagged(p));
@@ -128,11 +128,11 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 }
 
 /*
- * Returns the next hop to a client. If there is no route, the reply returns through `ifindex`, the ingress device of
- * the client's packets (0 = unknown).
+ * Finds the next hop to a client. If there is no route, uses `ifindex`, the ingress device of the client's packets
+ * (0 = unknown). Returns 0 if neither is known.
  */
-static __always_inline int hop_to_client_or_back(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex,
-						 __u32 now, struct hop *hop)
+static __always_inline int hop_to_client_or_ingress(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex,
+						    __u32 now, struct hop *hop)
 {
 	if (hop_to_client(ctx, client, now, hop))
 		return 1;
@@ -151,11 +151,11 @@ static __always_inline int forward_to_client(struct weir_context *ctx, struct pa
 
 	if (ttl_exceeded(data, data_end, p))
 		return reject_packet(ctx, WEIR_DROP_TTL, 0);
-	if (!hop_to_client_or_back(ctx, xlat->client ? xlat->client : &p->dst, xlat->ifindex, now, &hop))
+	if (!hop_to_client_or_ingress(ctx, xlat->client ? xlat->client : &p->dst, xlat->ifindex, now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && wire_length(ctx, p) > WEIR_HOP_MTU(hop.link))
 		return reject_packet(ctx, WEIR_DROP_TOO_BIG, WEIR_HOP_MTU(hop.link));
-	traffic_out(ctx, p, dest_id);
+	count_traffic_out(ctx, p, dest_id);
 	ttl_decrement(ctx, p);
 	endpoint_rewrite(ctx, p, 1, &xlat->addr, xlat->port);
 	if (xlat->client)

@@ -42,7 +42,7 @@ static __always_inline int fragment_hop(struct weir_context *ctx, struct weir_fr
 					__u32 now, struct hop *hop)
 {
 	if (record->reverse)
-		return hop_to_client_or_back(ctx, &record->new_dst, record->hash, now, hop);
+		return hop_to_client_or_ingress(ctx, &record->new_dst, record->hash, now, hop);
 	return hop_to_server(ctx, record->dest, dest, record->hash, now, hop);
 }
 
@@ -76,9 +76,9 @@ static __always_inline int fragment_forward(struct weir_context *ctx, struct pac
 	if (room && p->ip_len > room)
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
 	if (record->reverse)
-		traffic_out(ctx, p, record->dest);
+		count_traffic_out(ctx, p, record->dest);
 	else
-		traffic_in(ctx, p, record->dest);
+		count_traffic_in(ctx, p, record->dest);
 	ttl_decrement(ctx, p);
 	if (tunnel)
 		return forward_tunnel(ctx, p, dest, &hop, record->hash);
@@ -104,7 +104,7 @@ static __always_inline int fragment_later(struct weir_context *ctx, struct packe
 	if (!dest || !(dest->flags & WEIR_DEST_LIVE))
 		return weir_verdict(WEIR_DROP_SERVER_GONE, XDP_DROP);
 	if (!record.reverse && dest->flags & WEIR_DEST_LOCAL) {
-		traffic_in(ctx, p, record.dest);
+		count_traffic_in(ctx, p, record.dest);
 		fragment_rewrite(ctx, p, &record);
 		return weir_verdict(WEIR_PASS_LOCAL_SERVER, XDP_PASS);
 	}

@@ -86,7 +86,7 @@ static __always_inline void front_insert(const struct flow *flow, __u64 hash, __
 		slot = front_slot_of(hash, i);
 		if (slot->tick == tick)
 			continue;
-		/* Until the tick is written, readers on other CPUs see the old flow with a past tick, or no flow. */
+		/* Until the tick is written, the slot has a past tick, so readers on other CPUs do not use it. */
 		slot->id = (hash & TAG_MASK) << TAG_SHIFT | flow->dest;
 		__sync_lock_test_and_set((__u64 *)&slot->tick, tick);
 		return;

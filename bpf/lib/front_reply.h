@@ -140,7 +140,7 @@ __noinline int front_delete_flow(__u32 entry_index)
 	return 1;
 }
 
-/* Updates the cache after a reply, whose flow is now in `state`. */
+/* Updates the caches after a reply. `state` is the flow's new state. */
 static __always_inline void front_update_reply(const struct packet *p, const struct flow *flow,
 					       const struct reply_translation *xlat, __u32 state, __u64 hash, __u32 now)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Next hops. Rows are cached per server (and per client for nat replies) and refreshed here once per tick from the
- * kernel's routes and neighbors, so that they follow changes without the daemon; the daemon updates them at once on
- * netlink events.
+ * Next hops. Rows are cached per server (and per client for nat replies). A packet that uses a row refreshes it from
+ * the kernel's routes and neighbors, at most once per tick, so that it follows changes without the daemon. The daemon
+ * updates rows at once on netlink events.
  */
 #ifndef WEIR_HOP_H
 #define WEIR_HOP_H
@@ -78,7 +78,7 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	fib.sport = bpf_htons((__u16)spread);
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED || result < 0)
-		return 0; /* no lookup possible: user space has filled the row */
+		return 0; /* no lookup possible: user space fills the row */
 	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH) {
 		hop_write(row, 0, 0, 0);
 		return 0;
@@ -181,7 +181,7 @@ static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_a
 	return hop_read(&row->hop, hop) && addr_equal(&row->addr, addr);
 }
 
-/* Stores the reverse path of a client's packet as the next hop: without IP forwarding the kernel looks up no routes. */
+/* Stores the reverse path of a client's packet as its next hop: without IP forwarding, bpf_fib_lookup() fails. */
 static __always_inline void client_hop_store(struct weir_context *ctx, struct packet *p, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

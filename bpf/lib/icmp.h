@@ -174,7 +174,7 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 		room -= room ? encap_overhead(dest) : 0;
 	if (room && e->p.ip_len > room)
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
-	traffic_in(ctx, &e->p, e->dest);
+	count_traffic_in(ctx, &e->p, e->dest);
 	ttl_decrement(ctx, &e->p);
 	if (forward_keeps_addresses(dest->forward))
 		return transmit(ctx, &hop, &dest->addr, packet_is_tagged(&e->p));
@@ -204,11 +204,11 @@ static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_
 		message.src = cold->dst;
 	if (ttl_exceeded(data, data_end, &e->p))
 		return weir_verdict(WEIR_DROP_TTL, XDP_DROP);
-	if (!hop_to_client_or_back(ctx, &message.dst, cold->ifindex, e->now, &hop))
+	if (!hop_to_client_or_ingress(ctx, &message.dst, cold->ifindex, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (WEIR_HOP_MTU(hop.link) && e->p.ip_len > WEIR_HOP_MTU(hop.link))
 		return weir_verdict(WEIR_DROP_TOO_BIG, XDP_DROP);
-	traffic_out(ctx, &e->p, e->dest);
+	count_traffic_out(ctx, &e->p, e->dest);
 	ttl_decrement(ctx, &e->p);
 	icmp_rewrite(ctx, e, &message, &quoted);
 	return transmit(ctx, &hop, 0, packet_is_tagged(&e->p));
@@ -371,7 +371,7 @@ __noinline int icmp_report_tunnel_mtu(struct weir_context *ctx, struct icmp_erro
 		return icmp_pass(&e->p);
 	fields = icmp_too_big(e->t.family, e->mtu - room);
 	cold = e->entry_index == WEIR_NO_INDEX ? 0 : cold_at(e->entry_index);
-	if (!hop_to_client_or_back(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
+	if (!hop_to_client_or_ingress(ctx, &e->t.src, cold ? cold->ifindex : 0, e->now, &hop))
 		return weir_verdict(WEIR_DROP_NO_ROUTE, XDP_DROP);
 	if (!tunnel_strip(ctx, e, inner))
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);

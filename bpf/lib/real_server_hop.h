@@ -42,7 +42,7 @@ static __always_inline int rs_is_cookie(struct __sk_buff *skb, struct bpf_sock *
 	return bpf_tcp_check_syncookie(sk, ip, len, (void *)tcp, sizeof(tcp)) == 0;
 }
 
-/* Returns whether a connection of this host has the segment's addresses and ports. */
+/* Returns whether the segment belongs to a connection of this host, or acknowledges a SYN cookie of this host. */
 static __noinline int rs_has_connection(struct __sk_buff *skb, const struct rs_packet *inner)
 {
 	struct bpf_sock_tuple tuple = {};

@@ -23,7 +23,7 @@ static __always_inline const struct rs_mark *rs_mark_of(__u8 family, __u8 dscp)
 	return bpf_map_lookup_elem(&weir_rs_marks, &key);
 }
 
-/* Finds the VIP for a local port. Returns whether there is such a VIP. */
+/* Finds the VIP for a local port. Returns whether it was found. */
 static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 port, struct weir_addr *vip)
 {
 	__u16 number = bpf_ntohs(port);

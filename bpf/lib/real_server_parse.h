@@ -143,7 +143,7 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Returns whether the address is one of this host. If a bridge floods a frame for another host, the packet has a
+ * Returns whether the address is one of this host's. If a bridge floods a frame for another host, the packet has a
  * different destination address, so the MAC address need not be compared.
  */
 static __always_inline int rs_is_host_address(const struct weir_addr *addr)

@@ -53,7 +53,7 @@ static __always_inline __u64 mix(__u64 word)
 	return word ^ word >> 32;
 }
 
-/* ---- the choice -------------------------------------------------------------------------------------------------- */
+/* ---- selection --------------------------------------------------------------------------------------------------- */
 
 /*
  * Selects a server. The source address is unknown until the route is selected, so sh and mh use the cgroup in place of
@@ -101,7 +101,7 @@ static __always_inline __u32 persistence_key(const struct socket_client *client,
 __noinline __u32 persistence_find(struct socket_client *client)
 {
 	struct weir_socket_client_key key = {};
-	struct weir_socket_client *known;
+	struct weir_socket_client *entry;
 	struct weir_dest *dest;
 	__u32 ticks, now;
 
@@ -110,16 +110,16 @@ __noinline __u32 persistence_find(struct socket_client *client)
 	ticks = persistence_key(client, &key);
 	if (!ticks)
 		return 0;
-	known = bpf_map_lookup_elem(&weir_socket_clients, &key);
+	entry = bpf_map_lookup_elem(&weir_socket_clients, &key);
 	now = weir_tick();
-	if (!known || (__s32)(now - known->seen) > (__s32)ticks)
+	if (!entry || (__s32)(now - entry->seen) > (__s32)ticks)
 		return 0;
-	dest = WEIR_LOOKUP(weir_dests, known->dest);
-	if (!dest || dest->generation != known->dest_generation || !(dest->flags & WEIR_DEST_LIVE) ||
+	dest = WEIR_LOOKUP(weir_dests, entry->dest);
+	if (!dest || dest->generation != entry->dest_generation || !(dest->flags & WEIR_DEST_LIVE) ||
 	    !(dest->policy & WEIR_POLICY_PERSISTENT))
 		return 0;
-	known->seen = now;
-	return known->dest;
+	entry->seen = now;
+	return entry->dest;
 }
 
 __noinline int persistence_store(struct socket_client *client, __u32 dest_id)
@@ -324,7 +324,7 @@ static __always_inline int socket_send(struct socket_client *client)
 	return index == RECORD_FOUND ? 0 : socket_assign(client, index, 0);
 }
 
-/* Replaces a server's address with the VIP that the socket used. Returns whether there is such a VIP. */
+/* Replaces a server's address with the VIP that the socket used. Returns whether a VIP was found. */
 __noinline int socket_restore(struct socket_client *client)
 {
 	struct weir_socket_key key = {};

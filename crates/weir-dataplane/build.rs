@@ -17,8 +17,8 @@ fn main() {
     for stale in files(&out, ".bpf.o") {
         let _ = fs::remove_file(stale);
     }
-    // References every shared struct, so that a test finds all of them in one object's BTF; the real objects omit
-    // unused structs.
+    // This source references every shared struct, so that a test finds all of them in one object's BTF; the real
+    // objects omit unused structs.
     let layout = manifest.join("tests/bpf/abi_layout.bpf.c");
     println!("cargo::rerun-if-changed={}", layout.display());
     compile(&root, &layout, &out.join("abi_layout.bpf.o"));

@@ -1,4 +1,4 @@
-# A part of guest.sh: two unprivileged directors with VRRP and flow synchronization, local clients, least-time, checks
+# Part of guest.sh: two unprivileged directors with VRRP and flow synchronization, local clients, least-time, checks
 # through the path, HTTP/1 and HTTP/2, an upgrade, a failover, and `weir protect`.
 readonly CONNECTIONS='direct 10.0.0.10
 direct6 fd00::10

@@ -1,4 +1,4 @@
-# A part of guest.sh: for each attach mode, one director with every forwarding method for IPv4 and IPv6. Connections
+# Part of guest.sh: for each attach mode, one director with every forwarding method for IPv4 and IPv6. Connections
 # through all these methods continue across a reload, and while the flow table is resized.
 readonly METHODS=${FORWARDS:-nat snat direct tunnel l3dsr proxy}
 

@@ -7,7 +7,7 @@
 # directory with test programs, which the guest runs.
 #
 # DIRECTORY contains a Debian 13 tree with QEMU 10 and the kernels' packages; it is created if it is missing, and kept.
-# The guest is an initramfs with busybox, iproute2, curl and the binary; guest.sh is its init process. Needs root
+# The guest is an initramfs with busybox, iproute2, curl and the binary; guest.sh is its init process. Requires root
 # (debootstrap). /dev/kvm is not used.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -35,7 +35,7 @@ readonly DIR=$(cd "$2" && pwd)
 readonly TREE=$DIR/qemu
 
 # Creates a Debian 13 tree with QEMU 10 and the guest's programs.
-make_tree() {
+create_tree() {
   [[ -e $TREE/complete && -x $TREE/usr/bin/curl ]] && return
   echo "  creating a Debian 13 tree with QEMU (once, about three minutes)"
   rm -rf "$TREE"
@@ -89,7 +89,7 @@ pack() { # DIRECTORY FILE
 }
 
 # Packs the guest's root directory in the tree: tmp/guest-N.cpio.gz.
-make_initramfs() {
+create_initramfs() {
   local number=$1 root=$TREE/tmp/root-$1 kernel=$TREE/kernel-$1 version module
   version=$(ls "$kernel/usr/lib/modules")
   rm -rf "$root"
@@ -148,12 +148,12 @@ boot() {
   grep -q '^done, 0 failed' "$log"
 }
 
-make_tree
+create_tree
 result=0
 for number in $suites; do
   echo "Debian $number's kernel:"
   fetch_kernel "$number"
-  make_initramfs "$number"
+  create_initramfs "$number"
   if boot "$number"; then
     echo "  Debian $number's kernel: $(grep -c '^ok ' "$DIR/guest-$number.log") checks passed"
   else

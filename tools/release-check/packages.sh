@@ -5,7 +5,7 @@
 #
 # Uses for each suite a minimal Debian (kept in DIRECTORY) and a signed apt repository with versions 0.1.0 and 0.2.0,
 # served over HTTP. Runs crates/weir/tests/package.sh in it (first request, upgrade under traffic, remove, purge), and
-# installs the RPM with `rpm --root`. Compares the dependencies with the versions in Ubuntu 24.04. Needs root.
+# installs the RPM with `rpm --root`. Compares the dependencies with the versions in Ubuntu 24.04. Requires root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -31,7 +31,7 @@ for tool in debootstrap python3 curl unshare; do
 done
 
 # Creates a minimal system with curl and Python, which the page requires.
-make_base() {
+create_base() {
   local number=$1 tree=$DIR/packages-$1
   [[ -e $tree/complete ]] && return
   echo "  installing Debian $number (once, about a minute)"
@@ -78,7 +78,7 @@ has_passed() {
   [[ -n $steps && $steps -le 12 && -n $seconds && $seconds -lt 300 ]]
 }
 
-# Installs an RPM in an overlay of a system, checks its files, upgrades it to another RPM, and removes it.
+# Installs an RPM in an overlay of a system, checks its files, upgrades it to a newer RPM, and removes it.
 test_rpm() {
   local view
   view=$(mktemp -d "$DIR/view.XXXXXX")
@@ -126,7 +126,7 @@ result=0
 check_ubuntu "$(find "$work/deb" -name 'weir_0.1.0_*.deb')" || result=1
 for number in $suites; do
   echo "  Debian $number, newly installed:"
-  make_base "$number"
+  create_base "$number"
   log=$DIR/packages-$number-run.log
   if test_deb "$DIR/packages-$number" >"$log" 2>&1 && has_passed "$log"; then
     sed 's/^/    ok debian: /' "$log"

@@ -7,7 +7,7 @@
     program.py arm64 PROGRAM [LIBRARIES]  check, import, explain and the proxy of an arm64 program under qemu-user
 
 The program is process 1 of a PID namespace, as in a container, with only the capabilities in PROXY or DIRECTOR, and
-must exit with 0 after SIGTERM. Everything runs in separate network namespaces; needs root. Prints one line for each
+must exit with 0 after SIGTERM. Everything runs in separate network namespaces; requires root. Prints one line for each
 check, and exits with 1 at the first failure.
 """
 
@@ -52,7 +52,7 @@ backend b
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """A failed check, with the reason."""
 
 
@@ -75,7 +75,7 @@ def unpack(image, directory):
         archive.extractall(layout)
     for blob in (layout / "blobs/sha256").iterdir():
         if hashlib.sha256(blob.read_bytes()).hexdigest() != blob.name:
-            raise Failed(f"the blob {blob.name} does not match its digest")
+            raise CheckFailed(f"the blob {blob.name} does not match its digest")
 
     def blob(descriptor):
         algorithm, digest = descriptor["digest"].split(":")
@@ -96,9 +96,9 @@ def enter(root, capabilities, command):
     os.chroot(root)
     os.chdir("/")
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    keep = {int(number) for number in capabilities.split(",") if number}
+    allowed = {int(number) for number in capabilities.split(",") if number}
     for number in range(LAST_CAPABILITY + 1):
-        if number not in keep and libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+        if number not in allowed and libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), f"capability {number}")
     os.execv(command[0], command)
 
@@ -130,7 +130,7 @@ class Daemon:
         """Returns the PID, in this namespace, of the new namespace's process 1; `ip netns exec` executes unshare."""
         children = children_of(self.process.pid)
         if not children:
-            raise Failed(f"the program has ended: {self.tail()}")
+            raise CheckFailed(f"the program has ended: {self.tail()}")
         return children[0]
 
     def tail(self):
@@ -144,7 +144,7 @@ class Daemon:
         os.kill(self.first_pid(), signal.SIGTERM)
         code = self.process.wait(timeout=DEADLINE_S)
         if code != 0:
-            raise Failed(f"exit code {code} after SIGTERM: {self.tail()}")
+            raise CheckFailed(f"exit code {code} after SIGTERM: {self.tail()}")
 
     def kill(self):
         if self.is_running():
@@ -165,7 +165,7 @@ class Origin:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                # Sent in one write, because a check can close the connection after the head.
+                # Send the response in one write, because a check may close the connection after the head.
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self._headers_buffer += [b"\r\n", body]
@@ -195,7 +195,7 @@ def await_replies(daemon, address, port):
     deadline, seen = time.monotonic() + DEADLINE_S, set()
     while len(seen) < 2:
         if not daemon.is_running() or time.monotonic() > deadline:
-            raise Failed(f"replies only from {sorted(seen)}: {daemon.tail()}")
+            raise CheckFailed(f"replies only from {sorted(seen)}: {daemon.tail()}")
         with contextlib.suppress(OSError, http.client.HTTPException):
             status, body = request(address, port)
             if status == 200:
@@ -209,10 +209,10 @@ def send_requests(label, address, port):
     for _ in range(REQUESTS):
         status, body = request(address, port)
         if status != 200:
-            raise Failed(f"{label}: status {status}")
+            raise CheckFailed(f"{label}: status {status}")
         counts[body] = counts.get(body, 0) + 1
     if len(counts) != 2:
-        raise Failed(f"{label}: only one of the two servers replied: {counts}")
+        raise CheckFailed(f"{label}: only one of the two servers replied: {counts}")
     ok(f"{label}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
 
 
@@ -230,8 +230,8 @@ def proxy(label, root, command, directory, start_time=None, meanwhile=None):
     try:
         await_replies(daemon, "127.0.0.1", 8080)
         if start_time is not None:
-            taken = time.monotonic() - start_time
-            ok(f"{label}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
+            elapsed = time.monotonic() - start_time
+            ok(f"{label}: balanced requests after {elapsed:.0f} s: load, configuration, check, run, curl: 5 steps")
         send_requests(label, "127.0.0.1", 8080)
         if meanwhile:
             meanwhile()
@@ -270,12 +270,12 @@ def director(label, root, program, directory):
             'check = { kind = "tcp", port = 80, interval = "500ms" }\n'
             '[service.web]\nlisten = ["10.77.1.10:80"]\nforward = "direct"\npool = "web"\n'
         )
-        for kind, place in (("sysfs", "sys"), ("bpf", "sys/fs/bpf"), ("proc", "proc")):
-            run("mount", "-t", kind, kind, root / place)
+        for kind, mount_point in (("sysfs", "sys"), ("bpf", "sys/fs/bpf"), ("proc", "proc")):
+            run("mount", "-t", kind, kind, root / mount_point)
 
         def weir(host, *arguments, check=True):
-            places = ["--runtime-dir", f"/run/weir-{host}", "--pin-dir", f"{pins}/{prefix}-{host}"]
-            command = ["ip", "netns", "exec", spaces[host], "chroot", root, program, *places, *arguments]
+            options = ["--runtime-dir", f"/run/weir-{host}", "--pin-dir", f"{pins}/{prefix}-{host}"]
+            command = ["ip", "netns", "exec", spaces[host], "chroot", root, program, *options, *arguments]
             return subprocess.run([str(part) for part in command], check=check, capture_output=True, text=True)
 
         for index, host in enumerate(("server1", "server2")):
@@ -294,17 +294,17 @@ def director(label, root, program, directory):
             deadline = time.monotonic() + DEADLINE_S
             while weir("director", "status", check=False).stdout.count(" up ") < 2:
                 if not daemon.is_running() or time.monotonic() > deadline:
-                    raise Failed(f"the servers are not up: {daemon.tail()}")
+                    raise CheckFailed(f"the servers are not up: {daemon.tail()}")
                 time.sleep(0.1)
             run("ip", "netns", "exec", spaces["client"], *client)
             status = json.loads(weir("director", "status", "--json").stdout)
             # `connections` would be too low: clients reuse ports, and a SYN that matches an entry in FIN_WAIT continues
             # this entry (conn_reuse_mode 1, as in IPVS), which is not counted as another connection.
             servers = [server for service in status["services"] for server in service["servers"]]
-            counted = sum(server["handshakes"]["finished"] for server in servers)
-            if counted < REQUESTS:
-                raise Failed(f"the data plane counted {counted} handshakes")
-            ok(f"{label}: attached in mode {status['xdp'][0]['mode']}, {counted} handshakes counted")
+            handshakes = sum(server["handshakes"]["finished"] for server in servers)
+            if handshakes < REQUESTS:
+                raise CheckFailed(f"the data plane counted {handshakes} handshakes")
+            ok(f"{label}: attached in mode {status['xdp'][0]['mode']}, {handshakes} handshakes counted")
             daemon.stop()
             ok(f"{label}: process 1 exited with 0 after SIGTERM")
         finally:
@@ -327,7 +327,7 @@ started = []
 
 
 def prepare(root):
-    """Mounts what a container runtime mounts for the compose file: a tmpfs, and the configuration, owned by root."""
+    """Provides what the compose file expects: a tmpfs, the configuration, which root owns, and devices."""
     run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "run/weir")
     run("install", "-m", "644", "-o", "root", COMPOSE / "weir.toml", root / "etc/weir/weir.toml")
     for device in ("null", "urandom"):
@@ -343,7 +343,7 @@ def image(path):
         try:
             root, command = unpack(path, directory)
             size = (root / "usr/bin/weir").stat().st_size
-            ok(f"image: unpacked; the program has {size / 2**20:.1f} MiB; the command is {' '.join(command)}")
+            ok(f"image: unpacked; the program is {size / 2**20:.1f} MiB; the command is {' '.join(command)}")
             prepare(root)
             run("chroot", root, "/usr/bin/weir", "check", stdout=subprocess.DEVNULL)
             ok("image: weir check")
@@ -356,8 +356,8 @@ def image(path):
 def root_of(path, directory):
     """Creates a root directory that contains only the program."""
     root = directory / "root"
-    for place in ("usr/bin", "etc/weir", "run/weir", "proc", "sys/fs/bpf", "dev", "tmp", "lib"):
-        (root / place).mkdir(parents=True)
+    for name in ("usr/bin", "etc/weir", "run/weir", "proc", "sys/fs/bpf", "dev", "tmp", "lib"):
+        (root / name).mkdir(parents=True)
     run("install", "-m", "755", path, root / "usr/bin/weir")
     prepare(root)
     return root
@@ -379,7 +379,7 @@ def test_program(kind, path):
 
 
 def arm64(path, libraries="/usr/aarch64-linux-gnu"):
-    """Tests an arm64 program; qemu is registered as interpreter only in this user namespace."""
+    """Tests an arm64 program; qemu is registered as an interpreter only in this user namespace."""
     run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
     magic = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
     mask = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
@@ -388,7 +388,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
     # The machine of an ELF file (e_machine): 183 is aarch64.
     machine = int.from_bytes(Path(path).read_bytes()[18:20], "little")
     if machine != 183:
-        raise Failed(f"arm64: the program is built for ELF machine {machine}")
+        raise CheckFailed(f"arm64: the program is built for ELF machine {machine}")
     with tempfile.TemporaryDirectory(prefix="weir-arm64-") as directory:
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
@@ -402,13 +402,13 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
             ok("arm64: check")
             (root / "tmp/haproxy.cfg").write_text(HAPROXY)
             if "127.0.0.1:8001" not in weir("import", "haproxy", "--accept-losses", "/tmp/haproxy.cfg"):
-                raise Failed("arm64: import: the output does not contain the server")
+                raise CheckFailed("arm64: import: the output does not contain the server")
             ok("arm64: import haproxy")
 
             def explain():
                 explained = weir("explain", "--request", "GET http://127.0.0.1:8080/")
                 if "10.77.0.11" not in explained:
-                    raise Failed(f"arm64: explain: {explained}")
+                    raise CheckFailed(f"arm64: explain: {explained}")
                 ok("arm64: explain")
 
             proxy("arm64, proxy", root, ["/usr/bin/weir", "run"], directory, meanwhile=explain)
@@ -419,7 +419,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
 def output_of(root, *arguments):
     done = subprocess.run(["chroot", root, "/usr/bin/weir", *arguments], capture_output=True, text=True)
     if done.returncode != 0:
-        raise Failed(f"{arguments[0]}: {done.returncode}: {done.stderr}")
+        raise CheckFailed(f"{arguments[0]}: {done.returncode}: {done.stderr}")
     return done.stdout
 
 
@@ -439,13 +439,13 @@ def main(arguments):
         sys.exit(__doc__)
     if not inside:
         # arm64 needs its own user namespace, because only such a namespace has its own table of interpreters.
-        own = ["--user", "--map-root-user"] if arguments[0] == "arm64" else []
-        own += ["--net", "--mount", "--propagation", "private"]
-        os.execvp("unshare", ["unshare", *own, sys.executable, os.path.abspath(__file__), "inside", *arguments])
+        options = ["--user", "--map-root-user"] if arguments[0] == "arm64" else []
+        options += ["--net", "--mount", "--propagation", "private"]
+        os.execvp("unshare", ["unshare", *options, sys.executable, os.path.abspath(__file__), "inside", *arguments])
     function = commands[arguments[0]][0]
     try:
         function(*(arguments if function is test_program else arguments[1:]))
-    except (Failed, OSError, subprocess.CalledProcessError) as failure:
+    except (CheckFailed, OSError, subprocess.CalledProcessError) as failure:
         print(f"FAILED {arguments[0]}: {failure}", flush=True)
         return 1
     return 0

@@ -1,4 +1,4 @@
-# A part of guest.sh: runs the test programs in /tests. A file NAME.arguments has the arguments of the program NAME.
+# Part of guest.sh: runs the test programs in /tests. A file NAME.arguments contains the arguments of the program NAME.
 for program in /tests/*; do
   case $program in *.arguments | '/tests/*') continue ;; esac
   name=${program##*/}

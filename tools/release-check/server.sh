@@ -3,7 +3,7 @@
 # Each line of /methods is a forwarding method: its name, the last part of its VIPs, and the options of
 # `weir real-server up`, if any.
 #
-# Prints "ready", then every second the kernel's checksum error counters, until the host stops the guest.
+# Prints "ready", then prints the kernel's checksum error counters every second until the host stops the guest.
 export PATH=/bin HOME=/tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys

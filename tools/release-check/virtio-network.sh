@@ -166,7 +166,7 @@ fetch() { # CLIENT URL OPTIONS…
   in_ns "$client" curl --noproxy '*' -sSfg --connect-timeout 15 --max-time 120 "$@" "$url"
 }
 
-# Creates the file that clients send. The server has another one.
+# Creates the file that clients send. The server has a different one.
 prepare_transfers() {
   head -c ${MB}000000 /dev/urandom >"$work/upload"
   upload_sum=$(md5sum <"$work/upload" | cut -d ' ' -f 1)
@@ -177,9 +177,9 @@ prepare_transfers() {
 transfer() { # CLIENT URL
   local start=$SECONDS sum
   sum=$(fetch "$1" "$2/cgi-bin/upload" -H 'Expect:' --data-binary "@$work/upload") || return 1
-  [[ $sum == "$upload_sum" ]] || { echo "the server received another file: $sum" >&2; return 1; }
+  [[ $sum == "$upload_sum" ]] || { echo "the server received a different file: $sum" >&2; return 1; }
   sum=$(fetch "$1" "$2/big" | md5sum | cut -d ' ' -f 1) || return 1
-  [[ $sum == "$download_sum" ]] || { echo "the client received another file: $sum" >&2; return 1; }
+  [[ $sum == "$download_sum" ]] || { echo "the client received a different file: $sum" >&2; return 1; }
   echo $((SECONDS - start))
 }
 

@@ -6,7 +6,7 @@
 #
 #   tools/release-check/virtio.sh BINARY DIRECTORY
 #
-# DIRECTORY is that of kernels.sh, which must have created the tree with QEMU and the guest. Exit code 0 = all
+# DIRECTORY is the directory of kernels.sh, which must have created the tree with QEMU and the guest. Exit code 0 = all
 # transfers are intact, and guest, clients and director counted no wrong checksums.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

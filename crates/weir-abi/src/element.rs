@@ -95,7 +95,7 @@ mod tests {
 
     /// The elements are the words of the struct in memory order.
     #[test]
-    fn elements_have_the_fields_in_the_order_of_the_struct() {
+    fn elements_contain_the_fields_in_struct_order() {
         let extent = Extent {
             scheduler: 0,
             flags: 1,

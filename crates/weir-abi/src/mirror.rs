@@ -92,7 +92,7 @@ macro_rules! constants {
     };
 }
 
-/// Declares a C enum whose values are part of the ABI.
+/// Declares the mirror of a C enum whose values are part of the ABI, with `ALL` and `from_number`.
 macro_rules! numbered {
     (
         $(#[$meta:meta])*

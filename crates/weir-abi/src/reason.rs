@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_unique_and_fit_the_map() {
+    fn labels_are_unique_and_numbers_fit_the_map() {
         let mut labels: Vec<_> = REASONS.iter().map(|info| info.label).collect();
         labels.sort_unstable();
         labels.dedup();

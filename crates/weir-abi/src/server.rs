@@ -30,7 +30,7 @@ constants! {
     POLICY_SILENT: u8 = 4;
     /// [`Dest::policy`]: the health checks of the server failed.
     POLICY_DOWN: u8 = 8;
-    /// Number of bits that a dest id has in the id of a flow entry.
+    /// Width of a dest id in the id of a flow entry, in bits.
     DEST_BITS: u32 = 20;
     /// All dest ids are less than this number.
     DESTS_MAX: u32 = 1 << DEST_BITS;
@@ -56,7 +56,7 @@ constants! {
     DEVICE_SEND: u32 = 1;
     /// [`Device::flags`]: XDP_TX on the device does not wake the receiver (veth), but a redirect does.
     DEVICE_REDIRECT: u32 = 2;
-    /// Binary logarithm of the number of rows of `weir_macs`.
+    /// Binary logarithm of the number of rows of `weir_macs`, without [`MAC_ROW_SINGLE`].
     MAC_ROWS_LOG2: u32 = 8;
     /// Number of words of a [`MacRow`].
     MAC_ROW_WORDS: u32 = 8;
@@ -83,11 +83,11 @@ numbered! {
         None = 0,
         /// The destination address and port are rewritten.
         Nat = 1,
-        /// Only the destination MAC address is rewritten.
+        /// Only the MAC addresses are rewritten.
         Direct = 2,
         /// The packet is encapsulated.
         Tunnel = 3,
-        /// Only the destination address is rewritten; the DSCP identifies the service.
+        /// The destination address and the DSCP are rewritten; the DSCP identifies the service.
         L3dsr = 4,
         /// No packet is forwarded: the connect() hooks select the server.
         Socket = 5,
@@ -141,12 +141,13 @@ structs! {
         generation: u32,
         /// 1 + the position in the service's list, 0 = not in the list; can be out of date during a change.
         place: u32,
-        /// Next row of this server in a different service of its pool; these rows form a ring. 0 = the counts are not
-        /// shared.
+        /// Next row of the same server, in another service that uses its pool; these rows form a ring. 0 = the counts
+        /// are not shared.
         sibling: u32,
     }
 
-    /// `weir_live`: flow counts, indexed by dest id; the rows after the dest rows hold the counts of servers of pools.
+    /// `weir_live`: flow counts, indexed by dest id. The rows after the dest rows hold the counts of servers whose pool
+    /// several services share ([`Dest::live`]).
     Live = "weir_live", 64 {
         /// Number of active flows.
         active: u64,
@@ -186,7 +187,7 @@ structs! {
 
     /// `weir_hops`: [`HOPS_PER_DEST`] rows per dest. A writer clears `link` first and writes it last.
     Hop = "weir_hop", 32 {
-        /// ifindex:32, flags:8 at bit 16, mtu:16 (0 = unknown).
+        /// Bits 63-32: ifindex; bits 23-16: flags (`HOP_*`); bits 15-0: MTU (0 = unknown).
         link: u64,
         /// MAC address of the next hop: six bytes in memory order; then the VLAN tag to push in host byte order (0 =
         /// none).
@@ -228,7 +229,7 @@ structs! {
 
     /// Metadata of a packet that XDP passes to the tc ingress program.
     Meta = "weir_meta", 28 {
-        /// [`META_MAGIC`].
+        /// [`META_MAGIC`] or [`META_UNFINISHED`].
         magic: u32,
         /// Egress device.
         ifindex: u32,
@@ -342,10 +343,10 @@ mod tests {
         let word = MacRow::word(0x1_0203, MAC).to_ne_bytes();
         assert_eq!(word[..6], MAC);
         assert_eq!(word[6..], 0x0203_u16.to_ne_bytes());
-        let single = MacRow::single_device_word(MAC);
-        assert_eq!(single.to_ne_bytes()[..6], MAC);
-        assert_eq!(single, MacRow::word(0, MAC) | MAC_SINGLE);
-        assert_ne!(single, MacRow::word(0, MAC));
+        let single_word = MacRow::single_device_word(MAC);
+        assert_eq!(single_word.to_ne_bytes()[..6], MAC);
+        assert_eq!(single_word, MacRow::word(0, MAC) | MAC_SINGLE);
+        assert_ne!(single_word, MacRow::word(0, MAC));
     }
 
     #[test]
@@ -356,10 +357,10 @@ mod tests {
             let bytes = listed.to_ne_bytes();
             assert_eq!(bytes[6..], (ifindex as u16).to_ne_bytes());
             for index in 0..6 {
-                let mut other = bytes;
-                other[index] ^= 0x40;
+                let mut other_bytes = bytes;
+                other_bytes[index] ^= 0x40;
                 assert!(
-                    !MacRow::is_listed_word(u64::from_ne_bytes(other)),
+                    !MacRow::is_listed_word(u64::from_ne_bytes(other_bytes)),
                     "{index}"
                 );
             }
@@ -368,19 +369,19 @@ mod tests {
         assert!(!MacRow::is_listed_word(0), "a free word");
     }
 
-    /// The data plane computes the same row. The values were computed with another implementation.
+    /// The data plane computes the same row. The values were computed with an independent implementation.
     #[test]
     #[cfg(target_endian = "little")]
     fn row_of_a_mac_word_is_the_same_as_in_the_data_plane() {
         assert_eq!(MacRow::index(MacRow::word(3, MAC)), 251);
-        let other = [0xfe, 1, 2, 3, 4, 5];
-        assert_eq!(MacRow::index(MacRow::word(0x1_0005, other)), 48);
+        let other_mac = [0xfe, 1, 2, 3, 4, 5];
+        assert_eq!(MacRow::index(MacRow::word(0x1_0005, other_mac)), 48);
         assert!(MacRow::index(u64::MAX) < MAC_ROW_SINGLE);
         assert_eq!(MacRow::COUNT, MAC_ROW_SINGLE + 1);
     }
 
     #[test]
-    fn hop_round_trips_its_parts() {
+    fn hop_parts_round_trip() {
         let parts = HopParts {
             ifindex: 0x8000_0001,
             flags: HOP_READY | HOP_STATIC,

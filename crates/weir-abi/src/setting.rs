@@ -187,7 +187,7 @@ mod tests {
         );
     }
 
-    /// The data plane computes the same bits. The values were computed with another implementation.
+    /// The data plane computes the same bits. The values were computed with a different implementation.
     #[test]
     #[cfg(target_endian = "little")]
     fn filter_bits_are_the_same_as_in_the_data_plane() {

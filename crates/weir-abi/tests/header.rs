@@ -59,12 +59,12 @@ fn enumerators() -> BTreeMap<String, u64> {
 
 #[test]
 fn every_define_has_its_constant() {
-    let mirrored: BTreeMap<String, u64> = weir_abi::constants()
+    let rust_definitions: BTreeMap<String, u64> = weir_abi::constants()
         .iter()
         .map(|constant| (constant.name.to_owned(), constant.value))
         .collect();
-    assert!(mirrored.len() > 30);
-    assert_eq!(defines(), mirrored);
+    assert!(rust_definitions.len() > 30);
+    assert_eq!(defines(), rust_definitions);
 }
 
 /// [`weir_abi::Addr`] mirrors `weir_addr`, but is not one of the generated structs. `weir_element` is defined in
@@ -78,16 +78,16 @@ fn every_struct_has_its_layout() {
     structs.push("weir_element");
     structs.sort_unstable();
     let layouts = weir_abi::layouts();
-    let mut mirrored: Vec<&str> = layouts.iter().map(|layout| layout.c_name).collect();
-    mirrored.sort_unstable();
-    assert_eq!(mirrored, structs);
+    let mut rust_definitions: Vec<&str> = layouts.iter().map(|layout| layout.c_name).collect();
+    rust_definitions.sort_unstable();
+    assert_eq!(rust_definitions, structs);
 }
 
 #[test]
 fn every_enumerator_has_its_variant() {
-    let mut mirrored = BTreeMap::new();
+    let mut rust_definitions = BTreeMap::new();
     let mut add = |prefix: &str, name: String, number: u64| {
-        mirrored.insert(format!("{prefix}_{}", upper_snake(&name)), number);
+        rust_definitions.insert(format!("{prefix}_{}", upper_snake(&name)), number);
     };
     Scheduler::ALL
         .iter()
@@ -101,7 +101,7 @@ fn every_enumerator_has_its_variant() {
     State::ALL
         .iter()
         .for_each(|value| add("STATE", format!("{value:?}"), *value as u64));
-    assert_eq!(enumerators(), mirrored);
+    assert_eq!(enumerators(), rust_definitions);
 }
 
 fn upper_snake(camel: &str) -> String {

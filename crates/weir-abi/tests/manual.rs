@@ -34,9 +34,9 @@ fn manual_lists_every_reason() {
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         std::fs::write(&path, page()).unwrap();
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let current = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
-        written,
+        current,
         page(),
         "run with WEIR_UPDATE_DOCS=1 to write {}",
         path.display()

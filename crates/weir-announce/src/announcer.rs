@@ -45,7 +45,7 @@ pub(crate) struct Announcer {
     /// The speaker's error, until a command succeeds.
     error: Option<String>,
     /// Why the last request was rejected. The same reason is not logged again.
-    rejected: Option<String>,
+    rejection_reason: Option<String>,
     retry_at: Option<Instant>,
     refresh_at: Instant,
 }
@@ -107,7 +107,7 @@ impl Announcer {
             settings,
             has_report: false,
             error: None,
-            rejected: None,
+            rejection_reason: None,
             retry_at: None,
             refresh_at: Instant::now() + REFRESH_INTERVAL,
             record,
@@ -116,7 +116,7 @@ impl Announcer {
 
     /// Handles a report from the daemon, and returns the reply.
     pub(crate) async fn handle_daemon_report(&mut self, daemon_report: &DaemonReport) -> Report {
-        self.rejected = None;
+        self.rejection_reason = None;
         self.has_report = true;
         if self.settings.as_ref() != Some(&daemon_report.settings) {
             self.set_settings(daemon_report.settings.clone());
@@ -149,7 +149,7 @@ impl Announcer {
         }
     }
 
-    /// Changes the settings. If they specify another speaker, the routes of the current one must be withdrawn.
+    /// Changes the settings. If they specify a different speaker, the routes of the current one must be withdrawn.
     fn set_settings(&mut self, settings: Announce) {
         self.driver.resend_all();
         let old = self.settings.replace(settings.clone());
@@ -363,9 +363,9 @@ impl Announcer {
             error: Some(reason.clone()),
             ..self.report()
         };
-        if self.rejected.as_ref() != Some(&reason) {
+        if self.rejection_reason.as_ref() != Some(&reason) {
             tracing::error!(reason, "refused a request from the daemon");
-            self.rejected = Some(reason);
+            self.rejection_reason = Some(reason);
         }
         report
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-/// Parts of the replies of `gobgp` and `vtysh` if the speaker is not running. `gobgp` 2 and 3 try to connect for one
-/// second, and then report only the deadline. `vtysh` names bgpd if another daemon of FRR is running.
+/// Parts of the replies from `gobgp` and `vtysh` if the speaker is not running. `gobgp` 2 and 3 try to connect for one
+/// second, and then report only the deadline. `vtysh` names bgpd if another FRR daemon is running.
 const NOT_RUNNING_REPLIES: [&str; 4] = [
     "connection refused",
     "context deadline exceeded",
@@ -15,7 +15,7 @@ const NOT_RUNNING_REPLIES: [&str; 4] = [
 ];
 
 /// Maximum length of the part of a reply that an error quotes.
-const REPLY_MAX_CHARS: usize = 200;
+const MAX_REPLY_CHARS: usize = 200;
 
 /// An error of the announcer or a speaker.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ impl Error {
             speaker,
             reply: match error_line.unwrap_or(output).trim() {
                 "" => status.to_owned(),
-                reply => reply.chars().take(REPLY_MAX_CHARS).collect(),
+                reply => reply.chars().take(MAX_REPLY_CHARS).collect(),
             },
         }
     }

@@ -13,7 +13,7 @@ use weir_model::{Announce, Network};
 use crate::message::DaemonReport;
 
 /// File that stores the active [`PermittedAnnounce`] for the next announcer.
-const RECORD: &str = "announce-configuration";
+const RECORD_FILE: &str = "announce-configuration";
 
 /// `[announce]` of a configuration, with the VIPs that it covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub(crate) struct Policy(RootSection<PermittedAnnounce>);
 impl Policy {
     /// Creates the policy from the configuration file of `weir run`.
     pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
-        let record = runtime_dir.join(RECORD);
+        let record = runtime_dir.join(RECORD_FILE);
         Self(RootSection::new(
             "[announce]",
             configuration,
@@ -153,14 +153,14 @@ pool = "p"
             !permitted.covers(&daemon_report("192.0.2.1", file_settings.clone())),
             "no service has this VIP"
         );
-        let other = Announce {
+        let other_speaker = Announce {
             speaker: Speaker::Bird {
                 socket: PathBuf::from("/run/bird/bird.ctl"),
                 include: PathBuf::from("/etc/passwd"),
             },
             ..file_settings
         };
-        assert!(!permitted.covers(&daemon_report("10.0.0.9", other)));
+        assert!(!permitted.covers(&daemon_report("10.0.0.9", other_speaker)));
         // The group may publish services for any VIP in the networks that root's configuration file permits.
         const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
             vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";

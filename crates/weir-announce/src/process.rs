@@ -24,12 +24,12 @@ const BACKLOG: i32 = 128;
 /// Maximum number of concurrent connections; further connections are closed.
 const MAX_CLIENTS: usize = 64;
 /// Maximum size of a request, enough for ten thousand VIPs.
-const REQUEST_MAX_BYTES: u64 = 4 << 20;
+const MAX_REQUEST_BYTES: u64 = 4 << 20;
 /// Time limit for the previous announcer to exit.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time between SIGTERM and the end of [`run`]. Routes that the speaker has not withdrawn by then remain.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delay after a connection could not be accepted.
+/// Delay before the next attempt after a connection could not be accepted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A client's request that has not been answered yet.
@@ -177,7 +177,7 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<PendingRequest>) {
     loop {
         let mut line = String::new();
         match (&mut reader)
-            .take(REQUEST_MAX_BYTES)
+            .take(MAX_REQUEST_BYTES)
             .read_line(&mut line)
             .await
         {

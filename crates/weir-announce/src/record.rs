@@ -13,9 +13,9 @@ use weir_model::Announce;
 use weir_sys::{read_owned_file, replace_file};
 
 /// File that stores the VIPs that the speaker may be announcing.
-const VIPS: &str = "announced.json";
+const VIPS_FILE: &str = "announced.json";
 /// File that stores [`Speakers`].
-const SPEAKERS: &str = "announced-speakers.json";
+const SPEAKERS_FILE: &str = "announced-speakers.json";
 
 /// The settings of the speakers that may be announcing routes, and the times of the announcements. An earlier build
 /// does not update them, so they may be older than the VIPs.
@@ -54,8 +54,8 @@ impl Record {
         let content = |name: &str| read_owned_file(&directory.join(name)).unwrap_or_default();
         Self {
             directory: directory.to_owned(),
-            vips: serde_json::from_slice(&content(VIPS)).unwrap_or_default(),
-            speakers: serde_json::from_slice(&content(SPEAKERS)).unwrap_or_default(),
+            vips: serde_json::from_slice(&content(VIPS_FILE)).unwrap_or_default(),
+            speakers: serde_json::from_slice(&content(SPEAKERS_FILE)).unwrap_or_default(),
         }
     }
 
@@ -69,14 +69,14 @@ impl Record {
 
     /// Writes the VIPs that the speaker may be announcing, if they have changed. Logs errors.
     pub(crate) fn write_vips(&mut self, vips: BTreeSet<IpAddr>) {
-        if vips != self.vips && self.write(VIPS, &vips) {
+        if vips != self.vips && self.write(VIPS_FILE, &vips) {
             self.vips = vips;
         }
     }
 
     /// Writes the settings of the speakers, if they have changed. Logs errors.
     pub(crate) fn write_speakers(&mut self, speakers: Speakers) {
-        if speakers != self.speakers && self.write(SPEAKERS, &speakers) {
+        if speakers != self.speakers && self.write(SPEAKERS_FILE, &speakers) {
             self.speakers = speakers;
         }
     }
@@ -84,10 +84,10 @@ impl Record {
     /// Returns whether the file was written.
     fn write(&self, name: &str, content: &impl Serialize) -> bool {
         let encoded = serde_json::to_vec(content).map_err(Into::into);
-        let written = encoded.and_then(|text| replace_file(&self.directory.join(name), &text));
-        if let Err(error) = &written {
+        let result = encoded.and_then(|text| replace_file(&self.directory.join(name), &text));
+        if let Err(error) = &result {
             tracing::warn!(%error, name, "failed to record the announced routes");
         }
-        written.is_ok()
+        result.is_ok()
     }
 }

@@ -292,9 +292,10 @@ impl Driver {
 /// Returns whether two settings specify the same speaker.
 pub(crate) fn is_same(old: &Speaker, new: &Speaker) -> bool {
     match (old, new) {
-        // FRR runs one BGP process without a VRF. A process with another AS number does not have the old statements.
+        // FRR runs one BGP process without a VRF. A process with a different AS number does not have the old
+        // statements.
         (Speaker::Frr { command: old, .. }, Speaker::Frr { command: new, .. }) => old == new,
-        // A BIRD at another socket that reads the same file has the correct routes.
+        // A BIRD with a different socket that reads the same file has the correct routes.
         (Speaker::Bird { include: old, .. }, Speaker::Bird { include: new, .. }) => old == new,
         _ => old == new,
     }

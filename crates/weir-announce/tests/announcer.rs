@@ -95,7 +95,7 @@ impl Fixture {
         fs::read_to_string(self.directory.join(name)).unwrap_or_default()
     }
 
-    /// Returns the commands of the speakers.
+    /// Returns the lines that the speakers have logged.
     fn log(&self) -> Vec<String> {
         self.text("log").lines().map(str::to_owned).collect()
     }

@@ -130,7 +130,7 @@ async fn exabgp_announces_and_withdraws_ten_thousand_vips_soak() {
     });
     let client = Client::new(&directory);
     client.send(Some(daemon_report(&exabgp.pipe(), true)));
-    let announced = wait_for_announced(&client, VIPS as usize).await;
+    let announce_time = wait_for_announced(&client, VIPS as usize).await;
     client.send(Some(daemon_report(&exabgp.pipe(), false)));
     let started = Instant::now();
     while exabgp.count_in_log("route removed from") < VIPS as usize {
@@ -138,7 +138,7 @@ async fn exabgp_announces_and_withdraws_ten_thousand_vips_soak() {
         sleep(Duration::from_millis(50)).await;
     }
     println!(
-        "{VIPS} routes: announced in {announced:?}, withdrawn in {:?}",
+        "{VIPS} routes: announced in {announce_time:?}, withdrawn in {:?}",
         started.elapsed()
     );
     wait_for_announced(&client, 0).await;

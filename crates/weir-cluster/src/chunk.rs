@@ -1,4 +1,4 @@
-//! Splits a configuration into content-addressed chunks, so that the next version reuses unchanged chunks.
+//! Splits a configuration into content-addressed chunks, so the next version reuses unchanged chunks.
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
 
@@ -76,13 +76,13 @@ pub(crate) fn join(
     let mut text = Vec::new();
     for chunk in &pointer.chunks {
         let name = keys.name(&Key::Chunk(chunk.clone()));
-        let stored = mirror.get(&name);
-        let stored = stored.ok_or_else(|| format!("chunk {chunk} is missing"))?;
-        if digest(&stored.value) != *chunk {
+        let entry = mirror.get(&name);
+        let entry = entry.ok_or_else(|| format!("chunk {chunk} is missing"))?;
+        if digest(&entry.value) != *chunk {
             return Err(format!("chunk {chunk} is corrupt"));
         }
         match (pointer.sealed, key) {
-            (false, None) => text.extend_from_slice(&stored.value),
+            (false, None) => text.extend_from_slice(&entry.value),
             (false, Some(_)) => {
                 return Err(
                     "the configuration is not encrypted, but `group_key` is configured; publish it \
@@ -91,9 +91,9 @@ pub(crate) fn join(
                 );
             }
             (true, Some(key)) => {
-                let opened = key.open(&stored.value);
+                let plaintext = key.open(&entry.value);
                 text.extend(
-                    opened
+                    plaintext
                         .map_err(|error| format!("failed to decrypt the configuration: {error}"))?,
                 );
             }
@@ -190,13 +190,13 @@ mod tests {
 
     /// Returns the error for a text that is published and read with these keys, after a change to the store.
     fn join_error(
-        published_with: Option<&GroupKey>,
-        read_with: Option<&GroupKey>,
+        publish_key: Option<&GroupKey>,
+        read_key: Option<&GroupKey>,
         change: impl FnOnce(&mut Mirror, &mut Pointer),
     ) -> String {
-        let (mut mirror, mut pointer) = store("text", published_with);
+        let (mut mirror, mut pointer) = store("text", publish_key);
         change(&mut mirror, &mut pointer);
-        join(&pointer, &keys(), &mirror, read_with).unwrap_err()
+        join(&pointer, &keys(), &mirror, read_key).unwrap_err()
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_published_with_another_key_is_not_joined() {
+    fn configuration_published_with_a_different_key_is_not_joined() {
         let key = group_key();
         let key = Some(&key);
         let forged = join_error(key, key, |_, pointer| pointer.version = 4);

@@ -73,9 +73,9 @@ impl Context<'_> {
                 return None;
             };
             // The name comes from the key, regardless of the value.
-            let turn: ApplyingMember = self.mirror.read(name)?;
+            let record: ApplyingMember = self.mirror.read(name)?;
             let member = member.clone();
-            Some((key, ApplyingMember { member, ..turn }))
+            Some((key, ApplyingMember { member, ..record }))
         });
         turn.chain(concurrent).collect()
     }

@@ -49,7 +49,7 @@ pub struct SavedState {
     pub shared: SharedState,
     /// The VIPs in the last [`Output::Decided`] that had to stay announced.
     pub held_vips: BTreeSet<IpAddr>,
-    /// Whether the data plane still has the tables of an earlier process of this director.
+    /// Whether the data plane still has the tables of an earlier process on this director.
     pub has_tables: bool,
 }
 
@@ -170,7 +170,7 @@ pub enum Output {
         /// How long to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
-    /// Use the servers of another version for the second hop, and respond with [`Input::Staged`].
+    /// Use a different version's servers for the second hop, and respond with [`Input::Staged`].
     Stage {
         /// Version of the configuration.
         version: u64,
@@ -190,7 +190,7 @@ pub enum Output {
     },
     /// The state machine has requested every [`Output::Stage`] and [`Output::LastChanges`] that a director needs after
     /// its start, or proceeds without them because etcd does not respond. Sent once, and again after the
-    /// [`Output::Apply`] of the first configuration of a director that had none.
+    /// [`Output::Apply`] for the first configuration of a director that had none.
     PreviousStaged,
     /// Another director has changed an override or an added server. Also confirms [`Input::Changed`], because the
     /// daemon may apply an earlier value after the operator's change.

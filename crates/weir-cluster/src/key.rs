@@ -1,13 +1,13 @@
 //! Defines the etcd keys of a group. `docs/manual/cluster.md` documents them for other programs.
 
-/// Prefix of all keys of all groups.
+/// Prefix of the keys of all groups.
 const ROOT: &str = "/weir/";
 /// Maximum length of a group or member name, in bytes.
 const NAME_MAX_BYTES: usize = 64;
 
 /// The error for an invalid group or member name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a name must have 1 to 64 characters from a-z, A-Z, 0-9, `-`, `_` and `.`")]
+#[error("a name must be 1 to 64 characters long and contain only a-z, A-Z, 0-9, `-`, `_` and `.`")]
 pub struct InvalidName;
 
 /// Checks a group or member name.
@@ -50,7 +50,7 @@ pub enum Key {
     Health(String),
     /// The override of a server, by pool and address as in the configuration.
     Override(String, String),
-    /// A server that the API added, by pool and address.
+    /// A server added through the API, by pool and address.
     Server(String, String),
 }
 
@@ -68,7 +68,7 @@ impl Keys {
         }
     }
 
-    /// Returns the prefix of all keys of the group.
+    /// Returns the prefix of all the group's keys.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

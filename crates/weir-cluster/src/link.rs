@@ -15,7 +15,8 @@ const GRANT_PAUSE: Duration = Duration::from_secs(1);
 pub enum Link {
     /// The mirror of the keys is complete.
     Connected,
-    /// etcd does not respond, so the group continues with its current state.
+    /// The mirror is incomplete: etcd is unavailable, or the keys are being read. The group continues with its current
+    /// state.
     Disconnected {
         /// The end of the last connection, or the start of the director, on the driver's clock.
         since: Duration,
@@ -26,7 +27,7 @@ pub enum Link {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// etcd does not respond.
+    /// Waiting for the next attempt, at the start or after a failure.
     Disconnected {
         /// Time of the next attempt.
         retry: Duration,
@@ -89,7 +90,7 @@ impl Connection {
         }
     }
 
-    /// Records that etcd does not respond, and schedules the next attempt.
+    /// Records a failure, and schedules the next attempt.
     pub(crate) fn fail(&mut self, error: &str, now: Duration) {
         if matches!(self.state, State::Watching { .. }) {
             self.since = now;
@@ -123,7 +124,7 @@ impl Connection {
     pub(crate) fn handle_compaction(&mut self, now: Duration) -> bool {
         self.reset_pause(now);
         if self.pause > FIRST_PAUSE {
-            self.fail("etcd has compacted the revisions to watch", now);
+            self.fail("etcd has compacted the revisions that the watch needs", now);
             return false;
         }
         self.pause *= 2;
@@ -276,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn further_lease_is_requested_after_a_pause() {
+    fn lost_leases_are_requested_again_after_a_pause() {
         let mut connection = Connection::new(ms(0));
         assert!(connection.begin_grant(ms(0)));
         assert!(connection.waits_for_lease());
         assert!(!connection.begin_grant(ms(0)), "already requested");
         connection.lose_lease();
         assert!(!connection.waits_for_lease());
-        assert!(connection.begin_grant(ms(0)), "the first repetition");
+        assert!(connection.begin_grant(ms(0)), "the first retry");
         connection.lose_lease();
         assert!(!connection.begin_grant(ms(999)));
         assert!(connection.begin_grant(ms(1000)));
@@ -312,19 +313,19 @@ mod tests {
         fail(&mut connection, 0);
         assert_eq!(connection.lease, Lease::None);
         connection.record_lease(7, ms(0), ms(0));
-        let held = |renew, is_renewing| Lease::Held {
+        let held_lease = |renew, is_renewing| Lease::Held {
             id: 7,
             ttl: ms(1000),
             renew,
             is_renewing,
         };
         let renew = ms(1000) / 3;
-        assert_eq!(connection.lease, held(renew, false), "at least 1 s");
-        connection.lease = held(renew, true);
+        assert_eq!(connection.lease, held_lease(renew, false), "at least 1 s");
+        connection.lease = held_lease(renew, true);
         assert!(connection.waits_for_lease());
         fail(&mut connection, 500);
-        assert_eq!(connection.lease, held(renew, false));
+        assert_eq!(connection.lease, held_lease(renew, false));
         connection.connect(ms(600));
-        assert_eq!(connection.lease, held(ms(600), false), "renewed now");
+        assert_eq!(connection.lease, held_lease(ms(600), false), "renewed now");
     }
 }

@@ -454,11 +454,11 @@ impl Machine {
 
     /// Withdraws VIPs whose withdrawal etcd has not confirmed in time; see [`serving`].
     fn decide_without_etcd(&mut self, now: Duration) {
-        let known = (&self.keys, &self.mirror, self.settings.member.as_str());
+        let view = (&self.keys, &self.mirror, self.settings.member.as_str());
         let responds = self.connection.error.is_none();
         let is_complete = self.is_mirror_complete(now);
         self.serving
-            .decide_without_etcd(known, responds, is_complete, now);
+            .decide_without_etcd(view, responds, is_complete, now);
     }
 
     /// Returns whether the mirror has the records of all members. If the store has lost its data, the members register

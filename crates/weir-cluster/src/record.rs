@@ -8,7 +8,7 @@ use crate::key::Keys;
 use crate::seal::GroupKey;
 
 /// Maximum length, in the status and the log, of a text from another director or from etcd.
-const LINE_MAX_CHARS: usize = 500;
+const MAX_LINE_CHARS: usize = 500;
 
 /// Identifies a published configuration of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ pub struct MemberRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communities: Option<Vec<String>>,
     /// With flow synchronization, the revision of the newest change to servers that the member has settled: it has
-    /// applied the change, and its peers have received the flows that the change moved. `None` = the member does not
+    /// applied the change, and its peers have received the flows that the change affects. `None` = the member does not
     /// synchronize flows, or runs an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
@@ -159,7 +159,7 @@ impl MemberRecord {
 /// Prepares text from another director or from etcd for a terminal or the log: truncates it and replaces control
 /// characters with spaces.
 pub(crate) fn sanitize_line(text: &str) -> String {
-    let characters = text.chars().take(LINE_MAX_CHARS);
+    let characters = text.chars().take(MAX_LINE_CHARS);
     characters
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()

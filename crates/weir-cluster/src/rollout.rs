@@ -117,13 +117,13 @@ impl Rollout {
         if let Some((_, turn)) = context.holders().into_iter().next() {
             return Err(turn_message(&turn));
         }
-        let newest_of_members = context.newest_member_version();
+        let newest_member_version = context.newest_member_version();
         let current = context
             .read_pointer(&Key::Current)
             .filter(|it| context.is_authentic(it));
         let newest_in_store = current.map_or(self.newest, |it| it.version.max(self.newest));
         let newest = newest_in_store
-            .max(newest_of_members.unwrap_or(0))
+            .max(newest_member_version.unwrap_or(0))
             .max(self.applied.version);
         let version = context.unused_version(newest);
         let version = version.ok_or("the group's configuration has reached the maximum version")?;
@@ -370,11 +370,11 @@ impl Rollout {
         // A transaction may have reported the pointer before the watch reports the chunks, which were written earlier.
         let is_reported =
             context.mirror.revision >= context.mirror.revision_of(&context.keys.name(key));
-        let is_known = |digest: &String| {
+        let has_chunk = |digest: &String| {
             let name = context.keys.name(&Key::Chunk(digest.clone()));
             context.mirror.get(&name).is_some()
         };
-        let must_wait = !is_reported && !pointer.chunks.iter().all(is_known);
+        let must_wait = !is_reported && !pointer.chunks.iter().all(has_chunk);
         if must_wait || self.has_failed(pointer) {
             return Step::Nothing;
         }

@@ -139,32 +139,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealed_text_opens_only_undamaged_and_with_same_key() {
+    fn sealed_text_opens_only_if_undamaged_and_with_same_key() {
         let key = GroupKey::new(b"the key of the group").unwrap();
-        let other = GroupKey::new(b"another key").unwrap();
+        let other_key = GroupKey::new(b"another key").unwrap();
         let sealed = key.seal(b"a certificate").unwrap();
         assert!(!sealed.windows(4).any(|it| it == b"cert"));
         assert_eq!(key.open(&sealed).unwrap(), b"a certificate");
         assert_eq!(key.seal(b"a certificate").unwrap(), sealed, "deterministic");
-        assert_eq!(other.open(&sealed), Err(SealError::Forged));
+        assert_eq!(other_key.open(&sealed), Err(SealError::Forged));
         for index in 0..sealed.len() {
             let mut damaged = sealed.clone();
             damaged[index] ^= 1;
             assert_eq!(key.open(&damaged), Err(SealError::Forged), "byte {index}");
         }
         assert_eq!(key.open(&[]), Err(SealError::Forged));
-        assert_ne!(key.fingerprint(), other.fingerprint());
+        assert_ne!(key.fingerprint(), other_key.fingerprint());
     }
 
     #[test]
     fn mac_is_valid_only_for_the_same_value_and_key() {
         let key = GroupKey::new(b"the key of the group").unwrap();
-        let other = GroupKey::new(b"another key").unwrap();
+        let other_key = GroupKey::new(b"another key").unwrap();
         let mac = key.mac(&("purpose", 1));
         assert!(key.verify_mac(&("purpose", 1), &mac));
         assert!(!key.verify_mac(&("purpose", 2), &mac));
         assert!(!key.verify_mac(&("purpose", 1), &mac[1..]));
-        assert!(!other.verify_mac(&("purpose", 1), &mac));
+        assert!(!other_key.verify_mac(&("purpose", 1), &mac));
     }
 
     #[test]

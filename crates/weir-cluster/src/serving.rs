@@ -118,17 +118,17 @@ impl AnnouncedVips {
         own_name: &'a str,
     ) -> BTreeMap<IpAddr, (&'a str, i64)> {
         let unconfirmed = self.unconfirmed_vips();
-        let mut found = BTreeMap::new();
+        let mut announcers = BTreeMap::new();
         // The mirror is large, and there is almost never anything to search for.
         if unconfirmed.is_empty() {
-            return found;
+            return announcers;
         }
         for (name, revision, vips) in other_announcers(keys, mirror, own_name) {
             for vip in unconfirmed.intersection(&vips) {
-                found.entry(*vip).or_insert((name, revision));
+                announcers.entry(*vip).or_insert((name, revision));
             }
         }
-        found
+        announcers
     }
 
     /// Provisionally withdraws VIPs that another member announces according to the last known records: immediately if
@@ -242,7 +242,7 @@ mod tests {
         serving.set(BTreeMap::from([(vip(), false)]));
         assert!(
             serving.held_vips().is_empty(),
-            "a VIP that was never announced is not held"
+            "a VIP that was never announced must not be held"
         );
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
@@ -267,10 +267,10 @@ mod tests {
         let mut serving = AnnouncedVips::default();
         let mut decide = |mirror: &Mirror, responds, is_complete, ms| {
             let now = Duration::from_millis(ms);
-            let known = (&keys, mirror, "a");
+            let context = (&keys, mirror, "a");
             serving.set(BTreeMap::from([(vip(), true)]));
             serving.set(BTreeMap::from([(vip(), false)]));
-            serving.decide_without_etcd(known, responds, is_complete, now);
+            serving.decide_without_etcd(context, responds, is_complete, now);
             (serving.held_vips().len(), serving.withdrawn_vips().len())
         };
         assert_eq!(decide(&mirror(&[("a", 1)]), false, false, 0), (1, 0));
@@ -325,8 +325,8 @@ mod tests {
         let mut serving = AnnouncedVips::default();
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
-        let known = (&keys, &mirror, "a");
-        serving.decide_without_etcd(known, false, false, Duration::ZERO);
+        let context = (&keys, &mirror, "a");
+        serving.decide_without_etcd(context, false, false, Duration::ZERO);
         assert!(serving.held_vips().is_empty());
         serving.set(BTreeMap::from([(vip(), true)]));
         // The withdrawal has succeeded in the meantime.

@@ -16,7 +16,7 @@ pub(crate) struct Settling {
     /// Revision of the newest change for which this director has sent all moved flows.
     acknowledged: i64,
     /// Unsettled changes by operators of this director, with their revisions.
-    awaited: BTreeMap<SharedKey, i64>,
+    unsettled_changes: BTreeMap<SharedKey, i64>,
 }
 
 impl Settling {
@@ -31,24 +31,25 @@ impl Settling {
 
     /// Records the revision at which changes by an operator of this director were stored.
     pub(crate) fn record_changes(&mut self, keys: impl Iterator<Item = SharedKey>, revision: i64) {
-        self.awaited.extend(keys.map(|key| (key, revision)));
+        self.unsettled_changes
+            .extend(keys.map(|key| (key, revision)));
     }
 
     /// Removes and returns the changes that all members have settled. Members without flow synchronization or with an
     /// earlier version of Weir have no flows to send.
     pub(crate) fn take_settled(&mut self, members: &[(String, MemberRecord)]) -> Vec<SharedKey> {
-        if self.awaited.is_empty() {
+        if self.unsettled_changes.is_empty() {
             return Vec::new();
         }
         let revisions = members.iter().filter_map(|(_, member)| member.settled);
         let lowest = revisions.min().unwrap_or(i64::MAX);
         let settled_keys = self
-            .awaited
+            .unsettled_changes
             .iter()
             .filter(|(_, revision)| **revision <= lowest);
         let settled_keys: Vec<SharedKey> = settled_keys.map(|(key, _)| key.clone()).collect();
         for key in &settled_keys {
-            self.awaited.remove(key);
+            self.unsettled_changes.remove(key);
         }
         settled_keys
     }

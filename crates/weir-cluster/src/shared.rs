@@ -58,13 +58,13 @@ impl SharedStore<'_> {
         };
         let seal: Seal = serde_json::from_value(seal?).ok()?;
         // Computing the MACs of all values on each event would be expensive.
-        let is_known = own_entry.is_some_and(|own_entry| {
+        let is_unchanged = own_entry.is_some_and(|own_entry| {
             own_entry.is_verified
                 && (own_entry.base, own_entry.stored, &own_entry.value)
                     == (revision, seal.number, &*value)
         });
         let signed = (SEAL, name, seal.number, &*value);
-        (is_known || key.verify_mac(&signed, &seal.mac)).then_some(seal.number)
+        (is_unchanged || key.verify_mac(&signed, &seal.mac)).then_some(seal.number)
     }
 }
 
@@ -178,9 +178,9 @@ impl SharedEntries {
     pub(crate) fn newest_since(&self, revision: i64) -> Vec<(SharedKey, Value)> {
         let mut newest: BTreeMap<&str, &SharedEntry> = BTreeMap::new();
         for entry in self.0.values().filter(|it| !it.dirty && it.base > revision) {
-            let known = newest.entry(&entry.key.pool).or_insert(entry);
-            if known.base < entry.base {
-                *known = entry;
+            let pool_newest = newest.entry(&entry.key.pool).or_insert(entry);
+            if pool_newest.base < entry.base {
+                *pool_newest = entry;
             }
         }
         let newest = newest.into_values();
@@ -216,7 +216,7 @@ impl SharedEntries {
     pub(crate) fn reconcile(&mut self, store: &SharedStore<'_>) -> Vec<(SharedKey, Value, i64)> {
         let SharedStore { keys, mirror, .. } = store;
         let mut changes = Vec::new();
-        let mut present = std::collections::BTreeSet::new();
+        let mut present_keys = std::collections::BTreeSet::new();
         for (name, stored) in mirror.iter() {
             let Some(key) = keys.parse(name).and_then(SharedKey::from_key) else {
                 continue;
@@ -224,7 +224,7 @@ impl SharedEntries {
             let Ok(mut value) = serde_json::from_slice::<Value>(&stored.value) else {
                 continue;
             };
-            present.insert(key.clone());
+            present_keys.insert(key.clone());
             let own_entry = self.0.get_mut(&key);
             let number = store.open(name, stored.revision, &mut value, own_entry.as_deref());
             let newest = own_entry.as_ref().map_or(0, |own_entry| own_entry.stored);
@@ -260,7 +260,11 @@ impl SharedEntries {
             };
             self.0.insert(key, shared);
         }
-        for shared in self.0.values_mut().filter(|it| !present.contains(&it.key)) {
+        for shared in self
+            .0
+            .values_mut()
+            .filter(|it| !present_keys.contains(&it.key))
+        {
             (shared.base, shared.dirty) = (0, true);
         }
         changes
@@ -376,7 +380,7 @@ mod tests {
         let group_key = GroupKey::new(b"sixteen bytes or more").unwrap();
         let other_key = GroupKey::new(b"another group's key").unwrap();
         let name = keys.name(&key().key());
-        let stored = |value: &[u8], revision| {
+        let stored_value = |value: &[u8], revision| {
             let mut mirror = Mirror::default();
             let entry = Entry {
                 key: name.clone(),
@@ -386,7 +390,7 @@ mod tests {
             mirror.replace(revision, vec![entry]);
             mirror
         };
-        let written = |entries: &SharedEntries, group_key| {
+        let written_value = |entries: &SharedEntries, group_key| {
             let txn = entries.next_write(&keys, Some(group_key)).unwrap();
             let Some(Write::Put(put)) = txn.writes.first() else {
                 panic!("{txn:?}")
@@ -403,42 +407,42 @@ mod tests {
         };
         let mut author = SharedEntries::default();
         author.change(key(), state("drain"), &keys, &Mirror::default());
-        let first = written(&author, &group_key);
-        let foreign = written(&author, &other_key);
-        assert_eq!(reconcile(&mut author, &stored(&first, 3), true), []);
+        let first = written_value(&author, &group_key);
+        let foreign = written_value(&author, &other_key);
+        assert_eq!(reconcile(&mut author, &stored_value(&first, 3), true), []);
         assert_eq!(author.pending(), 0);
-        author.change(key(), state("ready"), &keys, &stored(&first, 3));
-        let second = written(&author, &group_key);
+        author.change(key(), state("ready"), &keys, &stored_value(&first, 3));
+        let second = written_value(&author, &group_key);
 
         let mut reader = SharedEntries::default();
         let text = String::from_utf8(first.clone()).unwrap();
         let altered = text.replace("drain", "maint").into_bytes();
         for forged in [br#"{"state":"drain"}"#.to_vec(), foreign, altered] {
-            assert_eq!(reconcile(&mut reader, &stored(&forged, 2), true), []);
+            assert_eq!(reconcile(&mut reader, &stored_value(&forged, 2), true), []);
             assert_eq!(reader.next_write(&keys, Some(&group_key)), None);
         }
-        let changes = reconcile(&mut reader, &stored(&first, 3), true);
+        let changes = reconcile(&mut reader, &stored_value(&first, 3), true);
         assert_eq!(changes, [(key(), state("drain"), 3)]);
-        let changes = reconcile(&mut reader, &stored(&second, 4), true);
+        let changes = reconcile(&mut reader, &stored_value(&second, 4), true);
         assert_eq!(changes, [(key(), state("ready"), 4)]);
 
         // An altered value is not adopted, although the previous value was authentic.
         let text = String::from_utf8(second.clone()).unwrap();
         let altered = text.replace("ready", "maint").into_bytes();
-        assert_eq!(reconcile(&mut reader, &stored(&altered, 5), true), []);
+        assert_eq!(reconcile(&mut reader, &stored_value(&altered, 5), true), []);
 
         // The newer value replaces a former value, even after a restart.
         let mut reader = SharedEntries::new(reader.state());
-        assert_eq!(reconcile(&mut reader, &stored(&first, 5), true), []);
-        assert_eq!(written(&reader, &group_key), second);
-        assert_eq!(reconcile(&mut reader, &stored(&second, 6), true), []);
+        assert_eq!(reconcile(&mut reader, &stored_value(&first, 5), true), []);
+        assert_eq!(written_value(&reader, &group_key), second);
+        assert_eq!(reconcile(&mut reader, &stored_value(&second, 6), true), []);
         assert_eq!(reader.pending(), 0);
 
         // A value without a seal is sealed only when all members have the key.
-        let unsealed = stored(br#"{"state":"ready"}"#, 7);
+        let unsealed = stored_value(br#"{"state":"ready"}"#, 7);
         assert_eq!(reconcile(&mut reader, &unsealed, false), []);
         assert_eq!(reader.pending(), 0);
         assert_eq!(reconcile(&mut reader, &unsealed, true), []);
-        assert_eq!(written(&reader, &group_key), second);
+        assert_eq!(written_value(&reader, &group_key), second);
     }
 }

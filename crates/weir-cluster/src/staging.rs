@@ -48,8 +48,8 @@ impl Staging {
         }
     }
 
-    /// Returns whether a table from etcd is better than that of the data plane as the table before this change. The
-    /// data plane of an earlier process may have a newer table.
+    /// Returns whether a table from etcd replaces that of the data plane as the table before this change. The data
+    /// plane's table may be newer if an earlier process of this director wrote it.
     pub(crate) const fn replaces(&self, change: &Change) -> bool {
         !self.has_tables || change.replaced.is_some()
     }
@@ -83,7 +83,7 @@ impl Staging {
     }
 
     /// Returns the step that stages the next version, or that waits until all members have staged it; `None` = this
-    /// director may take the turn. Without a guard, directors do not stage the version: they apply it in quick
+    /// director may take its turn. Without a guard, directors do not stage the version: they apply it in quick
     /// succession.
     pub(crate) fn stage_next(&mut self, context: &Context<'_>, next: &Pointer) -> Option<Step> {
         if next.guard_ms == 0 {
@@ -165,7 +165,7 @@ impl Staging {
     }
 }
 
-/// A change of this director's version.
+/// A change to a different version on this director.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     /// The version that this director has applied or is applying; 0 = none.

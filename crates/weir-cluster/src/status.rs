@@ -191,7 +191,7 @@ impl Machine {
         let own_record = self.own_record();
         let present: BTreeMap<String, MemberRecord> = context.members().into_iter().collect();
         let mut members: Vec<MemberStatus> = Vec::new();
-        for (name, (record, seen)) in self.known_members() {
+        for (name, (record, last_seen)) in self.known_members() {
             let is_present = present.contains_key(name);
             let serving = mirror.read(&keys.name(&Key::Serving(name.clone())));
             let health: Option<crate::HealthView> =
@@ -202,7 +202,7 @@ impl Machine {
                     weir: sanitize_line(&record.weir),
                     ..record.clone()
                 },
-                absent_since: (!is_present).then_some(*seen),
+                absent_since: (!is_present).then_some(*last_seen),
                 lag: published.saturating_sub(record.version),
                 announces: serving.unwrap_or_default(),
                 down: health.map_or(0, |it| it.down.len()),

@@ -83,11 +83,11 @@ fn decision_about_failed_service_is_reported_while_etcd_does_not_respond() {
         let mut machine = machine(SavedState::default());
         connect(&mut machine, stored);
         machine.handle(local_state(&[(vip(), true)]), START);
-        let ended = Input::WatchEnded {
+        let end_input = Input::WatchEnded {
             is_compacted: false,
             reason: "no response".to_owned(),
         };
-        machine.handle(ended, START);
+        machine.handle(end_input, START);
         outputs(&mut machine);
         machine.handle(local_state(&[(vip(), false)]), START);
         assert_eq!(decision(&mut machine), Some(decided), "{stored:?}");
@@ -150,7 +150,7 @@ fn member_record_contains_the_settled_and_staged_versions_that_others_wait_for()
         };
         machine.handle(Input::LocalState(Box::new(local_state)), START);
         connect(&mut machine, &[]);
-        let written = outputs(&mut machine).into_iter().find_map(|output| {
+        let record_json = outputs(&mut machine).into_iter().find_map(|output| {
             let Output::Txn { txn, .. } = output else {
                 return None;
             };
@@ -159,7 +159,7 @@ fn member_record_contains_the_settled_and_staged_versions_that_others_wait_for()
             };
             (put.key == "/weir/edge/member/lb1").then(|| put.value.clone())
         });
-        serde_json::from_slice::<MemberRecord>(&written.unwrap()).unwrap()
+        serde_json::from_slice::<MemberRecord>(&record_json.unwrap()).unwrap()
     };
     for (applies_with_others, stages_versions, settled, staged) in [
         (true, false, None, None),
@@ -177,8 +177,8 @@ fn member_record_contains_the_settled_and_staged_versions_that_others_wait_for()
             staged,
             ..MemberRecord::default()
         };
-        let found = record(applies_with_others, stages_versions);
-        assert_eq!(found, expected, "{applies_with_others} {stages_versions}");
+        let actual = record(applies_with_others, stages_versions);
+        assert_eq!(actual, expected, "{applies_with_others} {stages_versions}");
     }
 }
 
@@ -188,7 +188,7 @@ fn changed_check_results_are_written_immediately_and_unchanged_ones_after_15_sec
     connect(&mut machine, &[]);
     confirm_all(&mut machine, START);
     // Returns the number of the transaction that writes the results, and the write.
-    let written = |machine: &mut Machine| {
+    let results_write = |machine: &mut Machine| {
         outputs(machine).into_iter().find_map(|output| {
             let Output::Txn { number, txn, .. } = output else {
                 return None;
@@ -209,7 +209,7 @@ fn changed_check_results_are_written_immediately_and_unchanged_ones_after_15_sec
         }))
     };
     machine.handle(local_state(), START);
-    let (number, put) = written(&mut machine).expect("the results have changed");
+    let (number, put) = results_write(&mut machine).expect("the results have changed");
     let revision = 20;
     let result = TxnResult::Done { revision };
     machine.handle(Input::Txn { number, result }, START);
@@ -223,7 +223,7 @@ fn changed_check_results_are_written_immediately_and_unchanged_ones_after_15_sec
     let limit = Duration::from_secs(15);
     for (time, expected) in [(limit - Duration::from_nanos(1), false), (limit, true)] {
         machine.handle(local_state(), START + time);
-        assert_eq!(written(&mut machine).is_some(), expected, "{time:?}");
+        assert_eq!(results_write(&mut machine).is_some(), expected, "{time:?}");
     }
 }
 
@@ -363,7 +363,7 @@ fn late_response_confirms_or_reverts_withdrawal() {
     }
 }
 
-/// The daemon applies a value from the group after an operator's change that it has already applied.
+/// The daemon receives the group's value only after it has applied the operator's change.
 #[test]
 fn operator_change_replaces_value_on_its_way_to_the_daemon() {
     let shared = json!({ "entries": [{
@@ -393,7 +393,7 @@ fn operator_change_replaces_value_on_its_way_to_the_daemon() {
     assert_eq!(weights, [2, 4]);
 }
 
-/// The daemon announces VIPs after this report.
+/// The daemon announces VIPs only after `Output::PreviousStaged`.
 #[test]
 fn director_waits_for_the_previous_version_while_etcd_may_still_respond() {
     let applied = AppliedConfiguration {
@@ -413,8 +413,8 @@ fn director_waits_for_the_previous_version_while_etcd_may_still_respond() {
             for output in outputs(&mut machine) {
                 match output {
                     Output::List => {
-                        let failed = Input::ListFailed("no response".to_owned());
-                        machine.handle(failed, now);
+                        let failure = Input::ListFailed("no response".to_owned());
+                        machine.handle(failure, now);
                     }
                     Output::PreviousStaged => reports.push(waited_ms),
                     other => panic!("{other:?}"),
@@ -455,7 +455,7 @@ fn director_does_not_wait_without_a_previous_version() {
 }
 
 #[test]
-fn keys_of_the_group_are_listed_and_watched() {
+fn key_range_covers_only_the_group() {
     let machine = machine(SavedState::default());
     let range = ("/weir/edge/".to_owned(), "/weir/edge0".to_owned());
     assert_eq!(machine.range(), range);
@@ -541,11 +541,12 @@ fn keys_are_read_again_after_conflicts_without_newer_changes() {
     assert_eq!(error, expected);
 }
 
-/// Members that lost their lease register again one by one, so a majority of few members could be wrong.
+/// Members that lost their lease register again one by one, so a majority of the members registered so far could be
+/// wrong.
 #[test]
-fn servers_are_down_by_agreement_only_after_the_time_to_live_of_a_lease() {
+fn servers_are_down_by_agreement_only_after_lease_ttl() {
     let health = r#"{"reaches":true,"down":{"web/a":"refused"}}"#;
-    let stored = [
+    let stored_records = [
         ("member/lb2", "{}"),
         ("member/lb3", "{}"),
         ("health/lb2", health),
@@ -553,7 +554,7 @@ fn servers_are_down_by_agreement_only_after_the_time_to_live_of_a_lease() {
     ];
     let down_at = |agreement: bool, now: Duration| {
         let mut machine = machine_with(SavedState::default(), agreement);
-        connect(&mut machine, &stored);
+        connect(&mut machine, &stored_records);
         confirm_all(&mut machine, START);
         machine.handle_time(now);
         machine.status(now).down.into_keys().collect::<Vec<_>>()
@@ -565,17 +566,17 @@ fn servers_are_down_by_agreement_only_after_the_time_to_live_of_a_lease() {
 }
 
 #[test]
-fn name_of_another_director_or_process_is_not_taken() {
+fn name_of_different_director_or_process_is_not_taken() {
     let key = "/weir/edge/member/lb1";
     let refused = |record: serde_json::Value, is_registered: bool| {
         let mut machine = machine(SavedState::default());
-        let stored = record.to_string();
+        let record_text = record.to_string();
         match is_registered {
             true => connect(&mut machine, &[]),
-            false => connect(&mut machine, &[("member/lb1", &stored)]),
+            false => connect(&mut machine, &[("member/lb1", &record_text)]),
         }
         confirm_all(&mut machine, START);
-        let value = stored.into_bytes();
+        let value = record_text.into_bytes();
         let put = Event::Put(Entry {
             key: key.to_owned(),
             value,
@@ -587,20 +588,20 @@ fn name_of_another_director_or_process_is_not_taken() {
     };
     let another_process = json!({ "identity": 1, "instance": 2 });
     let another_director = json!({ "identity": 2, "instance": 1 });
-    let same = json!({ "identity": 1, "instance": 1 });
+    let same_record = json!({ "identity": 1, "instance": 1 });
     let process = Some("the name lb1 is used by another process of this director".to_owned());
     let director = Some("the name lb1 is used by another director".to_owned());
     assert_eq!(refused(another_process, true), process);
     assert_eq!(refused(another_director.clone(), true), director);
     assert_eq!(refused(another_director, false), director);
-    assert_eq!(refused(same, true), None);
+    assert_eq!(refused(same_record, true), None);
 }
 
 #[test]
 fn added_servers_are_shared() {
     let mut machine = machine(SavedState::default());
-    let other = json!({ "weight": 1 }).to_string();
-    connect(&mut machine, &[("server/web/10.0.0.6", &other)]);
+    let other_value = json!({ "weight": 1 }).to_string();
+    connect(&mut machine, &[("server/web/10.0.0.6", &other_value)]);
     let shared_key = |server: &str| SharedKey {
         kind: Kind::Server,
         pool: "web".to_owned(),
@@ -613,12 +614,12 @@ fn added_servers_are_shared() {
         },
         START,
     );
-    let (mut adopted, mut written) = (Vec::new(), Vec::new());
+    let (mut adopted_keys, mut written_keys) = (Vec::new(), Vec::new());
     while let Some(output) = machine.poll_output() {
         match output {
-            Output::Shared { key, .. } => adopted.push(key),
+            Output::Shared { key, .. } => adopted_keys.push(key),
             Output::Txn { number, txn, .. } => {
-                written.extend(txn.writes.into_iter().filter_map(|write| match write {
+                written_keys.extend(txn.writes.into_iter().filter_map(|write| match write {
                     Write::Put(put) => Some(put.key),
                     Write::Delete(_) => None,
                 }));
@@ -628,9 +629,12 @@ fn added_servers_are_shared() {
             _ => {}
         }
     }
-    assert!(adopted.contains(&shared_key("10.0.0.6")), "{adopted:?}");
+    assert!(
+        adopted_keys.contains(&shared_key("10.0.0.6")),
+        "{adopted_keys:?}"
+    );
     let key = "/weir/edge/server/web/10.0.0.5".to_owned();
-    assert!(written.contains(&key), "{written:?}");
+    assert!(written_keys.contains(&key), "{written_keys:?}");
 }
 
 #[test]

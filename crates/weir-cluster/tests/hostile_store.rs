@@ -132,7 +132,7 @@ fn lease_with_zero_time_to_live_is_not_renewed_immediately() {
 }
 
 #[test]
-fn control_characters_in_texts_of_other_directors_are_removed() {
+fn control_characters_in_texts_from_other_directors_are_removed() {
     let stopped = json!({ "version": 1, "member": "a\u{1b}[2J", "reason": "x\ny\u{1b}]0;z\u{7}" });
     let stored = [
         ("current", pointer(1, false)),
@@ -153,20 +153,20 @@ fn control_characters_in_texts_of_other_directors_are_removed() {
     let RolloutState::Stopped { member, reason } = &status.rollout else {
         panic!("{status:?}");
     };
-    let mut shown = vec![member, reason];
+    let mut texts = vec![member, reason];
     for member in &status.members {
-        shown.push(&member.record.weir);
-        shown.extend(&member.differences);
+        texts.push(&member.record.weir);
+        texts.extend(&member.differences);
     }
-    assert!(shown.len() > 5, "{shown:?}");
+    assert!(texts.len() > 5, "{texts:?}");
     assert!(
-        !shown.iter().any(|it| it.chars().any(char::is_control)),
-        "{shown:?}"
+        !texts.iter().any(|it| it.chars().any(char::is_control)),
+        "{texts:?}"
     );
 }
 
 #[test]
-fn control_characters_in_errors_of_etcd_are_removed() {
+fn control_characters_in_errors_from_etcd_are_removed() {
     let (mut machine, now) = connected_machine(None, &[]);
     let reason = "a:2379: \u{1b}]0;x\u{7}\u{1b}[2J\nfake line\u{9b}".to_owned();
     machine.handle(

@@ -183,17 +183,17 @@ impl Fixture {
 #[test]
 fn pointer_that_was_changed_in_etcd_is_not_used() {
     const COMPLETE: &str = "/weir/edge/config/complete";
-    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let key = GroupKey::new(b"sixteen bytes or more").expect("create key");
     let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");
     fixture.run(|_| true);
     let first: serde_json::Value =
-        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("parse pointer");
     let chunks = fixture.keys.clone();
     fixture.publish(2, "# second\n");
     fixture.run(|_| true);
     let second: serde_json::Value =
-        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("parse pointer");
     assert_eq!(fixture.published, [(1, Ok(1)), (2, Ok(2))]);
     fixture.keys.extend(
         chunks
@@ -219,7 +219,7 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
         serde_json::json!({ "version": u64::MAX, "digest": "d", "instance": 9, "identity": 9 });
     fixture.put("/weir/edge/member/lb9", &lb9);
     fixture.machine.handle(fixture.watch_report(), fixture.now);
-    // The number of the forged pointer is not used, so that its rejection is not reported for the new configuration.
+    // The number of the forged pointer is not used, so its rejection is not reported for the new configuration.
     fixture.publish(3, "# third\n");
     fixture.run(|_| true);
     assert_eq!(fixture.published.last(), Some(&(3, Ok(4))));
@@ -238,9 +238,9 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
 
 /// The operator replaces the group key on one director after another.
 #[test]
-fn pointer_of_another_group_key_is_kept_until_next_publication() {
-    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
-    let new_key = GroupKey::new(b"the next key of the group").expect("a key");
+fn pointer_with_a_different_group_key_is_kept_until_next_publication() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("create key");
+    let new_key = GroupKey::new(b"the next key of the group").expect("create key");
     let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");
     fixture.run(|_| true);
@@ -273,7 +273,7 @@ fn pointer_of_another_group_key_is_kept_until_next_publication() {
 /// which other directors apply the configuration.
 #[test]
 fn pointer_of_earlier_version_gets_mac() {
-    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let key = GroupKey::new(b"sixteen bytes or more").expect("create key");
     let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");
     fixture.run(|_| true);
@@ -281,9 +281,12 @@ fn pointer_of_earlier_version_gets_mac() {
     fixture.run(|_| true);
     assert!(fixture.keys.contains_key("/weir/edge/config/complete"));
     let signed: serde_json::Value =
-        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("parse pointer");
     let mut unsigned = signed.clone();
-    unsigned.as_object_mut().expect("an object").remove("mac");
+    unsigned
+        .as_object_mut()
+        .expect("not an object")
+        .remove("mac");
     assert_ne!(signed, unsigned);
     let stored = fixture.keys.clone();
     fixture.put(CURRENT, &unsigned);
@@ -382,7 +385,7 @@ fn executed_publication_with_lost_response_is_recognized() {
         pointer.is_none()
     });
     // The transaction is executed after the director has abandoned it.
-    fixture.execute(&pointer.expect("a pointer is written"));
+    fixture.execute(&pointer.expect("no pointer was written"));
     fixture.wait(Duration::from_secs(1));
     fixture.run(|txn| !writes(txn, CURRENT));
     assert_eq!(fixture.published, [(1, Ok(1))]);
@@ -669,7 +672,7 @@ fn director_without_configuration_applies_stopped_configuration_that_others_use(
         let mut fixture = Fixture::new();
         put_publication_of_other_director(&mut fixture);
         let current: serde_json::Value =
-            serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+            serde_json::from_slice(&fixture.keys[CURRENT].0).expect("parse pointer");
         fixture.put("/weir/edge/config/complete", &current);
         let stopped = serde_json::json!({ "version": 1, "member": failed, "reason": "invalid" });
         fixture.put("/weir/edge/config/stopped", &stopped);
@@ -724,7 +727,7 @@ fn late_response_does_not_restore_deleted_key() {
     let (number, txn) = requests
         .iter()
         .find_map(takes_turn)
-        .expect("director takes the turn");
+        .expect("director does not take the turn");
 
     let turn = serde_json::json!({ "member": "lb2", "instance": 2, "version": 1 });
     fixture.put(TURN, &turn);

@@ -200,13 +200,13 @@ impl Simulation {
             key: self.key.clone(),
             agreement: true,
         };
-        let saved = SavedState {
+        let saved_state = SavedState {
             applied: director.applied.clone(),
             shared: director.saved.clone(),
             held_vips: director.holds_vip.then(vip).into_iter().collect(),
             has_tables: !has_rebooted,
         };
-        director.machine = Some(Machine::new(settings, saved, self.now));
+        director.machine = Some(Machine::new(settings, saved_state, self.now));
         director.verdicts = BTreeSet::new();
         self.report(n);
     }
@@ -363,7 +363,7 @@ impl Simulation {
         let first = self.tables.entry(version).or_insert_with(|| agreed.clone());
         assert!(
             self.loses_data || *first == agreed,
-            "lb{n} selects other servers with version {}",
+            "lb{n} selects different servers with version {}",
             applied.version
         );
     }
@@ -375,8 +375,8 @@ impl Simulation {
         let is_redundant = match &director.machine {
             Some(machine) if director.holds_vip && !director.serves => {
                 let members = machine.status(now).members;
-                let mut others = members.iter().filter(|it| it.name != format!("lb{n}"));
-                others.any(|it| it.absent_since.is_none() && it.announces.contains(&vip()))
+                let mut other_members = members.iter().filter(|it| it.name != format!("lb{n}"));
+                other_members.any(|it| it.absent_since.is_none() && it.announces.contains(&vip()))
             }
             _ => false,
         };
@@ -387,7 +387,7 @@ impl Simulation {
         let since = *director.redundant_since.get_or_insert(now);
         assert!(
             now - since <= MAX_ANNOUNCED,
-            "lb{n} has announced the VIP without need since {since:?}; now: {now:?}"
+            "lb{n} has announced the VIP needlessly since {since:?}; now: {now:?}"
         );
     }
 
@@ -418,11 +418,11 @@ impl Simulation {
         let reason = "compacted".to_owned();
         if first_revision < self.store.compacted || first_revision > self.store.revision + 1 {
             director.watch = None;
-            let ended = Input::WatchEnded {
+            let input = Input::WatchEnded {
                 is_compacted: true,
                 reason,
             };
-            machine.handle(ended, now);
+            machine.handle(input, now);
             return;
         }
         // A partitioned or stuck watch reports nothing.
@@ -665,8 +665,13 @@ impl Simulation {
             assert_eq!(view.link, Link::Connected, "lb{n}");
             assert_eq!(view.refused, None);
             assert_eq!(view.pending, 0, "lb{n}");
-            let present = view.members.iter().filter(|it| it.absent_since.is_none());
-            assert_eq!(present.count(), DIRECTORS, "lb{n}: {:?}", view.members);
+            let present_members = view.members.iter().filter(|it| it.absent_since.is_none());
+            assert_eq!(
+                present_members.count(),
+                DIRECTORS,
+                "lb{n}: {:?}",
+                view.members
+            );
             assert_eq!(view.rollout, RolloutState::Complete, "lb{n}: {view:?}");
             assert_eq!(
                 (view.version, &view.digest),

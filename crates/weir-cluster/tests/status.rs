@@ -50,7 +50,7 @@ fn member(status: &Status, name: &str) -> Option<MemberStatus> {
 }
 
 #[test]
-fn rollout_is_described_by_the_keys() {
+fn rollout_state_depends_on_the_stored_keys() {
     let turn = || json!({ "member": "lb2", "instance": 1, "version": 4 });
     let stopped = |version| json!({ "version": version, "member": "lb3", "reason": "invalid" });
     let current = || ("config/current", pointer(4));
@@ -114,7 +114,7 @@ fn absent_members_remain_for_a_day() {
     assert_eq!(present.announces, BTreeSet::from([vip]));
     assert_eq!(present.down, 2);
     let other = member(&status, "lb3").unwrap();
-    assert_eq!((other.lag, other.down), (0, 0), "a newer version");
+    assert_eq!((other.lag, other.down), (0, 0), "lb3 has a newer version");
     assert_eq!(other.announces, BTreeSet::new());
 
     let left_at = START + Duration::from_secs(30);
@@ -133,12 +133,15 @@ fn absent_members_remain_for_a_day() {
         assert_eq!(member(&status, "lb3").unwrap().absent_since, None);
         member(&status, "lb2").map(|it| it.absent_since)
     };
-    let seen = absent_since(left_at + HOUR).expect("still listed");
-    let seen = seen.expect("absent");
-    assert!((START..=left_at).contains(&seen), "{seen:?}");
-    let just_before = seen + 24 * HOUR - Duration::from_millis(1);
-    assert_eq!(absent_since(just_before), Some(Some(seen)));
-    assert_eq!(absent_since(seen + 24 * HOUR), None);
+    let lb2_absent_since = absent_since(left_at + HOUR).expect("lb2 is still listed");
+    let lb2_absent_since = lb2_absent_since.expect("lb2 is absent");
+    assert!(
+        (START..=left_at).contains(&lb2_absent_since),
+        "{lb2_absent_since:?}"
+    );
+    let just_before = lb2_absent_since + 24 * HOUR - Duration::from_millis(1);
+    assert_eq!(absent_since(just_before), Some(Some(lb2_absent_since)));
+    assert_eq!(absent_since(lb2_absent_since + 24 * HOUR), None);
 }
 
 #[test]

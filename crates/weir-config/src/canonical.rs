@@ -190,31 +190,31 @@ fn format_array(array: &mut Array, column: usize) {
             return;
         }
     }
-    let mut carried = String::new();
+    let mut moved_comment = String::new();
     for it in array.iter_mut() {
         let before = it
             .decor()
             .prefix()
             .and_then(|it| it.as_str())
             .unwrap_or_default();
-        let before = text_between_items(&format!("{carried}{before}"));
-        carried = it
+        let before = text_between_items(&format!("{moved_comment}{before}"));
+        moved_comment = it
             .decor()
             .suffix()
             .and_then(|it| it.as_str())
             .unwrap_or_default()
             .to_owned();
-        if !carried.trim().is_empty() {
+        if !moved_comment.trim().is_empty() {
             // A comment between a value and its comma is moved after the comma.
-            carried = format!("{}\n", carried.trim_end());
+            moved_comment = format!("{}\n", moved_comment.trim_end());
         } else {
-            carried.clear();
+            moved_comment.clear();
         }
         format_bare_value(it, 4);
         *it.decor_mut() = toml_edit::Decor::new(before, "");
     }
     let end = array.trailing().as_str().unwrap_or_default();
-    let end = text_between_items(&format!("{carried}{end}"));
+    let end = text_between_items(&format!("{moved_comment}{end}"));
     let end = end.trim_end().to_owned();
     array.set_trailing_comma(!array.is_empty());
     array.set_trailing(format!("{end}\n"));

@@ -21,7 +21,7 @@ pub fn cards() -> Vec<(String, String)> {
 /// Returns the page of `docs/manual/` that lists every diagnostic code.
 pub fn codes() -> String {
     let mut out = String::from(
-        "# Diagnostic codes\n\n`weir check`, `plan`, `run` and `reload` report problems of a configuration with these \
+        "# Diagnostic codes\n\n`weir check`, `plan`, `run` and `reload` report problems in a configuration with these \
          codes. If there are\nerrors (E), the file is rejected. Warnings (W) make `weir check --strict` fail. \
          Notes (N) are informational.\n`weir explain E016` prints an entry of this page (as JSON with `--json`). Codes \
          are never reused.\n",
@@ -33,10 +33,10 @@ pub fn codes() -> String {
     ];
     for (heading, severity) in sections {
         out.push_str(&format!("\n## {heading}\n"));
-        let mut all: Vec<Code> = Code::ALL.to_vec();
-        all.retain(|code| code.severity() == severity);
-        all.sort_by_key(|code| code.as_str());
-        for code in all {
+        let mut listed_codes: Vec<Code> = Code::ALL.to_vec();
+        listed_codes.retain(|code| code.severity() == severity);
+        listed_codes.sort_by_key(|code| code.as_str());
+        for code in listed_codes {
             let Explanation { title, cause, fix } = code.explanation();
             out.push_str(&format!(
                 "\n### {code}\n\n{title} {cause}\n\n- Fix: {fix}\n"

@@ -417,7 +417,10 @@ pub(crate) static NODE: Section = Section {
         Key::new(
             "interfaces",
             Kind::List(&Kind::Interface),
-            Absent("the interfaces that have a VIP, and those that routes to servers and default gateways use"),
+            Absent(
+                "the interfaces that are up (except loopback) and that are the `vip_interface`, have a VIP or a \
+                 server's address, or are used by routes to servers or by default routes",
+            ),
             "Interfaces that the data plane attaches to. Packets to a VIP that arrive on another interface are not \
              balanced.",
             "interfaces = [\"eth0\", \"eth1\"]",
@@ -427,14 +430,14 @@ pub(crate) static NODE: Section = Section {
             "attach",
             Kind::OneOf(attach_hooks),
             Default("auto"),
-            "Hook that the data plane attaches to. `xdp` runs before the network stack: in the driver (native), or \
-             generic if the driver has no XDP support. `tc` processes socket buffers (tcx, or clsact on kernels \
-             without tcx) and preserves checksum offload and segmentation offload (GSO packets). `auto` selects `tc` \
-             on devices whose packets may carry partial checksums (veth, bridge, macvlan, tun, and virtual machine \
-             drivers that reject XDP), otherwise native XDP if the driver supports it, otherwise generic XDP. With \
-             `xdp`, native XDP on veth, tap and similar devices passes each packet with a partial checksum to tc; \
-             generic XDP cannot detect such packets. `weir status` shows the mode, the reason, and the share of \
-             packets per hook.",
+            "Hook that the data plane attaches to. `xdp` runs before the network stack: in the driver (native mode), \
+             or in generic mode if the driver does not support XDP. `tc` processes socket buffers (tcx, or clsact on \
+             kernels without tcx) and preserves checksum offload and segmentation offload (GSO packets). `auto` \
+             selects `tc` on devices whose packets may carry partial checksums (veth, bridge, macvlan, tun, and \
+             virtual machine drivers that reject XDP), otherwise native XDP if the driver supports it, otherwise \
+             generic XDP. With `xdp`, native XDP on veth, tap and similar devices passes each packet with a partial \
+             checksum to tc; generic XDP cannot detect such packets. `weir status` shows the mode, the reason, and the \
+             share of packets per hook.",
             "attach = \"tc\"",
         )
         .known_as(&["mode", "xdp_mode", "hook"]),
@@ -493,7 +496,7 @@ pub(crate) static NODE: Section = Section {
         ),
         Key::new(
             "max_flows",
-            integer(Node::MAX_FLOWS),
+            integer(Node::MAX_FLOWS_RANGE),
             Default("1048576"),
             "Capacity of the flow table, allocated at startup. When the table is full, new flows are balanced by hash \
              without an entry.",
@@ -502,7 +505,7 @@ pub(crate) static NODE: Section = Section {
         .known_as(&["maxconn", "max_connections"]),
         Key::new(
             "max_servers",
-            integer(Node::MAX_SERVERS),
+            integer(Node::MAX_SERVERS_RANGE),
             Default("16384"),
             "Maximum number of servers across all services, including those created by ipvsadm. If omitted, the limit \
              is at least twice the number that the file needs, rounded up to a power of two. Only `weir clean` \
@@ -511,7 +514,7 @@ pub(crate) static NODE: Section = Section {
         ),
         Key::new(
             "max_services",
-            integer(Node::MAX_SERVICES),
+            integer(Node::MAX_SERVICES_RANGE),
             Default("4096"),
             "Maximum number of services, including those created by ipvsadm. If omitted, the limit is at least twice \
              the number in the file, rounded up to a power of two.",
@@ -519,11 +522,11 @@ pub(crate) static NODE: Section = Section {
         ),
         Key::new(
             "syn_budget",
-            integer(Node::SYN_BUDGET),
+            integer(Node::SYN_BUDGET_RANGE),
             Default("125000"),
-            "Maximum number of half-open TCP flows and UDP flows that get a flow table entry, per second per CPU. SYNs \
-             and datagrams above the limit are balanced by hash without an entry, so that a flood cannot fill the \
-             table. With `nat`, SYNs above the limit are dropped; UDP flows always get an entry.",
+            "Maximum number of new TCP and UDP flows per second and CPU that get a flow table entry. SYNs and \
+             datagrams above the limit are balanced by hash without an entry, so that a flood cannot fill the table. \
+             With `nat`, SYNs above the limit are dropped; UDP flows always get an entry.",
             "syn_budget = 50000",
         ),
         Key::new(
@@ -540,7 +543,7 @@ pub(crate) static NODE: Section = Section {
             Default("default"),
             "Level of detail of `/metrics`. With `default`, queue, connect, response and total times have histograms \
              per service, route and pool, but only sums, counts and quantiles per server. `full` adds histograms per \
-             server: 52 additional series per server.",
+             server: 56 additional series per server.",
             "metrics = \"full\"",
         ),
     ],

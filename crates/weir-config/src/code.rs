@@ -381,7 +381,7 @@ impl Code {
         }
     }
 
-    /// Returns whether the code reports that something is missing. After a syntax error, such diagnostics are
+    /// Returns whether the code reports that something is missing or unused. After a syntax error, such diagnostics are
     /// unreliable, because the parser may have skipped the rest of the file.
     pub(crate) const fn is_absence(self) -> bool {
         matches!(

@@ -111,12 +111,12 @@ fn add_defaults(
 ) {
     // The keys that determine which other keys are valid are added first.
     const DISCRIMINATORS: [&str; 3] = ["kind", "forward", "protocol"];
-    let all = defaults.map_or(&[][..], |defaults| &defaults.entries);
+    let entries = defaults.map_or(&[][..], |defaults| &defaults.entries);
     let is_discriminator = |entry: &&Entry<'_>| DISCRIMINATORS.contains(&&*entry.key);
-    for entry in all
+    for entry in entries
         .iter()
         .filter(is_discriminator)
-        .chain(all.iter().filter(|it| !is_discriminator(it)))
+        .chain(entries.iter().filter(|it| !is_discriminator(it)))
     {
         if !is_valid(table, &entry.key) {
             continue;
@@ -250,7 +250,7 @@ pool = "web"
     fn explicit_values_override_defaults_and_invalid_keys_are_skipped() {
         let desired = parse(TEXT, &Host::default()).unwrap().desired;
         let [web, db] = &desired.proxies[..] else {
-            panic!("two services");
+            panic!("expected two services");
         };
         assert_eq!(web.timeouts.server, Duration::from_secs(30));
         assert_eq!(web.timeouts.client, Duration::from_secs(8));
@@ -281,7 +281,7 @@ pool = "web"
             "[defaults.service]\n{defaults}\n[pool.p]\nservers = [\"10.0.0.5:80\"]\ncheck = {{ kind = \"tcp\" }}\n\
              [service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"{forward}\"\npool = \"p\"\n{lines}\n"
         );
-        let parsed = parse(&text, &Host::default()).expect("valid");
+        let parsed = parse(&text, &Host::default()).expect("parse configuration");
         assert_eq!(parsed.findings, [], "{forward}");
         parsed.desired
     }
@@ -321,7 +321,7 @@ pool = "web"
             "direct",
             "persistence = { timeout = \"5m\" }",
         );
-        let persistence = found.services[0].persistence.expect("it is set");
+        let persistence = found.services[0].persistence.expect("not set");
         assert_eq!(
             (persistence.timeout, persistence.netmask),
             (Duration::from_secs(300), 32)
@@ -338,13 +338,13 @@ pool = "web"
     }
 
     #[test]
-    fn defaults_of_checks_apply_to_every_check_with_the_key() {
+    fn check_defaults_apply_to_every_check_with_the_key() {
         let text = "[defaults.check]\ninterval = \"9s\"\npath = \"/up\"\n[check.c]\nkind = \"http\"\n[pool.p]\n\
             check = [{ kind = \"http\" }, { kind = \"tcp\" }, {}, \"c\"]\nservers = [{ address = \"10.0.0.5:80\", \
             check = { kind = \"http\", path = \"/own\" } }, { address = \"10.0.0.6:80\", check = [{ kind = \
             \"https\" }] }, \"10.0.0.7:80\"]\n[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"nat\"\n\
             pool = \"p\"\n";
-        let parsed = parse(text, &Host::default()).expect("valid");
+        let parsed = parse(text, &Host::default()).expect("parse configuration");
         assert_eq!(parsed.findings, []);
         let pool = &parsed.desired.pools[0];
         let describe = |check: &Check| {

@@ -48,7 +48,7 @@ pub struct Diagnostic {
     pub(crate) merge_group: Option<String>,
 }
 
-/// Another occurrence of the same problem.
+/// A further occurrence of the same problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurrence {
     /// Byte range in the text.
@@ -123,7 +123,7 @@ impl Diagnostic {
         kind
     }
 
-    /// Adds another occurrence; the diagnostic keeps the position of the one that comes first in the text.
+    /// Adds an occurrence; the diagnostic keeps the position of the one that comes first in the text.
     pub(crate) fn merge(&mut self, mut other: Self) {
         if other.span == self.span {
             return;
@@ -169,12 +169,12 @@ impl Diagnostic {
             true => first.to_string(),
             false => format!("{first}-{last}"),
         };
-        let shown: Vec<String> = runs.iter().take(MAX_RUNS).map(format_run).collect();
+        let listed_runs: Vec<String> = runs.iter().take(MAX_RUNS).map(format_run).collect();
         let is_complete = runs.len() <= MAX_RUNS && self.further.len() == count;
         let ellipsis = if is_complete { "" } else { ", \u{2026}" };
         let lines = if is_single_line { "line" } else { "lines" };
-        let shown = shown.join(", ");
-        Some(format!("{count} more on {lines} {shown}{ellipsis}"))
+        let listed_runs = listed_runs.join(", ");
+        Some(format!("{count} more on {lines} {listed_runs}{ellipsis}"))
     }
 
     /// Moves all spans by a number of bytes, for a text that is part of a longer text.
@@ -215,16 +215,16 @@ impl<'t> Lines<'t> {
             .enumerate()
             .filter(|(_, byte)| *byte == b'\n')
             .map(|(index, _)| index + 1);
-        let mut counted = vec![0];
+        let mut counts = vec![0];
         let mut count = 0;
         for step in text.as_bytes().chunks(Self::STEP) {
             count += characters(step);
-            counted.push(count);
+            counts.push(count);
         }
         let mut lines = Self {
             text,
             starts: std::iter::once(0).chain(breaks).collect(),
-            characters: counted,
+            characters: counts,
             files: Vec::new(),
         };
         if bundle_file::is_bundle(text) {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_long_line_are_not_counted_from_its_start() {
+    fn long_line_columns_are_not_counted_from_the_line_start() {
         // The text has characters of one to four bytes, so some of them cross a step.
         let text = format!("a = 1\n{}\nb = 2", "x\u{e9}\u{20ac}\u{1f600}".repeat(1_000));
         let lines = Lines::new(&text);
@@ -371,12 +371,12 @@ mod tests {
 
     #[test]
     fn merged_diagnostic_keeps_the_first_position() {
-        let found = |span| Diagnostic::new(Code::Syntax, &span, "");
-        let mut diagnostic = found(5..6);
-        diagnostic.merge(found(5..6));
+        let diagnostic_at = |span| Diagnostic::new(Code::Syntax, &span, "");
+        let mut diagnostic = diagnostic_at(5..6);
+        diagnostic.merge(diagnostic_at(5..6));
         assert_eq!(diagnostic.further_count, 0);
-        diagnostic.merge(found(8..9));
-        diagnostic.merge(found(1..2));
+        diagnostic.merge(diagnostic_at(8..9));
+        diagnostic.merge(diagnostic_at(1..2));
         let further: Vec<_> = diagnostic
             .further
             .iter()

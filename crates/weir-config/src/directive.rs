@@ -35,6 +35,6 @@ const ROUTE_TEXTS: [(&[&str], &str); 8] = [
 /// Returns the equivalent, in a route, of another program's directive.
 pub(crate) fn equivalent(directive: &str) -> Option<&'static str> {
     let mut texts = ROUTE_TEXTS.iter();
-    let found = texts.find(|(directives, _)| directives.contains(&directive));
-    found.map(|(_, text)| *text)
+    let entry = texts.find(|(directives, _)| directives.contains(&directive));
+    entry.map(|(_, text)| *text)
 }

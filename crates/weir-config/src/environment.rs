@@ -1,7 +1,7 @@
 //! Expands environment variables in addresses, such as `listen = ["0.0.0.0:${PORT}"]`.
 //!
-//! Containers get their ports and servers in environment variables. Only `listen` of services and addresses of servers
-//! are expanded; `$` has no meaning elsewhere.
+//! Containers get their ports and servers from environment variables. Only `listen` of services and addresses of
+//! servers are expanded; `$` has no meaning elsewhere.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -266,10 +266,10 @@ mod tests {
         }
 
         fn secret(&self, source: &SecretSource) -> Option<Result<SecretValue, String>> {
-            let SecretSource::Env(wanted) = source else {
+            let SecretSource::Env(variable) = source else {
                 return None;
             };
-            let found = self.0.iter().find(|(name, _)| name == wanted);
+            let found = self.0.iter().find(|(name, _)| name == variable);
             let value = |(_, text): &(&str, &str)| SecretValue {
                 bytes: text.as_bytes().to_vec(),
                 exposed: None,
@@ -288,17 +288,17 @@ mod tests {
         let parsed = crate::parse(TEXT, &machine).expect("valid");
         assert_eq!(parsed.desired.pools[0].servers[0].name, "10.0.0.5:8080");
         assert_eq!(parsed.desired.pools[0].servers[1].name, "10.0.0.5");
-        let shown = format!("{:?}", parsed.desired.proxies[0].listen);
-        assert!(shown.contains("8080"), "{shown}");
+        let listen_text = format!("{:?}", parsed.desired.proxies[0].listen);
+        assert!(listen_text.contains("8080"), "{listen_text}");
     }
 
     #[test]
     fn unix_socket_from_variable_is_rejected() {
         for text in ["unix${A:-:}/run/a.sock", "unix:/run/${A:-a}.sock"] {
             let text = format!("[pool.a]\nservers = [\"{text}\"]\n");
-            let found = crate::parse(&text, &WithVariables(&[])).expect_err("invalid");
+            let errors = crate::parse(&text, &WithVariables(&[])).expect_err("invalid");
             let message = "a Unix socket path must not come from an environment variable";
-            assert!(found.iter().any(|it| it.message == message), "{found:?}");
+            assert!(errors.iter().any(|it| it.message == message), "{errors:?}");
         }
     }
 
@@ -322,10 +322,10 @@ mod tests {
                 "`0.0.0.0:${PORT:-80}` does not expand to a valid address",
             ),
         ] {
-            let found = crate::parse(TEXT, &WithVariables(variables)).expect_err("invalid");
-            assert!(found.iter().any(|it| it.message == message), "{found:?}");
-            assert!(!format!("{found:?}").contains("secret word"));
-            assert!(!format!("{found:?}").contains("5ec2e7"));
+            let errors = crate::parse(TEXT, &WithVariables(variables)).expect_err("invalid");
+            assert!(errors.iter().any(|it| it.message == message), "{errors:?}");
+            assert!(!format!("{errors:?}").contains("secret word"));
+            assert!(!format!("{errors:?}").contains("5ec2e7"));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::code::Code;
 /// Maximum file size in bytes; enough for two hundred thousand servers.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Why a file is not a configuration.
+/// Why a file cannot be used as a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// The file does not exist.
@@ -39,7 +39,7 @@ pub enum FileError {
         account: &'static str,
     },
     /// The file is larger than [`MAX_FILE_BYTES`].
-    #[error("the file has {bytes} bytes; the maximum is {MAX_FILE_BYTES}")]
+    #[error("the file is {bytes} bytes long; the maximum is {MAX_FILE_BYTES}")]
     TooLarge {
         /// Size of the file, or of the part that was read.
         bytes: u64,

@@ -118,25 +118,25 @@ impl Reader<'_> {
         pattern: &str,
         span: &Range<usize>,
     ) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
-        let bad = |message: &str| {
+        let invalid_include = |message: &str| {
             let fix = "write a path, or a pattern such as \"conf.d/*.toml\"";
             Box::new(Diagnostic::new(Code::BadInclude, span, message).fix(fix))
         };
         if pattern.is_empty() || pattern.contains(['\0', '\n']) {
-            return Err(bad("invalid path"));
+            return Err(invalid_include("invalid path"));
         }
         let directory = including_file.parent().unwrap_or(Path::new(""));
-        let full = directory.join(pattern);
-        let Some(name) = full.file_name().and_then(|name| name.to_str()) else {
-            return Err(bad("the path does not name a file"));
+        let full_path = directory.join(pattern);
+        let Some(name) = full_path.file_name().and_then(|name| name.to_str()) else {
+            return Err(invalid_include("the path does not name a file"));
         };
-        let directory = full.parent().unwrap_or(Path::new("")).to_owned();
+        let directory = full_path.parent().unwrap_or(Path::new("")).to_owned();
         if !name.contains(['*', '?']) {
-            return Ok(vec![full]);
+            return Ok(vec![full_path]);
         }
         let parent = pattern.rsplit_once('/').map(|(parent, _)| parent);
         if parent.is_some_and(|parent| parent.contains(['*', '?'])) {
-            return Err(bad(
+            return Err(invalid_include(
                 "`*` and `?` are only allowed in the last component of the path",
             ));
         }
@@ -163,11 +163,11 @@ impl Reader<'_> {
     }
 
     fn add_file(&mut self, path: &Path, span: &Range<usize>) {
-        let shown = path.display();
+        let display_path = path.display();
         let (name, text) = match self.files.read(path) {
             Ok(read) => read,
             Err(reason) => {
-                let message = format!("cannot read the included file {shown}: {reason}");
+                let message = format!("cannot read the included file {display_path}: {reason}");
                 self.errors.push(
                     Diagnostic::new(Code::BadInclude, span, message)
                         .fix("create the file, correct the path, or remove it from `include`"),
@@ -176,7 +176,7 @@ impl Reader<'_> {
             }
         };
         if let Some(first) = self.seen.get(&name) {
-            let message = format!("{shown} is included twice");
+            let message = format!("{display_path} is included twice");
             let diagnostic = Diagnostic::new(Code::BadInclude, span, message);
             self.errors.push(match first.is_empty() {
                 true => diagnostic
@@ -199,7 +199,7 @@ impl Reader<'_> {
                 .push(Diagnostic::new(Code::BadInclude, span, message).fix("include fewer files"));
             return;
         }
-        self.text += &format!("\n{FILE_MARKER}{shown}\n");
+        self.text += &format!("\n{FILE_MARKER}{display_path}\n");
         let start = self.text.len();
         self.text += &text;
         self.parts.push((path.to_owned(), start..self.text.len()));
@@ -286,11 +286,11 @@ pub(crate) fn any_tree(text: &str) -> Table<'static> {
 /// an error if two files set the same key.
 pub(crate) fn merge<'t>(target: &mut Table<'t>, source: Table<'t>, errors: &mut Vec<Diagnostic>) {
     for entry in source.entries {
-        let Some(same) = target.entries.iter_mut().find(|it| it.key == entry.key) else {
+        let Some(existing) = target.entries.iter_mut().find(|it| it.key == entry.key) else {
             target.entries.push(entry);
             continue;
         };
-        match (&mut same.item.value, entry.item.value) {
+        match (&mut existing.item.value, entry.item.value) {
             (Value::Table(target), Value::Table(source)) => {
                 for inner in source.entries {
                     match target.entries.iter().find(|it| it.key == inner.key) {
@@ -309,7 +309,7 @@ pub(crate) fn merge<'t>(target: &mut Table<'t>, source: Table<'t>, errors: &mut 
                         value,
                     },
                 };
-                errors.push(duplicate_key(same, &second));
+                errors.push(duplicate_key(existing, &second));
             }
         }
     }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_added_in_order_of_their_names() {
+    fn included_files_are_added_in_name_order() {
         let bundle = bundle_of(vec![
             ("/etc/weir.toml", "include = [\"d/*.toml\"]\n"),
             ("/etc/d/b.toml", "[pool.b]\n"),
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn size_of_a_configuration_is_limited() {
-        let max = usize::try_from(MAX_FILE_BYTES).expect("a small number");
+        let max = usize::try_from(MAX_FILE_BYTES).expect("too large");
         let main = "include = [\"/etc/a\"]\n".len();
         for (size, expected) in [(max - main, 0), (max - main + 1, 1)] {
             let text: &str = " ".repeat(size).leak();

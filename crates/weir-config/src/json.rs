@@ -187,7 +187,7 @@ impl<'t> Reader<'t> {
         let start = self.offset;
         self.offset += 1;
         let mut owned: Option<String> = None;
-        let mut copied = self.offset;
+        let mut copied_until = self.offset;
         loop {
             match self.peek() {
                 None => {
@@ -196,7 +196,7 @@ impl<'t> Reader<'t> {
                     );
                 }
                 Some(b'"') => {
-                    let tail = &self.text[copied..self.offset];
+                    let tail = &self.text[copied_until..self.offset];
                     self.offset += 1;
                     return Ok(match owned {
                         None => Cow::Borrowed(tail),
@@ -208,10 +208,10 @@ impl<'t> Reader<'t> {
                 }
                 Some(b'\\') => {
                     let text = owned.get_or_insert_default();
-                    text.push_str(&self.text[copied..self.offset]);
+                    text.push_str(&self.text[copied_until..self.offset]);
                     let c = self.parse_escape()?;
                     text.push(c);
-                    copied = self.offset;
+                    copied_until = self.offset;
                 }
                 Some(0..=0x1f) => {
                     return Err(
@@ -358,7 +358,7 @@ mod tests {
         ] {
             assert_eq!(value(text).unwrap(), Value::Float(expected), "{text}");
         }
-        for wrong in [
+        for invalid in [
             r#""\x""#,
             r#""\u12g4""#,
             "\"a\nb\"",
@@ -367,7 +367,7 @@ mod tests {
             "{\"a\" 1}",
             "{\"a\": 1 \"b\"}",
         ] {
-            assert!(value(wrong).is_err(), "{wrong}");
+            assert!(value(invalid).is_err(), "{invalid}");
         }
     }
 

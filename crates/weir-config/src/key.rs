@@ -1,6 +1,6 @@
 //! Defines the types of the schema: name, type, range, default, purpose and example of a key.
 //!
-//! The values in [`crate::catalog`] are the only definition of the schema of `weir.toml`: the checks for unknown keys,
+//! The values in [`crate::catalog`] are the only definition of the schema for `weir.toml`: the checks for unknown keys,
 //! types and ranges, the JSON Schema and the manual use them.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// One table of the configuration.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// Path as written, `pool.NAME`; empty for the root.
+    /// Path in the notation of the manual, such as `pool.NAME`; empty for the root.
     pub(crate) path: &'static str,
     /// Name of the manual page.
     pub(crate) page: &'static str,

@@ -1,6 +1,6 @@
 //! Parses `weir.toml`: converts the text to a tree with spans, and the tree to the model and diagnostics.
 //!
-//! [`load`] checks the bytes of a file, [`parse()`] returns a [`Desired`] or all problems of the text, and [`render()`]
+//! [`load`] checks the bytes of a file, [`parse()`] returns a [`Desired`] or all problems in the text, and [`render()`]
 //! formats the problems. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
 //! defined in one place. It is used to detect unknown keys, and to generate [`schema()`] and [`cards`].
 //!

@@ -22,7 +22,7 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 /// valid.
 pub(crate) fn mask_secrets(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
-    // A large text repeats the same few keys many times.
+    // Cache the result for each key, because a large text repeats the same few keys many times.
     let mut seen: HashMap<&str, bool> = HashMap::new();
     let mut offset = 0;
     while let Some((key, value)) = next_pair(text, offset) {

@@ -38,7 +38,7 @@ pub const MEMBER_KEYS: [&str; 7] = [
     "check",
 ];
 
-/// One server of a list.
+/// A server in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The server, without checks; see [`Self::checks`].
@@ -55,7 +55,7 @@ pub struct Member {
 pub struct MemberError {
     /// Position in the list.
     pub at: Source,
-    /// The reason, without text of the list.
+    /// The reason, without text from the list.
     pub reason: MemberReason,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for MemberReason {
             Self::UnknownKey => write!(f, "unknown key; {}", allowed_keys_text()),
             Self::InlineCheck => write!(
                 f,
-                "`check` can only name a [check.NAME] of the configuration; {}",
+                "`check` can only name a [check.NAME] in the configuration; {}",
                 allowed_keys_text()
             ),
             Self::BadValue(key) => write!(f, "`{key}` must be {}", value_syntax(key)),
@@ -157,7 +157,7 @@ pub fn members(text: &str) -> Result<Vec<Member>, MemberError> {
 struct ListParser<'t> {
     lines: Lines<'t>,
     members: Vec<Member>,
-    /// Line of the first entry of each server.
+    /// Line of the first entry for each server.
     first_lines: HashMap<(IpAddr, Option<u16>), u32>,
 }
 
@@ -191,7 +191,7 @@ impl ListParser<'_> {
         }
         let list = match &item.value {
             Value::Table(table) => match table.entries.as_slice() {
-                [only] if only.key == "servers" => &only.item,
+                [entry] if entry.key == "servers" => &entry.item,
                 _ => return Err(self.error(item.span.start, MemberReason::ExpectedList)),
             },
             _ => &item,
@@ -281,13 +281,13 @@ impl ListParser<'_> {
 
     /// Returns the key, or an error if it is not allowed.
     fn check_key(&self, key: &str, offset: usize) -> MemberResult<&'static str> {
-        if let Some(known) = MEMBER_KEYS.into_iter().find(|known| *known == key) {
-            return Ok(known);
+        if let Some(allowed) = MEMBER_KEYS.into_iter().find(|allowed| *allowed == key) {
+            return Ok(allowed);
         }
-        let known = catalog::SERVER.key(key);
+        let config_key = catalog::SERVER.key(key);
         Err(self.error(
             offset,
-            known.map_or(MemberReason::UnknownKey, |key| {
+            config_key.map_or(MemberReason::UnknownKey, |key| {
                 MemberReason::NotAllowed(key.name)
             }),
         ))

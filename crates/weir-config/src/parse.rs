@@ -127,8 +127,8 @@ fn blank_unparsable_lines(
     const MAX_TEXT_BYTES: usize = 1 << 20;
     let lines = Lines::new(text);
     let mut blanked_text = text.to_owned();
-    let mut blanked = Vec::new();
-    while blanked.len() < MAX_LINES && text.len() <= MAX_TEXT_BYTES {
+    let mut blanked_errors = Vec::new();
+    while blanked_errors.len() < MAX_LINES && text.len() <= MAX_TEXT_BYTES {
         let Some(error) = errors.into_iter().find(stops_parser) else {
             break;
         };
@@ -138,10 +138,10 @@ fn blank_unparsable_lines(
             break;
         }
         blanked_text.replace_range(range, &blank);
-        blanked.push(error);
+        blanked_errors.push(error);
         errors = DeTable::parse_recoverable(&blanked_text).1;
     }
-    (blanked_text, blanked)
+    (blanked_text, blanked_errors)
 }
 
 /// Parses the same schema as JSON.

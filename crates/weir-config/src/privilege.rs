@@ -155,13 +155,13 @@ pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Dia
     found
 }
 
-/// Returns whether the active configuration contains this use. A program that is configured twice runs twice, so each
-/// occurrence in the active configuration permits only one use.
-fn consume_active_use(active_uses: &mut HashMap<Identity, usize>, used: &Use) -> bool {
-    let Some(count) = active_uses.get_mut(&used.identity) else {
+/// Returns whether the active configuration contains this use. If it runs a program, also consumes one occurrence: a
+/// program that is configured twice runs twice, so each occurrence permits only one use.
+fn consume_active_use(active_uses: &mut HashMap<Identity, usize>, proposed_use: &Use) -> bool {
+    let Some(count) = active_uses.get_mut(&proposed_use.identity) else {
         return false;
     };
-    if used.privilege != Privilege::Program {
+    if proposed_use.privilege != Privilege::Program {
         return true;
     }
     let is_permitted = *count > 0;
@@ -220,7 +220,7 @@ impl Use {
         let (problem, cause) = match self.privilege {
             Privilege::Program => (
                 "would run a program that the active configuration does not run there",
-                "programs run with the daemon's privileges, or as an account given in the configuration",
+                "programs run with the daemon's privileges, or under an account that the configuration specifies",
             ),
             Privilege::Read | Privilege::Certificates => (
                 "specifies a file that the active configuration does not read with this key",
@@ -232,7 +232,7 @@ impl Use {
             ),
             Privilege::Environment => (
                 "names an environment variable that the active configuration does not use in an address",
-                "variables are those of the daemon, and may contain secrets",
+                "the value comes from the daemon's environment, which may contain secrets",
             ),
             Privilege::Connect => (
                 "is a Unix socket that the active configuration does not use",
@@ -263,7 +263,7 @@ fn collect_uses(text: &str) -> UseCollector {
     if text.contains("${") {
         collector.record_variables(&root);
     }
-    // `[defaults]` may contain a part of a check that runs a program.
+    // `[defaults]` may contain part of a check that runs a program.
     let root = defaults::apply(&mut Sink::new(text), &root).unwrap_or(root);
     collector.visit_table(&catalog::ROOT, &root, "");
     collector

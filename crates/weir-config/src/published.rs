@@ -540,7 +540,7 @@ mod tests {
             \"proxy\"\nprotocol = \"tcp\"\npool = \"w\"\n";
         let is_unshareable = |own: &str, pool: &str, address: &str| {
             let parsed = crate::parse(&format!("{own}{proxy}"), &crate::Host::default());
-            let desired = parsed.expect("valid").desired;
+            let desired = parsed.expect("parse the configuration").desired;
             desired
                 .unshareable_reason(pool, address.parse().ok())
                 .is_some()
@@ -550,8 +550,10 @@ mod tests {
             assert!(is_unshareable(LIMITS, pool, "203.0.113.66"), "{pool}");
             assert!(is_unshareable(LIMITS, pool, "unix:/run/a.sock"), "{pool}");
         }
-        let (before, after) = LIMITS.split_once("[cluster.publish]").expect("limits");
-        let (_, after) = after.split_once("[pool.own]").expect("a pool");
+        let (before, after) = LIMITS
+            .split_once("[cluster.publish]")
+            .expect("no [cluster.publish]");
+        let (_, after) = after.split_once("[pool.own]").expect("no [pool.own]");
         let unlimited = format!("{before}[pool.own]{after}");
         assert!(is_unshareable(&unlimited, "own", "10.0.0.8"));
         assert!(!is_unshareable(&unlimited, "w", "203.0.113.66"));

@@ -1,4 +1,4 @@
-//! Parses sizes, an integer and a unit: `"64KiB"`, `"10MiB"`. A number of bytes without a unit is not parsed here.
+//! Parses sizes that consist of an integer and a unit, such as `"64KiB"`. Numbers without a unit are not parsed here.
 
 use crate::unit;
 
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_parses() {
+    fn every_unit_is_parsed() {
         for (text, bytes) in [
             ("0B", 0),
             ("100B", 100),

@@ -252,12 +252,16 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let needed = needed_servers(lowered);
     let limits = [
         (
-            ("max_servers", node.max_servers, Node::MAX_SERVERS.1),
+            ("max_servers", node.max_servers, Node::MAX_SERVERS_RANGE.1),
             (needed, &lowered.max_servers),
             servers.as_slice(),
         ),
         (
-            ("max_services", node.max_services, Node::MAX_SERVICES.1),
+            (
+                "max_services",
+                node.max_services,
+                Node::MAX_SERVICES_RANGE.1,
+            ),
             (services.len(), &lowered.max_services),
             services.as_slice(),
         ),
@@ -305,9 +309,9 @@ fn needed_servers(lowered: &LoweredConfig) -> usize {
             (pool.pool.name.as_str(), pool.servers.len() + sorry)
         })
         .collect();
-    let used = lowered.services.iter();
-    let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));
-    used.sum::<usize>().max(sizes.values().sum())
+    let used_sizes = lowered.services.iter();
+    let used_sizes = used_sizes.filter_map(|it| sizes.get(it.service.pool.as_str()));
+    used_sizes.sum::<usize>().max(sizes.values().sum())
 }
 
 fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
@@ -422,7 +426,7 @@ fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
 }
 
 fn report_unused_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
-    let used: HashSet<&str> = lowered
+    let used_names: HashSet<&str> = lowered
         .services
         .iter()
         .map(|service| service.service.pool.as_str())
@@ -440,13 +444,13 @@ fn report_unused_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         .map(|pool| pool.pool.name.as_str())
         .collect();
     // A service with an unknown pool probably means one of the pools that seem unused.
-    if !used.is_subset(&existing) {
+    if !used_names.is_subset(&existing) {
         return;
     }
     for pool in lowered
         .pools
         .iter()
-        .filter(|pool| !used.contains(pool.pool.name.as_str()))
+        .filter(|pool| !used_names.contains(pool.pool.name.as_str()))
     {
         sink.push(
             Diagnostic::new(

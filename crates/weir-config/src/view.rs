@@ -386,14 +386,14 @@ pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) 
 }
 
 pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
-    let known = quoted_list(&choices.values);
+    let valid_values = quoted_list(&choices.values);
     if choices.planned.contains(&keyword) {
         return Diagnostic::new(
             Code::NotImplemented,
             span,
             format!("\"{keyword}\" is not built yet"),
         )
-        .fix(format!("use {known}"));
+        .fix(format!("use {valid_values}"));
     }
     let all = choices
         .values
@@ -414,8 +414,8 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
     match equivalent.or_else(|| nearest(keyword, all)) {
         Some(near) => diagnostic
             .fix(format!("did you mean \"{near}\"?"))
-            .cause(format!("expected {known}")),
-        None => diagnostic.fix(format!("use {known}")),
+            .cause(format!("expected {valid_values}")),
+        None => diagnostic.fix(format!("use {valid_values}")),
     }
 }
 
@@ -484,8 +484,8 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
         }
         Some((home, name)) => diagnostic.fix(format!("`{key}` is `{name}` in {}", home.heading())),
         None => {
-            let known: Vec<&str> = section.implemented_keys().map(|key| key.name).collect();
-            diagnostic.fix(format!("valid keys are {}", known.join(", ")))
+            let valid_keys: Vec<&str> = section.implemented_keys().map(|key| key.name).collect();
+            diagnostic.fix(format!("valid keys are {}", valid_keys.join(", ")))
         }
     }
 }

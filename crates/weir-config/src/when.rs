@@ -16,8 +16,9 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
 
 /// Returns the sentence for a key of a page.
 pub(crate) fn when(page: &str, key: &str) -> Option<&'static str> {
-    let found = rows().find(|row| (row.0, row.1) == (page, key));
-    found.map(|row| row.2)
+    let mut rows = rows();
+    rows.find(|row| (row.0, row.1) == (page, key))
+        .map(|row| row.2)
 }
 
 #[cfg(test)]
@@ -45,13 +46,13 @@ mod tests {
             let rows_of_key = rows().filter(|row| (row.0, row.1) == (page, key));
             assert_eq!(rows_of_key.count(), 1, "{page}: {key}");
         }
-        let without: Vec<_> = keys()
+        let keys_without_sentence: Vec<_> = keys()
             .filter(|(page, key)| when(page, key).is_none() && !is_condition(page, key))
             .collect();
         assert!(
-            without.len() <= MAX_KEYS_WITHOUT_SENTENCE,
-            "{} without: {without:?}",
-            without.len()
+            keys_without_sentence.len() <= MAX_KEYS_WITHOUT_SENTENCE,
+            "{} keys without a sentence: {keys_without_sentence:?}",
+            keys_without_sentence.len()
         );
     }
 }

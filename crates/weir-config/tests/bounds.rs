@@ -11,14 +11,16 @@ const HOST: Host = Host {
     forwards: None,
 };
 
-/// Returns the code and message of each finding, of a valid or an invalid configuration; pools may be unused.
+/// Returns the code and message of each finding in a valid or invalid configuration, except for unused pools.
 fn findings(text: &str) -> Vec<(Code, String)> {
-    let found = match parse(text, &HOST) {
+    let diagnostics = match parse(text, &HOST) {
         Ok(parsed) => parsed.findings,
-        Err(found) => found,
+        Err(diagnostics) => diagnostics,
     };
-    let found = found.into_iter().filter(|it| it.code != Code::UnusedPool);
-    found.map(|it| (it.code, it.message)).collect()
+    let diagnostics = diagnostics
+        .into_iter()
+        .filter(|it| it.code != Code::UnusedPool);
+    diagnostics.map(|it| (it.code, it.message)).collect()
 }
 
 #[track_caller]
@@ -28,7 +30,7 @@ fn assert_valid(text: &str) -> Desired {
 }
 
 #[track_caller]
-fn assert_only(text: &str, code: Code, message: &str) {
+fn assert_only_finding(text: &str, code: Code, message: &str) {
     assert_eq!(findings(text), [(code, message.to_owned())], "{text}");
 }
 
@@ -64,17 +66,17 @@ fn host_field_of_a_pool_has_at_most_253_bytes_and_a_port() {
     let with_host =
         |length: usize| check("kind = \"tcp\"") + &format!("host = \"{}\"\n", "a".repeat(length));
     assert_valid(&with_host(max));
-    let long = "a".repeat(max + 1);
-    assert_only(
+    let long_value = "a".repeat(max + 1);
+    assert_only_finding(
         &with_host(max + 1),
         Code::BadName,
-        &format!("invalid host `{long}`"),
+        &format!("invalid host `{long_value}`"),
     );
-    assert_only(&with_host(0), Code::BadName, "invalid host ``");
+    assert_only_finding(&with_host(0), Code::BadName, "invalid host ``");
 }
 
 #[test]
-fn dns_names_have_at_most_253_bytes_and_labels_63() {
+fn dns_name_has_at_most_253_bytes_and_labels_at_most_63() {
     let label = |length: usize| "a".repeat(length);
     let name = |last: usize| [label(63), label(63), label(63), label(last)].join(".");
     for (query, is_valid) in [
@@ -89,13 +91,13 @@ fn dns_names_have_at_most_253_bytes_and_labels_63() {
             assert_valid(&text);
         } else {
             let message = format!("`{query}` is not a valid DNS name");
-            assert_only(&text, Code::BadText, &message);
+            assert_only_finding(&text, Code::BadText, &message);
         }
     }
 }
 
 #[test]
-fn request_of_a_check_has_a_path_and_a_method() {
+fn path_and_method_of_a_check_are_validated() {
     for (keys, message) in [
         ("path = \"up\"", "`up` is not a valid path"),
         ("path = \"/a b\"", "`/a b` is not a valid path"),
@@ -103,7 +105,7 @@ fn request_of_a_check_has_a_path_and_a_method() {
         ("method = \"G ET\"", "`G ET` is not a valid method"),
     ] {
         let text = check(&format!("kind = \"http\", {keys}"));
-        assert_only(&text, Code::BadText, message);
+        assert_only_finding(&text, Code::BadText, message);
     }
     assert_valid(&check(
         "kind = \"http\", path = \"/a%20b\", method = \"OPTIONS\"",
@@ -125,7 +127,7 @@ fn digest_of_a_body_has_32_or_64_hexadecimal_digits() {
     assert_eq!(digest(&text.repeat(2)), Some(Digest::Sha256(sha256)));
     for invalid in [&text[1..], &text.replace(['f', 'F'], "g")] {
         let message = format!("`{invalid}` is not a valid digest");
-        assert_only(&check(&with_digest(invalid)), Code::BadText, &message);
+        assert_only_finding(&check(&with_digest(invalid)), Code::BadText, &message);
     }
 }
 
@@ -136,12 +138,12 @@ fn overlapping_listener_is_compared_with_the_widest_earlier_one() {
          forward = \"nat\"\npool = \"p\"\n",
         "[pool.p]\nservers = [\"10.0.0.5\"]\ncheck = { kind = \"tcp\", port = 80 }\n"
     );
-    let found: Vec<String> = findings(&text)
+    let diagnostics: Vec<String> = findings(&text)
         .into_iter()
         .map(|(_, message)| message)
         .collect();
     assert_eq!(
-        found,
+        diagnostics,
         [
             "tcp/192.0.2.1:85-90 overlaps tcp/192.0.2.1:80-90",
             "tcp/192.0.2.1:88-89 overlaps tcp/192.0.2.1:80-90",
@@ -176,12 +178,12 @@ fn hosts_of_the_api_are_names_or_addresses_with_a_port() {
         "a/b",
     ] {
         let message = format!("`{host}` is not NAME or NAME:PORT");
-        assert_only(&admin(host), Code::BadName, &message);
+        assert_only_finding(&admin(host), Code::BadName, &message);
     }
 }
 
 #[test]
-fn key_of_a_virtual_router_is_a_text_or_hexadecimal() {
+fn virtual_router_key_is_text_or_hexadecimal() {
     let router = |secret: &str| {
         format!(
             "[vrrp.v]\ninterface = \"eth0\"\nvirtual_router_id = 1\naddresses = [\"192.0.2.9/24\"]\nhmac = {{ keys = \
@@ -190,7 +192,7 @@ fn key_of_a_virtual_router_is_a_text_or_hexadecimal() {
     };
     let key = |secret: &str| {
         let desired = assert_valid(&router(secret));
-        desired.vrrp[0].hmac.clone().expect("it is set").keys[0]
+        desired.vrrp[0].hmac.clone().expect("the key is set").keys[0]
             .1
             .clone()
     };
@@ -211,12 +213,12 @@ fn key_of_a_virtual_router_is_a_text_or_hexadecimal() {
         (&format!("hex:{digits}0"), pairs),
         (&format!("hex:{}g0", &digits[2..]), pairs),
     ] {
-        assert_only(&router(secret), Code::BadText, message);
+        assert_only_finding(&router(secret), Code::BadText, message);
     }
 }
 
 #[test]
-fn burst_of_a_limit_fits_its_rate() {
+fn burst_is_limited_by_the_rate() {
     // The rate allows 32,000 requests in the maximum of 32,000 seconds.
     for (limits, code) in [
         ("rate = 1, burst = 32000", None),
@@ -227,8 +229,8 @@ fn burst_of_a_limit_fits_its_rate() {
         ("", Some(Code::NoEffect)),
         ("concurrent = 1", None),
     ] {
-        let found = findings(&route(&format!("pool = \"p\"\nlimits = {{ {limits} }}")));
-        let codes: Vec<Code> = found.into_iter().map(|(code, _)| code).collect();
+        let diagnostics = findings(&route(&format!("pool = \"p\"\nlimits = {{ {limits} }}")));
+        let codes: Vec<Code> = diagnostics.into_iter().map(|(code, _)| code).collect();
         assert_eq!(codes, Vec::from_iter(code), "{limits}");
     }
 }
@@ -241,10 +243,10 @@ fn certificates_are_listed_once() {
         ("[\"/a\", \"/b\", \"/a\"]", &["/a", "/b"]),
     ] {
         let desired = assert_valid(&tls(certificates));
-        let tls = desired.proxies[0].tls.as_ref().expect("it is set");
+        let tls = desired.proxies[0].tls.as_ref().expect("the key is set");
         assert_eq!(tls.certificates, expected);
     }
-    assert_only(&tls("[]"), Code::BadText, "`certificates` is an empty list");
+    assert_only_finding(&tls("[]"), Code::BadText, "`certificates` is an empty list");
 }
 
 #[test]
@@ -259,7 +261,7 @@ fn dns_names_of_servers_have_labels_with_underscores() {
     }
     for name in ["a!b.example", "a..b", ".", &"a".repeat(64)] {
         let message = format!("`{name}` is not a valid DNS name");
-        assert_only(&servers(name), Code::BadName, &message);
+        assert_only_finding(&servers(name), Code::BadName, &message);
     }
 }
 
@@ -300,20 +302,20 @@ fn defaults_of_checks_apply_to_checks_of_servers() {
                 [service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n";
     let desired = assert_valid(text);
     let intervals = desired.pools[0].servers.iter().map(|server| {
-        let checks = server.checks.as_ref().expect("it has a check");
+        let checks = server.checks.as_ref().expect("the server has a check");
         checks[0].timing.interval.as_secs()
     });
     assert_eq!(intervals.collect::<Vec<_>>(), [9, 3]);
     // Only `timeouts` and `limits` are merged key by key.
-    let sticky = desired.pools[0].sticky.as_ref().expect("it is set");
+    let sticky = desired.pools[0].sticky.as_ref().expect("the key is set");
     assert_eq!((sticky.cookie.as_str(), sticky.private), ("c", false));
 }
 
 #[test]
-fn include_is_only_for_files() {
+fn include_is_rejected_outside_files() {
     let text = "include = [\"other.toml\"]\n";
-    let found = findings(text);
-    assert_eq!(found.len(), 1, "{found:?}");
+    let diagnostics = findings(text);
+    assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
     let bundled = format!("{text}\n#\u{1}/etc/other.toml\n[node]\n");
     assert_valid(&bundled);
     assert!(is_publishable("[node]\n") && !is_publishable(&bundled));
@@ -322,8 +324,8 @@ fn include_is_only_for_files() {
 #[test]
 fn syntax_error_in_an_included_file_has_its_position() {
     let text = "include = [\"b.toml\"]\n# comment\n\n#\u{1}/etc/b.toml\n[node]\nmax_flows = = 3\n";
-    let found = parse(text, &HOST).expect_err("a syntax error");
-    let positions: Vec<(Code, u32, u32)> = found
+    let errors = parse(text, &HOST).expect_err("a syntax error");
+    let positions: Vec<(Code, u32, u32)> = errors
         .iter()
         .map(|it| (it.code, it.at.file, it.at.line))
         .collect();
@@ -357,7 +359,7 @@ fn include_directory(files: Vec<(String, String)>) -> Bundle {
 }
 
 #[test]
-fn pattern_matches_files_with_the_suffix_that_are_not_hidden() {
+fn include_pattern_skips_hidden_files_and_other_suffixes() {
     let names = ["a.toml", ".b.toml", "c.txt", ".d.txt"];
     let files = names.map(|name| (format!("/etc/d/{name}"), "# x\n".to_owned()));
     let bundle = include_directory(files.into());
@@ -366,7 +368,7 @@ fn pattern_matches_files_with_the_suffix_that_are_not_hidden() {
 }
 
 #[test]
-fn total_size_and_number_of_files_are_limited() {
+fn total_size_and_number_of_included_files_are_limited() {
     let file = |index: usize, bytes: usize| (format!("/etc/d/{index:04}.toml"), "#".repeat(bytes));
     let too_many = include_directory((0..2000).map(|index| file(index, 1)).collect());
     assert!(!too_many.errors.is_empty());
@@ -393,10 +395,10 @@ fn paths_are_absolute_and_have_at_most_one_query() {
         ("/a b", false),
         ("/a#b", false),
     ] {
-        let found = findings(&route(&format!("pool = \"p\"\nrewrite = \"{to}\"")));
+        let diagnostics = findings(&route(&format!("pool = \"p\"\nrewrite = \"{to}\"")));
         let expected = (Code::BadName, format!("invalid path `{to}`"));
         assert_eq!(
-            found,
+            diagnostics,
             Vec::from_iter((!is_valid).then_some(expected)),
             "{to}"
         );
@@ -410,21 +412,21 @@ fn paths_of_static_files_stay_in_their_directory() {
         "root = \"/srv\", try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
     ));
     for attempt in ["index.html", "/../a", "{path}/..", "/{host}", "/a\\u0000"] {
-        let found = findings(&with_files(&format!(
+        let diagnostics = findings(&with_files(&format!(
             "root = \"/srv\", try = [\"{attempt}\"]"
         )));
-        let codes: Vec<Code> = found.iter().map(|(code, _)| *code).collect();
-        assert_eq!(codes, [Code::BadText], "{attempt}: {found:?}");
+        let codes: Vec<Code> = diagnostics.iter().map(|(code, _)| *code).collect();
+        assert_eq!(codes, [Code::BadText], "{attempt}: {diagnostics:?}");
     }
     for root in ["srv", "/s\\u0000"] {
-        let found = findings(&with_files(&format!("root = \"{root}\"")));
+        let diagnostics = findings(&with_files(&format!("root = \"{root}\"")));
         let message = "the directory must be an absolute path".to_owned();
-        assert_eq!(found, [(Code::BadText, message)], "{root}");
+        assert_eq!(diagnostics, [(Code::BadText, message)], "{root}");
     }
 }
 
 #[test]
-fn maps_of_a_log_format_belong_to_the_service() {
+fn maps_in_a_log_format_are_added_to_the_service() {
     let text = service("access_log = { path = \"/log\", format = \"{map.two} {status}\" }")
         + "[map.one]\nentries = [\"a b\"]\n[map.two]\nentries = [\"c d\"]\n";
     let desired = assert_valid(&text);
@@ -437,9 +439,9 @@ fn maps_of_a_log_format_belong_to_the_service() {
 }
 
 /// A machine whose properties are unknown.
-struct Unknown;
+struct UnknownMachine;
 
-impl Machine for Unknown {
+impl Machine for UnknownMachine {
     fn local_ports(&self) -> Option<(u16, u16)> {
         None
     }
@@ -452,11 +454,11 @@ impl Machine for Unknown {
 #[test]
 fn properties_of_a_machine_are_unknown_by_default() {
     let address: SocketAddr = ([192, 0, 2, 1], 80).into();
-    assert_eq!(Unknown.has_group("a"), None);
-    assert_eq!(Unknown.has_interface("a"), None);
-    assert_eq!(Unknown.has_address(address), None);
-    assert_eq!(Unknown.has_program("/a"), None);
-    assert!(Unknown.secret(&SecretSource::Text).is_none());
-    assert!(Unknown.variable("A").is_none());
-    assert_eq!(Unknown.list_file("/a"), None);
+    assert_eq!(UnknownMachine.has_group("a"), None);
+    assert_eq!(UnknownMachine.has_interface("a"), None);
+    assert_eq!(UnknownMachine.has_address(address), None);
+    assert_eq!(UnknownMachine.has_program("/a"), None);
+    assert!(UnknownMachine.secret(&SecretSource::Text).is_none());
+    assert!(UnknownMachine.variable("A").is_none());
+    assert_eq!(UnknownMachine.list_file("/a"), None);
 }

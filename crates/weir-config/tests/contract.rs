@@ -81,13 +81,13 @@ servers = ["10.0.0.5"]
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn every_setting_is_in_the_model() {
+fn settings_are_converted_to_the_model() {
     let parsed = parse(FULL, &HOST).unwrap();
-    let mut others = parsed
+    let mut other_findings = parsed
         .findings
         .iter()
         .filter(|it| it.code != Code::Unchecked);
-    assert_eq!(others.next(), None);
+    assert_eq!(other_findings.next(), None);
     let desired = parsed.desired;
     assert_eq!(desired.node.interfaces, Some(vec!["eth0".to_owned()]));
     assert_eq!(
@@ -113,7 +113,7 @@ fn every_setting_is_in_the_model() {
         ..Ipvs::default()
     };
     assert_eq!(desired.ipvs, ipvs);
-    // The order is that of the file, which differs from the order of names.
+    // The entries are in file order, which differs from the order of their names.
     let pools: Vec<&str> = desired
         .pools
         .iter()
@@ -289,22 +289,26 @@ fn manual_pages_match_catalog() {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&path, page).unwrap();
         }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        let content = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(
-            &written, page,
+            &content, page,
             "{name} is stale; run with WEIR_UPDATE_DOCS=1"
         );
     }
     let pages = std::fs::read_dir(&folder).unwrap().count();
-    assert_eq!(pages, cards.len(), "a page without a section");
+    assert_eq!(
+        pages,
+        cards.len(),
+        "a page has no section, or a section has no page"
+    );
     let path = folder.join("../SUMMARY.md");
-    let written = std::fs::read_to_string(&path).unwrap();
-    let summary = summary_with_cards(&written, &cards);
+    let content = std::fs::read_to_string(&path).unwrap();
+    let summary = summary_with_cards(&content, &cards);
     if update {
         std::fs::write(&path, &summary).unwrap();
     } else {
         assert_eq!(
-            written, summary,
+            content, summary,
             "SUMMARY.md is stale; run with WEIR_UPDATE_DOCS=1"
         );
     }
@@ -335,14 +339,14 @@ fn codes_page_lists_every_code() {
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         std::fs::write(&path, codes()).unwrap();
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let content = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
-        written,
+        content,
         codes(),
         "codes.md is stale; run with WEIR_UPDATE_DOCS=1"
     );
     for code in Code::ALL {
-        assert!(written.contains(&format!("\n### {code}\n")), "{code}");
+        assert!(content.contains(&format!("\n### {code}\n")), "{code}");
     }
 }
 
@@ -366,9 +370,9 @@ fn ten_thousand_services_parse() {
     let limits = (desired.node.max_servers, desired.node.max_services);
     assert_eq!(limits, (262_144, 32_768));
     let limited = format!("[node]\nmax_servers = 99999\n{text}");
-    let found = parse(&limited, &HOST).unwrap_err();
+    let errors = parse(&limited, &HOST).unwrap_err();
     assert_eq!(
-        found.iter().map(|found| found.code).collect::<Vec<_>>(),
+        errors.iter().map(|error| error.code).collect::<Vec<_>>(),
         [Code::OverLimit]
     );
     let text = format!("[node]\nmax_servers = 100000\n{text}");
@@ -382,15 +386,15 @@ fn sorry_servers_count_toward_max_servers() {
             "[node]\nmax_servers = {max}\n[pool.p]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\nsorry = \"10.0.0.3\"\n\
              [service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"direct\"\npool = \"p\"\n"
         );
-        let found = parse(&text, &HOST).err().unwrap_or_default();
-        found.iter().map(|found| found.code).collect::<Vec<_>>()
+        let errors = parse(&text, &HOST).err().unwrap_or_default();
+        errors.iter().map(|error| error.code).collect::<Vec<_>>()
     };
     assert!(codes(2).contains(&Code::OverLimit));
     assert!(!codes(3).contains(&Code::OverLimit));
 }
 
-/// Returns a valid file after some edits: bytes are replaced, removed, inserted or duplicated.
-fn mutated(edits: &[(usize, u8, u8)]) -> Vec<u8> {
+/// Returns the valid file with some edits: bytes are replaced, removed, inserted or duplicated.
+fn mutate(edits: &[(usize, u8, u8)]) -> Vec<u8> {
     let mut bytes = FULL.as_bytes().to_vec();
     for (offset, operation, byte) in edits {
         let offset = offset % bytes.len();
@@ -411,8 +415,8 @@ fn mutated(edits: &[(usize, u8, u8)]) -> Vec<u8> {
 fn parse_and_render(bytes: &[u8]) {
     let Ok(text) = load(bytes) else { return };
     for result in [parse(text, &HOST), parse_json(text, &HOST)] {
-        let found = result.map_or_else(|found| found, |parsed| parsed.findings);
-        render(&found, text, "weir.toml", false);
+        let findings = result.map_or_else(|findings| findings, |parsed| parsed.findings);
+        render(&findings, text, "weir.toml", false);
     }
 }
 
@@ -423,7 +427,7 @@ proptest! {
     fn damaged_files_do_not_panic(
         edits in prop::collection::vec((any::<usize>(), any::<u8>(), any::<u8>()), 1..8),
     ) {
-        parse_and_render(&mutated(&edits));
+        parse_and_render(&mutate(&edits));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const HOST: Host = Host {
     forwards: Some((false, true)),
 };
 
-fn rendered(text: &str, name: &str) -> String {
+fn render_text(text: &str, name: &str) -> String {
     match parse(text, &HOST) {
         Ok(parsed) => render(&parsed.findings, text, name, false),
         Err(found) => render(&found, text, name, false),
@@ -33,7 +33,7 @@ fn every_mistake_is_reported() {
     assert!(names.len() >= 45, "{} mistakes", names.len());
     for name in names {
         let text = fs::read_to_string(folder.join(&name)).unwrap();
-        let output = rendered(&text, "weir.toml");
+        let output = render_text(&text, "weir.toml");
         assert!(!output.is_empty(), "{name} is valid");
         insta::assert_snapshot!(name.trim_end_matches(".toml"), output);
     }
@@ -85,17 +85,17 @@ fn json_mistakes_have_positions() {
 #[test]
 fn colors_do_not_change_text() {
     let text = "[node]\nmax_flow = 1\n";
-    let found = parse(text, &HOST).unwrap_err();
-    let colored = render(&found, text, "weir.toml", true);
-    let mut plain = String::new();
+    let errors = parse(text, &HOST).unwrap_err();
+    let colored = render(&errors, text, "weir.toml", true);
+    let mut plain_text = String::new();
     let mut rest = colored.as_str();
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
-        plain.push_str(before);
+        plain_text.push_str(before);
         rest = after.split_once('m').unwrap().1;
     }
-    plain.push_str(rest);
-    assert_ne!(colored, plain);
-    assert_eq!(plain, render(&found, text, "weir.toml", false));
+    plain_text.push_str(rest);
+    assert_ne!(colored, plain_text);
+    assert_eq!(plain_text, render(&errors, text, "weir.toml", false));
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn lines_of_at_most_2000_bytes_are_quoted() {
     let content = "{\"node\": {\"max_flow\": 1}}";
     for (length, is_quoted) in [(2000, true), (2001, false), (3000, false)] {
         let text = format!("{content}{}", " ".repeat(length - content.len()));
-        let found = parse_json(&text, &HOST).unwrap_err();
-        let output = render(&found, &text, "weir.json", false);
+        let errors = parse_json(&text, &HOST).unwrap_err();
+        let output = render(&errors, &text, "weir.json", false);
         assert_eq!(output.contains("\n1 | "), is_quoted, "{output}");
     }
 }
@@ -128,22 +128,22 @@ fn diagnostics_are_limited_per_severity() {
     for n in 0..5000 {
         text.push_str(&format!("x{n} = 1\n"));
     }
-    let found = parse(&text, &HOST).unwrap_err();
-    assert_eq!(found.len(), 1001);
+    let errors = parse(&text, &HOST).unwrap_err();
+    assert_eq!(errors.len(), 1001);
 
     let mut text = String::new();
     for n in 0..3000 {
         text.push_str(&format!("[pool.p{n}]\nservers = [\"10.0.0.5\"]\n"));
     }
     text.push_str("[timeouts]\ntcp = 5\n");
-    let found = parse(&text, &HOST).unwrap_err();
+    let errors = parse(&text, &HOST).unwrap_err();
     assert_eq!(
-        found.iter().filter(|d| d.code.as_str() == "E004").count(),
+        errors.iter().filter(|d| d.code.as_str() == "E004").count(),
         1
     );
 }
 
-/// A machine with one interface.
+/// A machine with the interface `eth0`, the address 10.0.0.2 and the program `/bin/sh`.
 struct OneInterface;
 
 impl Machine for OneInterface {
@@ -177,9 +177,9 @@ fn missing_interfaces_of_routers_and_missing_programs_are_notes() {
                 check = { kind = \"script\", command = [\"/opt/check\", \"x\"] }\n\
                 [notify.n]\ncommand = [\"/opt/mail\"]\n\
                 [service.s]\nlisten = [\"10.0.0.9:80\"]\nforward = \"nat\"\npool = \"p\"\n";
-    let found = parse(text, &OneInterface).unwrap().findings;
-    insta::assert_snapshot!(render(&found, text, "weir.toml", false));
-    // The properties of another machine are unknown.
+    let findings = parse(text, &OneInterface).unwrap().findings;
+    insta::assert_snapshot!(render(&findings, text, "weir.toml", false));
+    // The properties of a different machine are unknown.
     assert!(parse(text, &HOST).unwrap().findings.is_empty());
 }
 
@@ -207,8 +207,8 @@ fn ipv6_server_address_that_may_end_in_a_port_gets_a_note() {
         )
     };
     let unclear = text("\"fd00::22:80\", { address = \"fd00::23:8080\" }");
-    let found = parse(&unclear, &HOST).unwrap().findings;
-    insta::assert_snapshot!(render(&found, &unclear, "weir.toml", false));
+    let findings = parse(&unclear, &HOST).unwrap().findings;
+    insta::assert_snapshot!(render(&findings, &unclear, "weir.toml", false));
     let clear = text(
         "\"[fd00::22]:80\", \"[fd00::22:80]\", \"fd00::22\", \"fd00::1:2\", \"fd00::1:a0\", \"fd00:0:0:1:2:3:4:80\"",
     );
@@ -231,18 +231,18 @@ fn sync_address_of_another_director_is_reported() {
             "[sync]\nlisten = \"{listen}:8482\"\npeers = [\"10.0.0.9:8482\"]\nkey = \"0123456789abcdef\"\n"
         )
     };
-    let other = text("10.0.0.1");
-    let found = parse(&other, &OneInterface).unwrap().findings;
-    insta::assert_snapshot!(render(&found, &other, "weir.toml", false));
-    let own = text("10.0.0.2");
-    assert!(parse(&own, &OneInterface).unwrap().findings.is_empty());
+    let other_text = text("10.0.0.1");
+    let findings = parse(&other_text, &OneInterface).unwrap().findings;
+    insta::assert_snapshot!(render(&findings, &other_text, "weir.toml", false));
+    let own_text = text("10.0.0.2");
+    assert!(parse(&own_text, &OneInterface).unwrap().findings.is_empty());
 }
 
 #[test]
 fn missing_interface_is_reported_at_its_name() {
     let text = "[node]\ninterfaces = [\"eth0\", \"enp3s0\", \"a/b\"]\nvip_interface = \"eth9\"\n";
-    let found = parse(text, &OneInterface).unwrap_err();
-    insta::assert_snapshot!(render(&found, text, "weir.toml", false));
+    let errors = parse(text, &OneInterface).unwrap_err();
+    insta::assert_snapshot!(render(&errors, text, "weir.toml", false));
 }
 
 /// Returns a pool of two thousand servers, one per line, starting at the third line.
@@ -261,12 +261,12 @@ fn repeated_mistakes_are_merged() {
         format!("[service.web]\nlisten = [\"{listen}\"]\nforward = \"{forward}\"\npool = \"web\"\n")
     };
     let v4 = service("192.0.2.10:80", "direct");
-    let plain = servers(|n| format!("\"{}\"", address(n)));
-    let checked = "check = { kind = \"tcp\" }\n";
+    let plain_servers = servers(|n| format!("\"{}\"", address(n)));
+    let check = "check = { kind = \"tcp\" }\n";
     let files = [
         (
             "family",
-            plain.clone() + checked + &service("[2001:db8::10]:80", "nat"),
+            plain_servers.clone() + check + &service("[2001:db8::10]:80", "nat"),
         ),
         (
             "names",
@@ -278,7 +278,7 @@ fn repeated_mistakes_are_merged() {
         ),
         (
             "ports",
-            servers(|n| format!("\"{}:81\"", address(n))) + checked + &v4,
+            servers(|n| format!("\"{}:81\"", address(n))) + check + &v4,
         ),
         (
             "keys",
@@ -286,16 +286,16 @@ fn repeated_mistakes_are_merged() {
         ),
         (
             "twice",
-            servers(|n| format!("\"{}\"", address(n / 2))) + checked + &v4,
+            servers(|n| format!("\"{}\"", address(n / 2))) + check + &v4,
         ),
     ];
     for (name, text) in files {
-        let found = match parse(&text, &HOST) {
+        let findings = match parse(&text, &HOST) {
             Ok(parsed) => parsed.findings,
-            Err(found) => found,
+            Err(findings) => findings,
         };
-        let [diagnostic] = found.as_slice() else {
-            panic!("{name}: {} findings", found.len());
+        let [diagnostic] = findings.as_slice() else {
+            panic!("{name}: {} findings", findings.len());
         };
         let further = if name == "twice" { 999 } else { 1999 };
         assert_eq!(
@@ -303,7 +303,7 @@ fn repeated_mistakes_are_merged() {
             (further, further),
             "{name}"
         );
-        insta::assert_snapshot!(name, render(&found, &text, "weir.toml", false));
+        insta::assert_snapshot!(name, render(&findings, &text, "weir.toml", false));
     }
 }
 
@@ -311,8 +311,8 @@ fn repeated_mistakes_are_merged() {
 fn merged_mistakes_are_reported_at_first_occurrence() {
     let text = "[timeouts]\ntcp = 5\n[pool.b]\nwieght = 1\nservers = [\"10.0.0.1\"]\n[pool.a]\nwieght = 1\nservers \
         = [\"10.0.0.1\"]\n";
-    let found = parse(text, &HOST).unwrap_err();
-    insta::assert_snapshot!(render(&found, text, "weir.toml", false));
+    let errors = parse(text, &HOST).unwrap_err();
+    insta::assert_snapshot!(render(&errors, text, "weir.toml", false));
 }
 
 /// Columns must not be counted from the start of the line for each server: with this file, that would take minutes.
@@ -326,15 +326,15 @@ fn servers_on_one_line_have_correct_columns() {
     let pool = &parsed.desired.pools[0];
     assert_eq!(pool.servers.len(), 20_001);
     let duplicate = text.replace("\"10.9.0.7\"", "\"10.9.0.7:80\"");
-    let found = parse(&duplicate, &HOST).expect_err("a server occurs twice");
-    let diagnostic = found.iter().find(|it| it.code == Code::DuplicateEntry);
+    let errors = parse(&duplicate, &HOST).expect_err("a server occurs twice");
+    let diagnostic = errors.iter().find(|it| it.code == Code::DuplicateEntry);
     let source = &diagnostic.expect("it is reported").at;
     let line = duplicate.lines().nth(1).expect("the list");
     let column = line.rfind("\"10.9").expect("the last server") + 1;
     assert_eq!(
         (source.line, source.column as usize),
         (2, column),
-        "{found:?}"
+        "{errors:?}"
     );
 }
 
@@ -350,7 +350,7 @@ fn advertisement_lists_at_most_255_addresses() {
         )
     };
     assert!(parse(&file(255), &HOST).is_ok());
-    let found = rendered(&file(256), "weir.toml");
+    let found = render_text(&file(256), "weir.toml");
     let message = "too many addresses: 256; an advertisement lists at most 255";
     assert!(found.contains(message), "{found}");
     assert!(found.contains("excluded_addresses"), "{found}");

@@ -5,14 +5,14 @@ use weir_model::{Desired, Family, Secret, SecretSource};
 
 /// A machine with list files and secrets, by path or name.
 #[derive(Default)]
-struct WithSources {
+struct TestMachine {
     lists: Vec<(&'static str, &'static str)>,
     secrets: Vec<(SecretSource, Result<&'static str, &'static str>)>,
     /// The mode of all sources, if every user can read them.
     exposed: Option<u32>,
 }
 
-impl Machine for WithSources {
+impl Machine for TestMachine {
     fn local_ports(&self) -> Option<(u16, u16)> {
         None
     }
@@ -22,7 +22,7 @@ impl Machine for WithSources {
     }
 
     fn secret(&self, source: &SecretSource) -> Option<Result<SecretValue, String>> {
-        let (_, found) = self.secrets.iter().find(|(wanted, _)| wanted == source)?;
+        let (_, found) = self.secrets.iter().find(|(secret, _)| secret == source)?;
         let value = |text: &str| SecretValue {
             bytes: text.into(),
             exposed: self.exposed,
@@ -31,7 +31,7 @@ impl Machine for WithSources {
     }
 
     fn list_file(&self, path: &str) -> Option<Result<String, String>> {
-        let found = self.lists.iter().find(|(wanted, _)| *wanted == path);
+        let found = self.lists.iter().find(|(list, _)| *list == path);
         let content = found.map(|(_, content)| (*content).to_owned());
         Some(content.ok_or_else(|| "no such file".to_owned()))
     }
@@ -52,7 +52,7 @@ fn only_finding(text: &str, machine: &dyn Machine) -> Diagnostic {
 
 #[track_caller]
 fn desired(text: &str, machine: &dyn Machine) -> Desired {
-    parse(text, machine).expect("a valid configuration").desired
+    parse(text, machine).expect("parse configuration").desired
 }
 
 fn sync(key: &str) -> String {
@@ -60,7 +60,7 @@ fn sync(key: &str) -> String {
 }
 
 fn sync_key(text: &str, machine: &dyn Machine) -> Secret {
-    desired(text, machine).sync.expect("it is set").key
+    desired(text, machine).sync.expect("no `sync`").key
 }
 
 const VALUE: &str = "0123456789abcdef";
@@ -87,23 +87,23 @@ fn sources() -> [(&'static str, SecretSource, &'static str); 3] {
 
 #[test]
 fn secret_is_read_from_its_source() {
-    for (written, source, _) in sources() {
-        let machine = WithSources {
+    for (value, source, _) in sources() {
+        let machine = TestMachine {
             secrets: vec![(source.clone(), Ok(VALUE))],
-            ..WithSources::default()
+            ..TestMachine::default()
         };
-        let key = sync_key(&sync(written), &machine);
+        let key = sync_key(&sync(value), &machine);
         assert_eq!(key, Secret::new(source.clone(), VALUE.into()));
         // Secrets are not read on another machine.
-        let key = sync_key(&sync(written), &Host::default());
+        let key = sync_key(&sync(value), &Host::default());
         assert_eq!(key, Secret::new(source, Vec::new()));
     }
     let text = sync(&format!("\"{VALUE}\""));
     let expected = Secret::new(SecretSource::Text, VALUE.into());
     assert_eq!(sync_key(&text, &Host::default()), expected);
-    let machine = WithSources {
+    let machine = TestMachine {
         secrets: vec![(SecretSource::Text, Ok(""))],
-        ..WithSources::default()
+        ..TestMachine::default()
     };
     assert_eq!(sync_key(&text, &machine), expected);
 }
@@ -129,12 +129,12 @@ fn unreadable_secret_is_reported_with_advice() {
         ),
     ];
     for (index, reason, fix) in cases {
-        let (written, source, name) = sources()[index].clone();
-        let machine = WithSources {
+        let (value, source, name) = sources()[index].clone();
+        let machine = TestMachine {
             secrets: vec![(source, Err(reason))],
-            ..WithSources::default()
+            ..TestMachine::default()
         };
-        let found = only_finding(&sync(written), &machine);
+        let found = only_finding(&sync(value), &machine);
         assert_eq!(found.code, Code::SecretUnavailable);
         let message = format!("cannot read the secret: {name}: {reason}");
         assert_eq!(found.message, message);
@@ -143,7 +143,7 @@ fn unreadable_secret_is_reported_with_advice() {
 }
 
 #[test]
-fn readable_secret_is_reported_with_its_mode() {
+fn exposed_secret_is_reported_with_its_mode() {
     let text = format!("\"{VALUE}\"");
     let in_text = (
         text.as_str(),
@@ -156,7 +156,7 @@ fn readable_secret_is_reported_with_its_mode() {
         _,
         (credential, credential_source, _),
     ] = sources();
-    for (written, source, message, fix) in [
+    for (value, source, message, fix) in [
         in_text,
         (
             file,
@@ -171,12 +171,12 @@ fn readable_secret_is_reported_with_its_mode() {
             "set the mode of its file to 0600",
         ),
     ] {
-        let machine = WithSources {
+        let machine = TestMachine {
             secrets: vec![(source, Ok(VALUE))],
             exposed: Some(0o644),
-            ..WithSources::default()
+            ..TestMachine::default()
         };
-        let found = only_finding(&sync(written), &machine);
+        let found = only_finding(&sync(value), &machine);
         assert_eq!(found.code, Code::ExposedSecret);
         assert_eq!(found.message, message);
         assert_eq!(found.fix.as_deref(), Some(fix));
@@ -185,7 +185,7 @@ fn readable_secret_is_reported_with_its_mode() {
 
 #[test]
 fn secret_has_exactly_one_valid_source() {
-    for (written, code, message) in [
+    for (value, code, message) in [
         ("\"\"", Code::SecretUnavailable, "the secret is empty"),
         (
             "{}",
@@ -238,11 +238,11 @@ fn secret_has_exactly_one_valid_source() {
             "invalid credential name",
         ),
     ] {
-        let found = only_finding(&sync(written), &Host::default());
+        let found = only_finding(&sync(value), &Host::default());
         assert_eq!(
             (found.code, found.message.as_str()),
             (code, message),
-            "{written}"
+            "{value}"
         );
     }
     let found = only_finding(&sync("7"), &Host::default());
@@ -256,15 +256,15 @@ fn route(condition: &str) -> String {
     format!("{POOL}[[route]]\nservice = \"s\"\nstatus = 403\n{condition}\n")
 }
 
-fn with_list(content: &'static str) -> WithSources {
-    WithSources {
+fn with_list(content: &'static str) -> TestMachine {
+    TestMachine {
         lists: vec![("/list", content)],
-        ..WithSources::default()
+        ..TestMachine::default()
     }
 }
 
 #[test]
-fn comments_and_empty_lines_of_lists_are_skipped() {
+fn comments_and_empty_lines_in_lists_are_skipped() {
     let source = route("source = [{ file = \"/list\" }]");
     let machine = with_list("# office\n10.1.0.0/16 # first floor\n\n 192.0.2.7\t\n");
     let found = desired(&source, &machine);
@@ -272,14 +272,14 @@ fn comments_and_empty_lines_of_lists_are_skipped() {
         .when
         .sources
         .clone()
-        .expect("it is set");
+        .expect("not set");
     for (address, expected) in [
         ("10.1.2.3", true),
         ("192.0.2.7", true),
         ("10.2.0.1", false),
         ("192.0.2.8", false),
     ] {
-        let address = address.parse().expect("an address");
+        let address = address.parse().expect("parse address");
         assert_eq!(sources.contains(address), expected, "{address}");
     }
     let host = route("host = { file = \"/list\" }");
@@ -289,7 +289,7 @@ fn comments_and_empty_lines_of_lists_are_skipped() {
         .when
         .host_set
         .clone()
-        .expect("it is set");
+        .expect("not set");
     for (host, expected) in [
         ("a.example", true),
         ("x.b.example", true),
@@ -301,7 +301,7 @@ fn comments_and_empty_lines_of_lists_are_skipped() {
 }
 
 #[test]
-fn invalid_line_of_a_list_is_reported_with_its_number_but_not_quoted() {
+fn invalid_list_line_is_reported_by_number_but_not_quoted() {
     let map = format!("{POOL}[map.m]\nkind = \"network\"\nfile = \"/list\"\n");
     let auth = route("basic_auth = { file = \"/list\" }").replace("status = 403", "pool = \"p\"");
     for (text, content, message) in [
@@ -340,7 +340,7 @@ fn invalid_line_of_a_list_is_reported_with_its_number_but_not_quoted() {
 }
 
 #[test]
-fn list_has_a_readable_file_with_an_absolute_path() {
+fn unreadable_list_file_and_relative_path_are_rejected() {
     for (key, noun) in [
         ("source = [{ file = \"PATH\" }]", "addresses"),
         ("host = { file = \"PATH\" }", "hosts"),
@@ -366,7 +366,7 @@ fn list_has_a_readable_file_with_an_absolute_path() {
 }
 
 #[test]
-fn entries_of_maps_have_a_key_and_an_optional_value() {
+fn map_entry_has_a_key_and_an_optional_value() {
     let text = format!(
         "{POOL}access_log = {{ path = \"/log\", format = \"{{map.m}}\" }}\n[map.m]\nfile = \"/list\"\nentries = \
          [\" a  b c \", \"d\"]\ndefault = \"x\"\nignore_case = true\n"
@@ -391,12 +391,12 @@ fn entries_of_maps_have_a_key_and_an_optional_value() {
 }
 
 #[test]
-fn users_are_listed_or_in_a_file() {
+fn users_are_inline_or_in_a_file() {
     let auth = |value: &str| format!("{POOL}basic_auth = {value}\n");
     let machine = with_list("# staff\nanna:$5$x$y:comment\n bert:{SHA}z \n");
     let text = auth("{ file = \"/list\", users = [\"cleo: $6$x$y\"], realm = \"Staff only\" }");
     let found = desired(&text, &machine);
-    let users = found.proxies[0].basic_auth.as_ref().expect("it is set");
+    let users = found.proxies[0].basic_auth.as_ref().expect("no users");
     assert_eq!(users.realm, "Staff only");
     for (name, hash) in [
         ("anna", Some("$5$x$y")),

@@ -1,9 +1,9 @@
 //! Formats counts for messages.
 
-/// Returns `1 server`, `2 servers`: a number with the singular or plural of a regular noun.
-pub fn format_count(count: u64, word: &str) -> String {
+/// Returns a count followed by a regular noun in the singular or plural, for example `1 server` or `2 servers`.
+pub fn format_count(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {word}{plural}")
+    format!("{count} {noun}{plural}")
 }
 
 #[cfg(test)]

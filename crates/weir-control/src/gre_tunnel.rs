@@ -7,13 +7,13 @@ use weir_model::{Desired, Forward, Server, Service, Tunnel, TunnelChecksum, Tunn
 pub(crate) fn services_with_gre_checksum(desired: &Desired) -> impl Iterator<Item = &Service> {
     let servers = desired.pools.iter();
     let servers = servers.flat_map(|pool| pool.servers.iter().chain(&pool.sorry));
-    let own = servers.filter_map(|server| server.tunnel);
+    let server_tunnels = servers.filter_map(|server| server.tunnel);
     let services = desired.services.iter();
-    // Most configurations contain no such tunnel; then, the pools of the services need not be searched.
+    // Most configurations contain no such tunnel. In these, the pools of the services need not be searched.
     let is_used = services
         .clone()
         .map(|service| service.tunnel)
-        .chain(own)
+        .chain(server_tunnels)
         .any(has_gre_checksum);
     services
         .filter(move |service| is_used && gre_checksum_servers(desired, service).next().is_some())

@@ -59,7 +59,7 @@ impl fmt::Debug for PublishedFile {
 }
 
 impl PublishedFiles {
-    /// Maximum size of all files together, in bytes. With the text and the overhead of JSON, a publication is then
+    /// Maximum size of all files together, in bytes. With the text and the JSON overhead, a publication is then
     /// smaller than the maximum in weir-cluster (`MAX_CHUNKS`), unless it consists mainly of OCSP responses.
     pub const MAX_BYTES: usize = 8 << 20;
     /// Maximum number of files.
@@ -101,7 +101,7 @@ impl PublishedFile {
     /// Returns a name for a file with this content. The name contains no characters that are special in a path. It
     /// depends on the path and the content, so a renewed certificate gets a different name.
     pub fn name(&self) -> String {
-        /// Number of hexadecimal digits of the digest.
+        /// Number of hexadecimal digits in the digest.
         const DIGITS: usize = 32;
         /// Maximum number of characters of the path.
         const PATH_MAX_CHARS: usize = 100;
@@ -240,24 +240,24 @@ mod tests {
     #[test]
     fn too_many_or_too_large_files_are_rejected() {
         let half = "x".repeat(PublishedFiles::MAX_BYTES / 2);
-        let two = vec![file("/a", &half), file("/b", &half)];
-        assert_eq!(files(two.clone()).check_size(), Ok(()));
-        let three = [two, vec![file("/c", "x")]].concat();
-        let error = files(three.clone()).check_size().unwrap_err();
+        let two_files = vec![file("/a", &half), file("/b", &half)];
+        assert_eq!(files(two_files.clone()).check_size(), Ok(()));
+        let three_files = [two_files, vec![file("/c", "x")]].concat();
+        let error = files(three_files.clone()).check_size().unwrap_err();
         assert!(error.contains("8 MiB"), "{error}");
         let configuration = GroupConfiguration {
-            files: files(three),
+            files: files(three_files),
             ..GroupConfiguration::default()
         };
         let read = GroupConfiguration::read_publication(&configuration.to_publication());
         assert_eq!(read, Err(error));
-        let many = vec![file("/a", ""); PublishedFiles::MAX_FILES + 1];
-        let error = files(many).check_size().unwrap_err();
+        let many_files = vec![file("/a", ""); PublishedFiles::MAX_FILES + 1];
+        let error = files(many_files).check_size().unwrap_err();
         assert!(error.contains("more than 10000"), "{error}");
     }
 
     #[test]
-    fn name_depends_on_the_content_and_cannot_leave_the_directory() {
+    fn name_depends_on_content_and_stays_in_directory() {
         let name = |path, pem| file(path, pem).name();
         let first = name("/etc/weir/certs/a.pem", "A");
         assert!(first.ends_with("-etc-weir-certs-a.pem"), "{first}");

@@ -16,7 +16,7 @@ use crate::snapshot::{ProxyStatus, ServiceStatus, Snapshot};
 /// Minimum interval between two points.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Recording takes at most 1/`CPU_SHARE` of one CPU's time.
+/// Recording takes at most 1/`CPU_SHARE` of one CPU's time, unless that would require more than [`MAX_INTERVAL`].
 pub(crate) const CPU_SHARE: u32 = 200;
 
 /// Maximum interval between two points.

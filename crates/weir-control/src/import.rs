@@ -1,7 +1,7 @@
 //! Gives `weir import` read-only access to this machine: files, host names and the environment.
 //!
-//! Host names are resolved concurrently and within one deadline, so that an unresponsive name server causes a delay of
-//! two seconds in total rather than ten seconds per name. Importers look up names one after another. They therefore run
+//! Host names are resolved concurrently and within one deadline, so an unresponsive name server delays the import by
+//! two seconds in total rather than by ten seconds per name. Importers look up names one after another, so they run
 //! once to collect the names, and again with the results.
 
 mod resolve;
@@ -39,7 +39,7 @@ pub struct Machine {
 
 /// Runs an importer. Returns its result and the host names that were not resolved in time. `root` replaces `/` in
 /// absolute paths.
-pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
+pub fn run_importer<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
     let deadline = Instant::now() + RESOLVE_TIMEOUT;
     let mut machine = Machine {
         root: root.map(Path::to_owned),
@@ -91,7 +91,7 @@ impl Machine {
         )
     }
 
-    /// Opens a file or a directory. Below the root, `..` and links are resolved relative to the root, so that a copy of
+    /// Opens a file or a directory. Below the root, `..` and links are resolved relative to the root, so a copy of
     /// another machine's files cannot refer to files on this machine.
     fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC;
@@ -252,16 +252,16 @@ fn comment(desired: &Desired, interfaces: &BTreeMap<IpAddr, String>) -> String {
                  program has to add them.\n\n"
             );
     }
-    let keep = match vips.iter().all(|vip| !interfaces.contains_key(vip)) {
+    let alternative = match vips.iter().all(|vip| !interfaces.contains_key(vip)) {
         true => "",
         false => "Either keep the program that adds them now, or ",
     };
-    let set = match keep.is_empty() {
+    let advice = match alternative.is_empty() {
         true => "Add them with the machine's network configuration, or set",
         false => "set",
     };
     text + &format!(
-        "# VIPs: {listed}.\n# Weir adds them only if `vip_interface` is set. {keep}{set}\n\
+        "# VIPs: {listed}.\n# Weir adds them only if `vip_interface` is set. {alternative}{advice}\n\
          # `vip_interface`, if no other director has them at the same time; Weir then adds and announces missing \
          ones:\n# [node]\n\
          # vip_interface = \"{interface}\"\n\n"
@@ -459,7 +459,7 @@ mod tests {
         let text = format!("{pool}{}", service("10.0.0.10"));
         let parsed = weir_config::parse(&text, &weir_config::Host::default());
         let desired = parsed.expect("parse the configuration").desired;
-        let vip = "10.0.0.10".parse().expect("address is valid");
+        let vip = "10.0.0.10".parse().expect("parse the address");
         let present = super::comment(&desired, &[(vip, "eth0".to_owned())].into());
         assert!(
             present.contains("keep the program that adds them now, or"),

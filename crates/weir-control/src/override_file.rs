@@ -1,8 +1,8 @@
 //! Reads and writes `RUNTIME_DIR/proxy.json`, which contains the overrides of all servers.
 //!
-//! While there is no layer 4 engine, the file also contains the revision number. This file is the authoritative source
-//! of the overrides of both planes. An override is written here before it is applied. `state.json` contains a copy for
-//! version 0.1.0, which reads the layer 4 overrides from there.
+//! The file also contains a revision number, which is used while there is no layer 4 engine. This file is the
+//! authoritative source of the overrides of both planes. An override is written here before it is applied. `state.json`
+//! contains a copy for version 0.1.0, which reads the layer 4 overrides from there.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,8 +33,8 @@ impl OverrideStore {
     /// unreadable.
     pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);
-        let read = fs::read(&path).and_then(|text| Ok(OverrideFile::parse(&text)?));
-        let content = match read {
+        let result = fs::read(&path).and_then(|text| Ok(OverrideFile::parse(&text)?));
+        let content = match result {
             Ok(content) => Some(content),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {

@@ -29,9 +29,9 @@ use weir_probing::PathTable;
 /// arguments are the pool and the server.
 pub type LastPassedProbe<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
-/// A configuration to apply.
+/// The configuration that a plane applies.
 #[derive(Clone, Copy, Debug)]
-pub struct WantedConfiguration<'a> {
+pub struct PlaneConfiguration<'a> {
     /// The configuration with the servers from server lists.
     pub desired: &'a Desired,
     /// The configuration without the servers from server lists.
@@ -40,23 +40,23 @@ pub struct WantedConfiguration<'a> {
     pub text: &'a str,
 }
 
-impl WantedConfiguration<'_> {
-    /// Returns the servers from server lists, and those of another version of the group's configuration.
+impl PlaneConfiguration<'_> {
+    /// Returns the servers from server lists, and those of a different version of the group's configuration.
     pub fn added_servers(&self) -> Vec<AddedServer> {
-        let mut added = Vec::new();
+        let mut result = Vec::new();
         let configured_pools = self.configured.pools.iter();
         for (pool, configured) in self.desired.pools.iter().zip(configured_pools) {
             // The servers from the configuration come first in each pool.
-            let listed = pool.servers.iter().skip(configured.servers.len());
-            let listed = listed.map(|server| (server, None));
-            let other = pool.other_version.iter().flat_map(|other| {
-                let servers = other.servers.iter();
-                servers.map(|server| (server, Some(other.replaces)))
+            let listed_servers = pool.servers.iter().skip(configured.servers.len());
+            let listed_servers = listed_servers.map(|server| (server, None));
+            let other_version_servers = pool.other_version.iter().flat_map(|other_version| {
+                let servers = other_version.servers.iter();
+                servers.map(|server| (server, Some(other_version.replaces)))
             });
-            for (server, replaces_second_hop) in listed.chain(other) {
+            for (server, replaces_second_hop) in listed_servers.chain(other_version_servers) {
                 let checks = server.checks.as_ref();
                 let checks = checks.filter(|_| replaces_second_hop.is_none());
-                added.push(AddedServer {
+                result.push(AddedServer {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
                     address: server.address,
@@ -64,16 +64,16 @@ impl WantedConfiguration<'_> {
                     weight: server.weight,
                     max_connections: server.max_connections,
                     min_connections: server.min_connections,
-                    checks: checks.map(|checks| self.names(checks)),
+                    checks: checks.map(|checks| self.check_names(checks)),
                     replaces_second_hop,
                 });
             }
         }
-        added
+        result
     }
 
     /// Returns the names of checks. The checks of servers from lists are always named checks in the configuration.
-    fn names(&self, checks: &[Check]) -> Vec<String> {
+    fn check_names(&self, checks: &[Check]) -> Vec<String> {
         let configured_checks = &self.configured.checks;
         let find = |check: &Check| {
             configured_checks
@@ -96,7 +96,7 @@ pub trait Plane {
     /// Applies a configuration and returns the revision. On an error, the previous configuration stays active.
     fn apply(
         &mut self,
-        wanted: WantedConfiguration<'_>,
+        plane_configuration: PlaneConfiguration<'_>,
     ) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Reloads the certificate files of `desired`, the active configuration. On an error, the previous certificates
@@ -166,7 +166,7 @@ pub trait Plane {
         true
     }
 
-    /// Returns the smallest MTU of the interfaces with the packet path, in bytes; `None` = there is no such interface.
+    /// Returns the smallest MTU of the interfaces with the packet path, in bytes; `None` = no interface has it.
     fn smallest_mtu(&self) -> Option<u32> {
         None
     }
@@ -268,7 +268,7 @@ pub trait Plane {
         false
     }
 
-    /// Returns whether another process synchronizes flows and has not yet received all flows of the peers.
+    /// Returns whether another process synchronizes flows and has not yet received all flows from the peers.
     fn is_joining_peers(&self) -> bool {
         false
     }

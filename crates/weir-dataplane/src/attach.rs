@@ -1,7 +1,7 @@
 //! Attaches programs to devices through pinned links, which outlive this process.
 //!
 //! A link is created, then pinned: if the process dies in between, the kernel detaches the program. If the kernel has
-//! no tcx, a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned so that the
+//! no tcx, a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned so the
 //! filter can be found later.
 
 use std::io;
@@ -19,7 +19,7 @@ use crate::sys::{self, AttachType};
 
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-/// Without a target program: attach before all other tcx programs, so that none of them sees a packet first.
+/// Without a target program: attach before all other tcx programs, so none of them sees a packet first.
 const BPF_F_BEFORE: u32 = 1 << 3;
 
 /// Priority of Weir's filters at clsact ingress (after XDP) and egress.
@@ -116,7 +116,7 @@ pub enum XdpChoice {
 /// directory.
 ///
 /// # Errors
-/// Fails if another program is attached ([`Error::Busy`]), or the device supports none of the allowed modes.
+/// Fails if a different program is attached ([`Error::Busy`]), or the device supports none of the allowed modes.
 pub fn attach_xdp(
     pins: &PinDir,
     program: BorrowedFd<'_>,
@@ -210,7 +210,7 @@ fn attach_clsact(
     let path = pins.link(ifindex, hook);
     remove_file(&path)?;
     sys::pin(program, &path).at(&path)?;
-    let attached = classifier(program_pin, ifindex).and_then(|mut classifier| {
+    let result = classifier(program_pin, ifindex).and_then(|mut classifier| {
         let options = NlOptions {
             priority,
             handle: CLSACT_HANDLE,
@@ -226,10 +226,10 @@ fn attach_clsact(
         std::mem::forget(link);
         Ok(hook)
     });
-    if attached.is_err() {
+    if result.is_err() {
         remove_file(&path)?;
     }
-    attached
+    result
 }
 
 /// Replaces the program of a clsact filter atomically.
@@ -431,9 +431,9 @@ fn detach_clsact(ifindex: u32, role: TcRole) -> Result<()> {
 /// # Errors
 /// Fails if the directory cannot be read or a pin cannot be removed.
 pub(crate) fn unpin_removed_devices(pins: &PinDir) -> Result<()> {
-    let live = attachments(pins)?;
+    let live_attachments = attachments(pins)?;
     for (ifindex, hook, path) in pins.links()? {
-        if !live
+        if !live_attachments
             .iter()
             .any(|attachment| attachment.ifindex == ifindex && attachment.hook == hook)
         {

@@ -40,14 +40,14 @@ struct Routing {
 impl Routing {
     fn open(state: &Path) -> Result<Self> {
         Ok(Self {
-            vips: table(state, "weir_vips")?,
-            listeners: table(state, "weir_listeners")?,
-            devices: table(state, "weir_devices")?,
-            services: mapped(state, "weir_services")?,
-            elements: mapped(state, "weir_tables")?,
-            cursors: mapped(state, "weir_cursors")?,
-            dests: mapped(state, "weir_dests")?,
-            hops: mapped(state, "weir_hops")?,
+            vips: open_table(state, "weir_vips")?,
+            listeners: open_table(state, "weir_listeners")?,
+            devices: open_table(state, "weir_devices")?,
+            services: open_mapped(state, "weir_services")?,
+            elements: open_mapped(state, "weir_tables")?,
+            cursors: open_mapped(state, "weir_cursors")?,
+            dests: open_mapped(state, "weir_dests")?,
+            hops: open_mapped(state, "weir_hops")?,
         })
     }
 
@@ -69,24 +69,24 @@ impl CarriedCounters {
         if let Some(routing) = if_compatible(Routing::open(state))? {
             routing.copy_to(new)?;
         }
-        if let Some(settings) = if_compatible(mapped::<Settings>(state, "weir_settings"))? {
+        if let Some(settings) = if_compatible(open_mapped::<Settings>(state, "weir_settings"))? {
             new.set_settings(&settings.get(0)?)?;
         }
-        if let Some(filter) = if_compatible(mapped::<Filter>(state, "weir_filters"))? {
+        if let Some(filter) = if_compatible(open_mapped::<Filter>(state, "weir_filters"))? {
             new.set_filter(&filter.get(0)?)?;
         }
         let mut carried = Self {
             live: None,
             traffic: None,
         };
-        if let Some(old) = if_compatible(mapped::<Live>(state, "weir_live"))?
+        if let Some(old) = if_compatible(open_mapped::<Live>(state, "weir_live"))?
             && !is_same_map(&old, &new.live)
         {
             let rows = rows_in_both(&old, &new.live)?;
             new.live.set_all(0, &rows)?;
             carried.live = Some((old, rows));
         }
-        if let Some(old) = if_compatible(per_cpu::<Traffic>(state, "weir_traffic"))?
+        if let Some(old) = if_compatible(open_per_cpu::<Traffic>(state, "weir_traffic"))?
             && old.entries() != new.traffic.entries()
         {
             let mut rows = maps::sums_of_traffic(&old)?;
@@ -170,7 +170,7 @@ pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let mut has_uncopied_rows = false;
     for row in 0..count.min(new_live.entries()) {
         let (old_row, new_row) = (old.live.get(row)?, new_live.get(row)?);
-        // A row in use is not reused in so short a time.
+        // In such a short time, a row in use is not assigned to a different server.
         has_uncopied_rows |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
     }
     if !has_uncopied_rows {
@@ -178,7 +178,7 @@ pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     }
     let zeros = vec![Live::ZERO; count.min(new_live.entries()) as usize];
     add_live_difference(&old.live, &zeros, &new_live)?;
-    if let Some(new_traffic) = if_compatible(per_cpu::<Traffic>(state, "weir_traffic"))?
+    if let Some(new_traffic) = if_compatible(open_per_cpu::<Traffic>(state, "weir_traffic"))?
         && new_traffic.entries() != old.traffic.entries()
     {
         let mut rows = maps::sums_of_traffic(&old.traffic)?;
@@ -215,17 +215,17 @@ fn add_traffic(traffic: &PerCpu<Traffic>, rows: impl Iterator<Item = Traffic>) -
     Ok(())
 }
 
-fn table<K: Pod, V: Pod>(state: &Path, name: &'static str) -> Result<Table<K, V>> {
+fn open_table<K: Pod, V: Pod>(state: &Path, name: &'static str) -> Result<Table<K, V>> {
     let path = state.join(name);
     Table::new(name, sys::open_pin(&path, Access::Read).at(&path)?)
 }
 
-fn per_cpu<V: Pod>(state: &Path, name: &'static str) -> Result<PerCpu<V>> {
+fn open_per_cpu<V: Pod>(state: &Path, name: &'static str) -> Result<PerCpu<V>> {
     let path = state.join(name);
     PerCpu::new(name, sys::open_pin(&path, Access::Full).at(&path)?)
 }
 
-fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
+fn open_mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
     Mapped::open(name, state, Access::Read)
 }
 

@@ -391,7 +391,7 @@ impl Dataplane {
     /// Runs one of the programs on a packet.
     ///
     /// # Errors
-    /// Fails if there is no such program, or the kernel rejects the input.
+    /// Fails if the program does not exist, or the kernel rejects the input.
     pub fn test_run(&self, program: &str, input: &TestInput<'_>) -> Result<TestRun> {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
@@ -451,16 +451,16 @@ impl Dataplane {
 /// Removes all of Weir's pins and attachments in a directory. Returns whether there were any.
 ///
 /// # Errors
-/// Fails if an object cannot be detached or unpinned; the record is removed last, so that a second call can continue.
+/// Fails if an object cannot be detached or unpinned; the record is removed last, so a second call can continue.
 pub fn clean(pins: &PinDir) -> Result<bool> {
     if !pins.path().exists() {
         return Ok(false);
     }
-    let found = !pins.list()?.is_empty();
+    let had_objects = !pins.list()?.is_empty();
     for (ifindex, hook, _) in pins.links()? {
         attach::detach(pins, ifindex, hook)?;
     }
     crate::socket::detach_all(pins)?;
     pins.remove_all()?;
-    Ok(found)
+    Ok(had_objects)
 }

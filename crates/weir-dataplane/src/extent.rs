@@ -157,15 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn retired_extent_waits_for_grace_period() {
+    fn retired_extent_is_reused_after_grace_period() {
         let start = Instant::now();
         let mut allocator = ExtentAllocator::new(5);
-        let used = allocator.allocate(4).unwrap();
-        allocator.retire(used, start);
+        let allocated = allocator.allocate(4).unwrap();
+        allocator.retire(allocated, start);
         allocator.reclaim(start + GRACE - Duration::from_nanos(1));
         assert_eq!(allocator.allocate(1), None);
         allocator.reclaim(start + GRACE);
-        assert_eq!(allocator.allocate(4), Some(used));
+        assert_eq!(allocator.allocate(4), Some(allocated));
     }
 
     #[test]

@@ -64,9 +64,9 @@ impl Maps {
                 row.insert(*word);
             }
         }
-        for (index, wanted) in (0u32..).zip(rows) {
+        for (index, new_words) in (0u32..).zip(rows) {
             let before = self.macs.get(index)?.words;
-            self.write_row(index, new_row(before, wanted))?;
+            self.write_row(index, new_row(before, new_words))?;
         }
         Ok(())
     }
@@ -100,14 +100,14 @@ fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
 /// Returns the new contents of a row, which are written in order of position. Words that stay in the row keep their
 /// positions, so that packets find them during the update. If there are too many words, the last word accepts all
 /// addresses.
-fn new_row(before: Words, wanted: BTreeSet<u64>) -> Words {
-    let mut missing = wanted.clone();
+fn new_row(before: Words, new_words: BTreeSet<u64>) -> Words {
+    let mut missing = new_words.clone();
     let mut row = before.map(|word| if missing.remove(&word) { word } else { 0 });
     let free = row.iter_mut().filter(|word| **word == 0);
     for (free, word) in free.zip(&missing) {
         *free = *word;
     }
-    if wanted.len() > row.len() {
+    if new_words.len() > row.len() {
         row[row.len() - 1] = MAC_ANY;
     }
     row

@@ -177,8 +177,8 @@ impl Hold {
         }
     }
 
-    /// Injects a frame, so that the stack receives it from its device. This is not possible for the loopback device,
-    /// because its packets have a route attached.
+    /// Injects a frame: the stack receives it from its device. This is not possible for the loopback device, because
+    /// its packets have a route attached.
     ///
     /// # Errors
     /// Fails if the device does not exist, or the kernel rejects the request.
@@ -250,8 +250,8 @@ fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P>
 where
     &'a mut P: TryFrom<&'a mut aya::programs::Program>,
 {
-    let found = object.program_mut(name).and_then(|p| p.try_into().ok());
-    found.ok_or_else(|| Error::NoProgram {
+    let program = object.program_mut(name).and_then(|p| p.try_into().ok());
+    program.ok_or_else(|| Error::NoProgram {
         name: name.to_owned(),
     })
 }

@@ -147,7 +147,7 @@ pub(crate) struct LayoutRecord {
     /// Layout and number of buckets of the old flow table, whose entries must still be moved; 0 buckets = none.
     pub(crate) old_flow_layout: u32,
     pub(crate) old_buckets: u32,
-    /// Number of buckets of the old table that the programs use; 0 = none.
+    /// Number of buckets in the old table that the programs use; 0 = none.
     pub(crate) program_old_buckets: u32,
     pub(crate) sizes: Sizes,
     pub(crate) reserved_sizes: [u32; 23],

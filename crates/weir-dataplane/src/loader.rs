@@ -106,8 +106,9 @@ pub(crate) fn load_all(
             Err(error) => return Err(error),
         }
     }
-    let all = objects.iter_mut().map(|(_, object)| object);
-    load_programs(all).map_err(|message| load_error("the director's programs", &message))?;
+    let loaded_objects = objects.iter_mut().map(|(_, object)| object);
+    load_programs(loaded_objects)
+        .map_err(|message| load_error("the director's programs", &message))?;
     let mut programs = Programs::new();
     for (name, object) in objects {
         programs.extend(pin_programs(name, object, directory)?);
@@ -208,7 +209,7 @@ fn load_programs<'a>(
 }
 
 fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), String> {
-    let loaded = match program {
+    let result = match program {
         Program::Xdp(program) => load_until_verified(|| program.load()),
         Program::SchedClassifier(program) => load_until_verified(|| program.load()),
         Program::CgroupSockAddr(program) => load_until_verified(|| program.load()),
@@ -218,7 +219,7 @@ fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), St
             return Err(format!("program {name} has an unsupported type"));
         }
     };
-    loaded.map_err(|error| format!("program {name}: {}", with_causes(&error)))
+    result.map_err(|error| format!("program {name}: {}", with_causes(&error)))
 }
 
 fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {

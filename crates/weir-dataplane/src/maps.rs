@@ -44,7 +44,7 @@ pub struct Maps {
     pub fragments: Table<FragmentKey, Fragment>,
     /// Service rows.
     pub services: Mapped<Service>,
-    /// Lists, hash tables, ranges.
+    /// Extents: scheduler headers, lists, hash tables, SNAT addresses and port ranges.
     pub elements: Mapped<Element>,
     /// Scheduler state, one row per service.
     pub cursors: Mapped<Cursor>,

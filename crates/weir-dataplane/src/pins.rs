@@ -148,12 +148,12 @@ impl PinDir {
 
     /// Creates the directory on a bpffs. If its parent is empty and not on a bpffs, mounts a bpffs there.
     pub(crate) fn prepare(&self) -> Result<()> {
-        let existing = self
+        let ancestor = self
             .root
             .ancestors()
             .find(|path| path.exists())
             .unwrap_or(Path::new("/"));
-        if weir_sys::bpffs_at(existing)? != weir_sys::Bpffs::Mounted {
+        if weir_sys::bpffs_at(ancestor)? != weir_sys::Bpffs::Mounted {
             let no_bpffs = |reason: String| Error::NoBpffs {
                 path: self.root.clone(),
                 reason,
@@ -173,18 +173,18 @@ impl PinDir {
 
     /// Removes the leftovers of an interrupted change: directories that the record does not reference.
     pub(crate) fn remove_leftovers(&self, record: Option<&LayoutRecord>) -> Result<()> {
-        let mut referenced = Vec::new();
+        let mut referenced_paths = Vec::new();
         if let Some(record) = record {
-            referenced.push(self.state(record.state));
-            referenced.push(self.programs(record.programs));
-            referenced.push(self.flows(record.flow_layout, record.sizes.buckets()));
+            referenced_paths.push(self.state(record.state));
+            referenced_paths.push(self.programs(record.programs));
+            referenced_paths.push(self.flows(record.flow_layout, record.sizes.buckets()));
             if record.old_buckets > 0 {
-                referenced.push(self.flows(record.old_flow_layout, record.old_buckets));
+                referenced_paths.push(self.flows(record.old_flow_layout, record.old_buckets));
             }
         }
         remove_file(&self.layout_staging())?;
         for path in entries(&self.root)? {
-            if is_generation(&path) && !referenced.contains(&path) {
+            if is_generation(&path) && !referenced_paths.contains(&path) {
                 remove_tree(&path)?;
             }
         }
@@ -208,9 +208,9 @@ impl PinDir {
     /// # Errors
     /// Fails if a directory cannot be read.
     pub fn list(&self) -> Result<Vec<PinnedObject>> {
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         if !self.root.exists() {
-            return Ok(found);
+            return Ok(objects);
         }
         for path in entries(&self.root)? {
             if is_generation(&path) {
@@ -222,9 +222,9 @@ impl PinDir {
                     } else {
                         PinKind::Map
                     };
-                    found.push(PinnedObject { path: inner, kind });
+                    objects.push(PinnedObject { path: inner, kind });
                 }
-                found.push(PinnedObject {
+                objects.push(PinnedObject {
                     path,
                     kind: PinKind::Directory,
                 });
@@ -234,31 +234,31 @@ impl PinDir {
                         Some((scope, _)) => PinKind::Cgroup { scope },
                         None => PinKind::Map,
                     };
-                    found.push(PinnedObject { path: inner, kind });
+                    objects.push(PinnedObject { path: inner, kind });
                 }
-                found.push(PinnedObject {
+                objects.push(PinnedObject {
                     path,
                     kind: PinKind::Directory,
                 });
             } else if let Some((ifindex, hook)) = parse_link(&path) {
-                found.push(PinnedObject {
+                objects.push(PinnedObject {
                     path,
                     kind: PinKind::Link { ifindex, hook },
                 });
             } else if path == self.layout() || path == self.layout_staging() {
-                found.push(PinnedObject {
+                objects.push(PinnedObject {
                     path,
                     kind: PinKind::Map,
                 });
             } else if path != self.owner() && path != self.owner_staging() {
-                found.push(PinnedObject {
+                objects.push(PinnedObject {
                     path,
                     kind: PinKind::Foreign,
                 });
             }
         }
-        found.sort();
-        Ok(found)
+        objects.sort();
+        Ok(objects)
     }
 
     /// Removes all of Weir's pins except for attachments to devices. Removes the record last, and then the directory if
@@ -316,9 +316,9 @@ fn parse_link(path: &Path) -> Option<(u32, Hook)> {
 }
 
 pub(crate) fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
-    let found: io::Result<Vec<PathBuf>> = fs::read_dir(directory)
+    let paths: io::Result<Vec<PathBuf>> = fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-    Ok(found.at(directory)?.into_iter())
+    Ok(paths.at(directory)?.into_iter())
 }
 
 pub(crate) fn remove_file(path: &Path) -> Result<()> {

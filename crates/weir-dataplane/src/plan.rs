@@ -52,7 +52,7 @@ impl Plan {
         options: &OpenOptions,
     ) -> Result<Self> {
         let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
-        // During a migration, the current table is not replaced, so that there are never three tables.
+        // During a migration, the current table is not replaced, so there are never three tables.
         if old.old_buckets > 0 {
             (sizes.flows, flow_layout) = (old.sizes.flows, old.flow_layout);
         }
@@ -116,13 +116,13 @@ pub(crate) fn flow_directory(pins: &PinDir, record: &LayoutRecord) -> PathBuf {
     pins.flows(record.flow_layout, record.sizes.buckets())
 }
 
-fn specs_where(is_wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
-    MAPS.iter().filter(move |spec| is_wanted(spec.group))
+fn specs_where(is_included: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
+    MAPS.iter().filter(move |spec| is_included(spec.group))
 }
 
 /// Returns whether `directory` contains every map of these groups, with the properties that this build expects.
-fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) -> Result<bool> {
-    for spec in specs_where(is_wanted) {
+fn maps_fit(directory: &Path, sizes: &Sizes, is_included: impl Fn(Group) -> bool) -> Result<bool> {
+    for spec in specs_where(is_included) {
         let path = directory.join(spec.name);
         let map = match sys::open_pin(&path, Access::Full) {
             Ok(map) => map,
@@ -196,9 +196,9 @@ fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSo
         ("weir_flows_old_cold", "weir_flows_cold"),
     ];
     directory.into_iter().flat_map(move |directory| {
-        names.map(|(name, pinned)| MapSource {
+        names.map(|(name, pin_name)| MapSource {
             name,
-            pin: directory.join(pinned),
+            pin: directory.join(pin_name),
             entries: None,
         })
     })

@@ -86,9 +86,9 @@ fn link_path(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
 /// An attached scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Id of the cgroup; 0 = the cgroup was removed.
+    /// ID of the cgroup; 0 = the cgroup was removed.
     pub cgroup: u64,
-    /// Whether all hooks are attached. If not, usually those are attached that open sockets still need.
+    /// Whether all hooks are attached. If not, usually only the hooks that open sockets still need are attached.
     pub complete: bool,
 }
 
@@ -146,10 +146,10 @@ impl Sockets {
     /// Fails if a pinned map does not have the properties that this build expects, or the kernel rejects the request.
     pub fn open(plane: &Dataplane) -> Result<Self> {
         let directory = plane.pins().sockets();
-        let missing = SOCKET_MAPS
+        let is_map_missing = SOCKET_MAPS
             .iter()
             .any(|spec| !directory.join(spec.name).exists());
-        if missing {
+        if is_map_missing {
             std::fs::create_dir_all(&directory).at(&directory)?;
             drop(loader::prepare(OBJECT, &sources(plane), &[])?);
         }

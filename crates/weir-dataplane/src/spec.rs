@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::layout::Sizes;
 use crate::sys::MapInfo;
 
-/// A group of maps: what happens to them when a size or the ABI changes.
+/// A group of maps that are handled alike when a size or the ABI changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     /// Maps that user space writes and packets read; they refer to each other and are replaced together.
@@ -32,6 +32,7 @@ const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
+const LPM_TRIE: u32 = 11;
 /// The flags `BPF_F_NO_PREALLOC` and `BPF_F_MMAPABLE`.
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
@@ -164,7 +165,6 @@ pub(crate) const MAPS: &[MapSpec] = &[
 const MAX_SOCKET_LISTENERS: u32 = 65_536;
 const MAX_SOCKETS: u32 = 1 << 20;
 const MAX_SOCKET_CLIENTS: u32 = 16_384;
-const LPM_TRIE: u32 = 11;
 
 /// The maps of the cgroup programs, which exist only while a service needs them; see [`crate::socket`].
 pub(crate) const SOCKET_MAPS: &[MapSpec] = &[
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn check_rejects_map_with_other_properties() {
+    fn check_rejects_map_with_different_properties() {
         let spec = &MAPS[0];
         let sizes = Sizes::default();
         let good = MapInfo {

@@ -119,8 +119,8 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Fails if the kernel rejects the request.
     pub fn remove(&self, key: &K) -> Result<bool> {
         // SAFETY: `new` compared the size.
-        let removed = unsafe { sys::delete(self.map.as_fd(), pod::bytes(key)) };
-        Ok(removed
+        let result = unsafe { sys::delete(self.map.as_fd(), pod::bytes(key)) };
+        Ok(result
             .during("remove an element from map", || self.name.to_owned())?
             .is_some())
     }

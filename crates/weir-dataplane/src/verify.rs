@@ -23,11 +23,11 @@ pub(crate) fn load_until_verified(
 
 fn retry_interrupted<E>(
     mut call: impl FnMut() -> Result<(), E>,
-    interrupted: impl Fn(&E) -> bool,
+    is_interrupted: impl Fn(&E) -> bool,
 ) -> Result<(), E> {
     for _ in 1..MAX_ATTEMPTS {
         match call() {
-            Err(error) if interrupted(&error) => {}
+            Err(error) if is_interrupted(&error) => {}
             result => return result,
         }
     }

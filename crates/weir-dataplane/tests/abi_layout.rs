@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use weir_dataplane::elements_of;
 
 #[test]
-fn every_shared_struct_is_the_same_in_c_and_rust() {
-    let mut seen = BTreeSet::new();
+fn every_shared_struct_has_the_same_layout_in_c_and_rust() {
+    let mut compared = BTreeSet::new();
     for object in ["abi_layout", "weir_xdp", "weir_tc"] {
         let path = format!("{}/{object}.bpf.o", env!("OUT_DIR"));
         let Ok(elf) = std::fs::read(&path) else {
@@ -21,7 +21,7 @@ fn every_shared_struct_is_the_same_in_c_and_rust() {
         };
         let structs = btf::structs(&elf);
         for layout in weir_abi::layouts() {
-            let Some(found) = structs.get(layout.c_name) else {
+            let Some(c_struct) = structs.get(layout.c_name) else {
                 continue;
             };
             let fields = layout
@@ -30,7 +30,7 @@ fn every_shared_struct_is_the_same_in_c_and_rust() {
                 .map(|field| (field.name.to_owned(), field.offset))
                 .collect();
             assert_eq!(
-                *found,
+                *c_struct,
                 btf::Struct {
                     size: layout.size,
                     fields
@@ -38,13 +38,13 @@ fn every_shared_struct_is_the_same_in_c_and_rust() {
                 "{} in {object}",
                 layout.c_name
             );
-            seen.insert(layout.c_name);
+            compared.insert(layout.c_name);
         }
     }
     let missing: Vec<_> = weir_abi::layouts()
         .iter()
         .map(|layout| layout.c_name)
-        .filter(|name| !seen.contains(name))
+        .filter(|name| !compared.contains(name))
         .collect();
     assert!(
         missing.is_empty(),

@@ -36,14 +36,14 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
         assert_eq!(filters("va", "ingress").matches("direct-action").count(), 1);
     }
 
-    let bigger = OpenOptions {
+    let larger_options = OpenOptions {
         sizes: Sizes {
             dests: 128,
             ..small_sizes()
         },
         ..options.clone()
     };
-    let (mut second, _) = Dataplane::open(&bigger).unwrap();
+    let (mut second, _) = Dataplane::open(&larger_options).unwrap();
     second.activate().unwrap();
     let after = second.attachments().unwrap();
     assert_eq!(after.len(), 2);
@@ -54,10 +54,14 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
             .all(|(before, after)| before.program_id != after.program_id)
     );
     if clsact {
-        let shown = filters("va", "ingress");
-        assert_eq!(shown.matches("direct-action").count(), 1, "{shown}");
+        let ingress_filters = filters("va", "ingress");
+        assert_eq!(
+            ingress_filters.matches("direct-action").count(),
+            1,
+            "{ingress_filters}"
+        );
         assert!(
-            shown.contains(&format!(
+            ingress_filters.contains(&format!(
                 "id {}",
                 after
                     .iter()
@@ -65,7 +69,7 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
                     .unwrap()
                     .program_id
             )),
-            "{shown}"
+            "{ingress_filters}"
         );
     }
     clean(second.pins()).unwrap();
@@ -74,14 +78,14 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
 }
 
 #[test]
-fn programs_are_attached_by_tcx_links() {
+fn programs_are_attached_with_tcx_links() {
     if privileged() {
         attach_both(false, [Hook::Ingress, Hook::Egress]);
     }
 }
 
 #[test]
-fn programs_are_attached_by_clsact_filters() {
+fn programs_are_attached_with_clsact_filters() {
     if privileged() {
         attach_both(true, [Hook::ClsactIngress, Hook::ClsactEgress]);
     }

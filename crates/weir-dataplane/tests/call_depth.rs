@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use elf::{Elf, Symbol};
 
 const MAX_STACK: usize = 512;
-const STACK_ABOVE_TAIL_CALL: usize = 256;
+const TAIL_CALL_STACK_LIMIT: usize = 256;
 const MAX_FRAMES: usize = 8;
 const FRAME_UNIT: usize = 32;
 
@@ -92,7 +92,7 @@ fn is_timer_callback(code: &[Instruction], index: usize) -> bool {
 fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
     let code = instructions(&elf.body(symbol.section)[symbol.value..][..symbol.size]);
     let relocations: BTreeMap<usize, usize> = elf.relocations(symbol.section).into_iter().collect();
-    let mut found = Function {
+    let mut result = Function {
         name: symbol.name.clone(),
         frame: 0,
         calls: Vec::new(),
@@ -114,23 +114,23 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
                 let start = start
                     .checked_add_signed(bytes(instruction.imm + 1))
                     .unwrap();
-                found.calls.push((section, start));
+                result.calls.push((section, start));
             }
             (OPCODE_LOAD_IMM64, Some(target)) if elf.name(target.section) == ".text" => {
                 let start = target.value + usize::try_from(instruction.imm).unwrap();
                 let list = if is_timer_callback(&code, index) {
-                    &mut found.timer_callbacks
+                    &mut result.timer_callbacks
                 } else {
-                    &mut found.calls
+                    &mut result.calls
                 };
                 list.push((target.section, start));
             }
-            (OPCODE_CALL, _) if instruction.imm == HELPER_TAIL_CALL => found.tail_calls = true,
+            (OPCODE_CALL, _) if instruction.imm == HELPER_TAIL_CALL => result.tail_calls = true,
             _ => {}
         }
     }
-    found.frame = depth.next_multiple_of(FRAME_UNIT);
-    found
+    result.frame = depth.next_multiple_of(FRAME_UNIT);
+    result
 }
 
 fn functions(elf: &Elf) -> BTreeMap<Address, Function> {
@@ -172,7 +172,7 @@ impl<'a> CallChains<'a> {
         if depth > MAX_STACK {
             report(format!("{depth} bytes"));
         }
-        if function.tail_calls && self.chain.len() > 1 && above >= STACK_ABOVE_TAIL_CALL {
+        if function.tail_calls && self.chain.len() > 1 && above >= TAIL_CALL_STACK_LIMIT {
             report(format!("{above} bytes above a tail call"));
         }
         if self.chain.len() > MAX_FRAMES {

@@ -109,7 +109,7 @@ fn pinned_maps_are_adopted_with_their_flows() {
 }
 
 #[test]
-fn changed_sizes_replace_maps_and_keep_counts_and_rows() {
+fn changed_sizes_replace_maps_and_keep_counts_and_flows() {
     if !privileged() {
         return;
     }
@@ -190,7 +190,7 @@ fn pin_of_half_the_size_is_not_adopted() {
 }
 
 #[test]
-fn open_without_activation_leaves_no_objects() {
+fn next_open_removes_objects_of_an_open_without_activation() {
     if !privileged() {
         return;
     }
@@ -236,7 +236,7 @@ fn generic_mode_is_used_without_native_mode() {
 }
 
 #[test]
-fn device_with_another_program_is_unchanged() {
+fn attaching_to_a_device_with_another_program_fails() {
     if !privileged() {
         return;
     }
@@ -272,12 +272,11 @@ fn link_of_removed_device_is_unpinned() {
     support::run("ip link del va");
     assert_eq!(first.attachments().unwrap(), []);
     let (second, _) = Dataplane::open(&sandbox.options()).unwrap();
-    let links = second.pins().list().unwrap();
+    let pins = second.pins().list().unwrap();
     assert!(
-        links
-            .iter()
+        pins.iter()
             .all(|pin| !matches!(pin.kind, weir_dataplane::PinKind::Link { .. })),
-        "{links:?}"
+        "{pins:?}"
     );
 }
 
@@ -315,10 +314,10 @@ fn clean_removes_everything_and_reports_it() {
     assert!(!clean(&pins).unwrap());
     assert!(matches!(open_readonly(&pins), Err(Error::Absent { .. })));
     // The hook is free again.
-    let (mut again, opened) = Dataplane::open(&sandbox.options()).unwrap();
+    let (mut fresh, opened) = Dataplane::open(&sandbox.options()).unwrap();
     assert_eq!(opened, OpenOutcome::Fresh);
-    again.activate().unwrap();
-    again.attach(ifindex, XdpChoice::Best).unwrap();
+    fresh.activate().unwrap();
+    fresh.attach(ifindex, XdpChoice::Best).unwrap();
 }
 
 #[test]

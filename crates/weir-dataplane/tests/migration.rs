@@ -217,7 +217,7 @@ fn interrupted_migration_is_resumed_before_next_resize() {
     );
 }
 
-/// Migrates the flows without replacing the programs, like a daemon that is killed before it does so.
+/// Migrates the flows without replacing the programs, like a daemon that is killed before it replaces them.
 fn migrate_without_replacing_programs(dataplane: &Dataplane, old_buckets: u32) {
     let mut settings = dataplane.maps().settings().unwrap();
     settings.flags &= !SETTINGS_BEGIN_IN_OLD;

@@ -1,4 +1,4 @@
-//! Tests the change to or from another build: incompatible maps, counts that are copied later, and its tc programs.
+//! Tests the change to or from a different build: incompatible maps, counts that are copied later, and tc programs.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn open_running(sandbox: &Sandbox) -> Dataplane {
 }
 
 /// Returns options with sizes that require new maps.
-fn bigger(sandbox: &Sandbox) -> OpenOptions {
+fn larger_options(sandbox: &Sandbox) -> OpenOptions {
     OpenOptions {
         sizes: Sizes {
             dests: 128,
@@ -67,7 +67,7 @@ fn counts_are_kept_if_another_map_is_incompatible() {
     ));
     assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small_sizes()));
 
-    let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
+    let (mut second, opened) = Dataplane::open(&larger_options(&sandbox)).unwrap();
     assert_eq!(opened, OpenOutcome::Replaced);
     send(&first, 1001);
     second.activate().unwrap();
@@ -94,7 +94,7 @@ fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     for map in ["weir_live", "weir_traffic"] {
         std::fs::remove_file(sandbox.pin_dir().join("state-1").join(map)).unwrap();
     }
-    let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
+    let (mut second, opened) = Dataplane::open(&larger_options(&sandbox)).unwrap();
     assert_eq!(opened, OpenOutcome::Replaced);
     assert!(first.is_current().unwrap());
     second.activate().unwrap();

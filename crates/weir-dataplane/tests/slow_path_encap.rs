@@ -177,7 +177,7 @@ fn wrong_inner_checksum_is_not_corrected() {
         assert_eq!(
             out.ip().transport_checksum,
             ChecksumState::Invalid,
-            "completing the checksum does not hide the error"
+            "the outer checksum must not hide the wrong inner checksum"
         );
     }
 }

@@ -12,7 +12,7 @@ use testbed::{
 use weir_abi::{Forward, Reason};
 use weir_wire::{IpHeader, IpProtocol};
 
-/// Returns the frames of one datagram in three fragments.
+/// Returns the frames of a datagram's three fragments.
 fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
     let parts = frame().fragments(packet, 600, id).unwrap();
     assert_eq!(parts.len(), 3);
@@ -153,8 +153,8 @@ fn fragment_that_arrives_before_the_first_is_dropped() {
         assert_eq!(testbed.count(Reason::DropFragmentEarly), 1);
         testbed.send(&parts[0]).sent();
         testbed.send(&parts[1]).sent();
-        let other = parts_of_id(&testbed, 8);
-        assert_eq!(testbed.send(&other[2]).verdict, XDP_DROP);
+        let other_parts = parts_of_id(&testbed, 8);
+        assert_eq!(testbed.send(&other_parts[2]).verdict, XDP_DROP);
         assert_eq!(testbed.count(Reason::DropFragmentEarly), 2);
     }
 }
@@ -175,17 +175,22 @@ fn expired_fragment_record_is_ignored() {
         panic!("{records:?}")
     };
     assert_eq!((record.dest, record.reverse), (1, 0));
-    let old = weir_abi::Fragment {
+    let expired_record = weir_abi::Fragment {
         tick: record.tick.wrapping_sub(40),
         ..record
     };
-    testbed.plane.maps().fragments.set(&key, &old).unwrap();
+    testbed
+        .plane
+        .maps()
+        .fragments
+        .set(&key, &expired_record)
+        .unwrap();
     assert_eq!(testbed.send(&parts[1]).verdict, XDP_DROP);
     assert_eq!(testbed.count(Reason::DropFragmentEarly), 1);
 }
 
 #[test]
-fn tcp_fragments_follow_the_first() {
+fn tcp_fragments_go_to_the_server_of_the_first() {
     let Some(testbed) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
@@ -198,7 +203,7 @@ fn tcp_fragments_follow_the_first() {
 }
 
 #[test]
-fn fragments_follow_a_first_fragment_that_passed_to_the_stack() {
+fn fragments_pass_to_the_stack_if_the_first_did() {
     for v6 in [false, true] {
         let Some(testbed) = Setup::new(v6, Forward::Direct).open() else {
             return;

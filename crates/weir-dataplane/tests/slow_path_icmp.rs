@@ -22,7 +22,7 @@ const FORWARDS: [Forward; 4] = [
     Forward::Nat,
 ];
 
-/// Returns a "too big" error about `quoted`, from the router to the sender of the quoted packet.
+/// Returns a frame with a "too big" error about `quoted`.
 fn too_big(from: IpAddr, to: IpAddr, mtu: u16, quoted: &[u8]) -> Vec<u8> {
     frame().ip(from, to).ttl(60).too_big(mtu, quoted).build()
 }
@@ -129,7 +129,7 @@ fn eight_bytes_of_the_quoted_transport_header_are_enough() {
 #[test]
 fn quoted_udp_with_and_without_checksum_is_translated() {
     for v6 in [false, true] {
-        for zero in [false, true] {
+        for zero_checksum in [false, true] {
             let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
                 return;
             };
@@ -140,7 +140,7 @@ fn quoted_udp_with_and_without_checksum_is_translated() {
             let answer = Packet::ip(net.vip, net.client)
                 .udp(PORT, CLIENT_PORT)
                 .payload(&[9; 33]);
-            let answer = if zero {
+            let answer = if zero_checksum {
                 answer.zero_udp_checksum()
             } else {
                 answer
@@ -181,8 +181,8 @@ fn errors_with_snat_are_translated_in_header_and_quote() {
         assert_eq!((to_server.ip().dst(), quoted.dst()), (net.server, net.snat));
         assert_eq!(quoted.ports(), Some((SERVER_PORT, sport)));
 
-        let seen = tcp_packet(net.snat, net.server, sport, SERVER_PORT, 100);
-        let to_client = testbed.send(&too_big(net.server, net.snat, 1300, &seen));
+        let quoted_packet = tcp_packet(net.snat, net.server, sport, SERVER_PORT, 100);
+        let to_client = testbed.send(&too_big(net.server, net.snat, 1300, &quoted_packet));
         let ip = to_client.sent();
         assert_eq!((ip.src(), ip.dst()), (net.vip, net.client));
         let quoted = ip.quoted().unwrap();
@@ -199,9 +199,9 @@ fn error_about_a_request_reaches_the_client() {
         };
         let net = testbed.net;
         testbed.start_flow();
-        let seen = tcp_packet(net.client, net.server, CLIENT_PORT, SERVER_PORT, 1000);
+        let quoted_packet = tcp_packet(net.client, net.server, CLIENT_PORT, SERVER_PORT, 1000);
         for (from, expected_source) in [(net.server, net.vip), (net.router, net.router)] {
-            let out = testbed.send(&too_big(from, net.client, 1280, &seen));
+            let out = testbed.send(&too_big(from, net.client, 1280, &quoted_packet));
             let ip = out.sent();
             assert_eq!(
                 (ip.src(), ip.dst(), mtu(ip)),
@@ -250,8 +250,8 @@ fn errors_about_unknown_flows_pass_unchanged() {
         let net = testbed.net;
         testbed.start_flow();
         let other_port = tcp_packet(net.vip, net.client, PORT, CLIENT_PORT + 1, 50);
-        let not_its_sender = tcp_packet(net.server, net.client, PORT, CLIENT_PORT, 50);
-        for quoted in [other_port, not_its_sender] {
+        let wrong_sender = tcp_packet(net.server, net.client, PORT, CLIENT_PORT, 50);
+        for quoted in [other_port, wrong_sender] {
             let input = too_big(net.router, net.vip, 1400, &quoted);
             let out = testbed.send(&input);
             assert_eq!((out.verdict, &out.frame), (XDP_PASS, &input));
@@ -306,7 +306,7 @@ fn truncated_quote_is_dropped_only_at_a_vip() {
 }
 
 #[test]
-fn errors_are_never_sent_about_errors() {
+fn error_with_expired_ttl_is_dropped_without_another_error() {
     let Some(testbed) = Setup::new(false, Forward::Nat).open() else {
         return;
     };

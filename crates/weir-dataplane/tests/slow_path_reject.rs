@@ -263,7 +263,7 @@ fn wrong_echo_checksum_is_not_corrected() {
 }
 
 #[test]
-fn other_icmp_passes() {
+fn icmp_packets_that_get_no_reply_pass() {
     for v6 in [false, true] {
         let Some(testbed) = Setup::new(v6, Forward::Nat).snat().open() else {
             return;

@@ -55,10 +55,13 @@ fn reply_of_local_server_has_the_vip_as_source() {
                 frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)),
             ];
             for request in requests {
-                let seen = testbed.send(&request);
-                assert_eq!((seen.verdict, seen.ip().dst()), (XDP_PASS, net.server));
-                let (source, sport) = (seen.ip().src(), seen.ip().ports().unwrap().0);
-                let answer = match seen.ip().protocol {
+                let outcome = testbed.send(&request);
+                assert_eq!(
+                    (outcome.verdict, outcome.ip().dst()),
+                    (XDP_PASS, net.server)
+                );
+                let (source, sport) = (outcome.ip().src(), outcome.ip().ports().unwrap().0);
+                let answer = match outcome.ip().protocol {
                     IpProtocol::TCP => tcp_packet(net.server, source, SERVER_PORT, sport, 333),
                     _ => udp_packet(net.server, source, SERVER_PORT, sport, 333),
                 };
@@ -68,7 +71,7 @@ fn reply_of_local_server_has_the_vip_as_source() {
                 assert_eq!(
                     out.ip().ttl(),
                     64,
-                    "the TTL of the director's own packets is not decremented"
+                    "the TTL of the director's own packets must not be decremented"
                 );
             }
             let traffic = testbed.plane.maps().traffic(1).unwrap();
@@ -153,7 +156,7 @@ fn other_packets_are_not_changed() {
     assert_eq!(
         reply(&testbed, &own).frame,
         frame().ip_packet(&own),
-        "disabled unless a server is local"
+        "a packet must not be changed unless a server is local"
     );
 }
 
@@ -204,15 +207,15 @@ impl PacketSocket {
         address.sll_ifindex = ifindex as i32;
         let length = size_of_val(&address) as u32;
         // SAFETY: the address and its length belong together.
-        let bound = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
-        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+        let result = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
         let timeout = libc::timeval {
             tv_sec: 2,
             tv_usec: 0,
         };
         let length = size_of_val(&timeout) as u32;
         // SAFETY: the option's value and its length belong together.
-        let set = unsafe {
+        let result = unsafe {
             libc::setsockopt(
                 fd,
                 libc::SOL_SOCKET,
@@ -221,7 +224,7 @@ impl PacketSocket {
                 length,
             )
         };
-        assert_eq!(set, 0);
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
         Self(socket)
     }
 
@@ -349,7 +352,7 @@ fn packets_that_xdp_cannot_send_use_the_neighbor_table() {
 }
 
 #[test]
-fn vlan_tag_is_removed_on_another_device() {
+fn vlan_tag_is_removed_on_a_different_device() {
     let Some(parsed) = send_through_tc(false, Forward::Direct, true) else {
         return;
     };

@@ -77,7 +77,7 @@ fn inserted_flow_continues_without_syn() {
                     TcpFlags::ACK,
                 );
                 let out = testbed.send(&reply);
-                assert_eq!(out.ip().src(), net.vip, "translated back");
+                assert_eq!(out.ip().src(), net.vip, "the reply must be translated");
             }
             let flow = testbed.plane.maps().flows.at(inserted.entry_index).unwrap();
             assert_eq!(flow.meta().flags & FLOW_ACTIVE, FLOW_ACTIVE);
@@ -107,7 +107,7 @@ fn state_change_updates_counts_and_same_record_changes_nothing() {
 }
 
 #[test]
-fn flow_of_another_server_generation_is_rejected() {
+fn flow_of_a_different_or_unknown_server_is_rejected() {
     let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -188,23 +188,23 @@ fn only_flows_that_left_syn_recv_are_recorded() {
     testbed.send(&packet(1000, TcpFlags::SYN)).sent();
     testbed.send(&packet(1000, TcpFlags::ACK)).sent();
     assert_eq!(maps.sync_changes(&mut positions, &mut recorded).unwrap(), 0);
-    assert!(recorded.is_empty(), "without [sync]");
+    assert!(recorded.is_empty(), "recorded without [sync]");
     maps.set_sync(true).unwrap();
     for port in 2000..2100 {
         testbed.send(&packet(port, TcpFlags::SYN)).sent();
     }
     maps.sync_changes(&mut positions, &mut recorded).unwrap();
-    assert!(recorded.is_empty(), "not for a SYN flood");
+    assert!(recorded.is_empty(), "a SYN flood was recorded");
     for _ in 0..5 {
         testbed.send(&packet(2000, TcpFlags::ACK)).sent();
     }
     maps.sync_changes(&mut positions, &mut recorded).unwrap();
-    assert_eq!(recorded.len(), 1, "established once");
+    assert_eq!(recorded.len(), 1, "the established flow");
     let flow = maps.flows.at(recorded[0]).unwrap();
     assert_eq!(flow.cold.sport, Be16::from(2000));
     testbed
         .send(&packet(2000, TcpFlags::FIN | TcpFlags::ACK))
         .sent();
     maps.sync_changes(&mut positions, &mut recorded).unwrap();
-    assert_eq!(recorded.len(), 2, "state change");
+    assert_eq!(recorded.len(), 2, "the flow after its state change");
 }

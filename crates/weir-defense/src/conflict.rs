@@ -36,7 +36,7 @@ struct Conflict {
 /// The conflicts of all VIPs.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
-    known: BTreeMap<SegmentAddress, Conflict>,
+    by_address: BTreeMap<SegmentAddress, Conflict>,
     /// When VIPs were last announced, if that is less than [`DEFEND_INTERVAL`] ago.
     announced: BTreeMap<SegmentAddress, Instant>,
     /// When to query all VIPs again; `None` = now.
@@ -48,12 +48,12 @@ pub(crate) struct Conflicts {
 impl Conflicts {
     /// Returns whether queries are due.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        !self.known.is_empty() || self.next_queries.is_none_or(|next| now >= next)
+        !self.by_address.is_empty() || self.next_queries.is_none_or(|next| now >= next)
     }
 
     /// Forgets the VIPs that this machine no longer has.
     pub(crate) fn retain(&mut self, owned: &BTreeSet<SegmentAddress>) {
-        self.known.retain(|address, _| owned.contains(address));
+        self.by_address.retain(|address, _| owned.contains(address));
         self.announced.retain(|address, _| owned.contains(address));
     }
 
@@ -63,7 +63,8 @@ impl Conflicts {
         owned: &BTreeSet<SegmentAddress>,
         now: Instant,
     ) -> BTreeSet<SegmentAddress> {
-        let mut due: BTreeSet<SegmentAddress> = self.known.keys().take(BATCH).copied().collect();
+        let mut due: BTreeSet<SegmentAddress> =
+            self.by_address.keys().take(BATCH).copied().collect();
         if self.next_queries.is_some_and(|next| now < next) {
             return due;
         }
@@ -94,7 +95,7 @@ impl Conflicts {
             .retain(|_, last| now.saturating_duration_since(*last) < DEFEND_INTERVAL);
         let mut events = Vec::new();
         for address in queried {
-            let found = match claims.get(address) {
+            let change = match claims.get(address) {
                 Some(machine) => self
                     .handle_claim(*address, *machine, now)
                     .map(|kind| (*machine, kind)),
@@ -102,7 +103,7 @@ impl Conflicts {
                     .handle_missing_reply(address)
                     .map(|machine| (machine, EventKind::Ended)),
             };
-            let Some((machine, kind)) = found else {
+            let Some((machine, kind)) = change else {
                 continue;
             };
             let event = Event {
@@ -124,13 +125,13 @@ impl Conflicts {
         machine: MacAddr,
         now: Instant,
     ) -> Option<EventKind> {
-        let Some(conflict) = self.known.get_mut(&address) else {
+        let Some(conflict) = self.by_address.get_mut(&address) else {
             let conflict = Conflict {
                 machine,
                 unanswered: 0,
                 defense: None,
             };
-            self.known.insert(address, conflict);
+            self.by_address.insert(address, conflict);
             return None;
         };
         (conflict.machine, conflict.unanswered) = (machine, 0);
@@ -153,12 +154,12 @@ impl Conflicts {
 
     /// Returns the other machine if its conflict has ended.
     fn handle_missing_reply(&mut self, address: &SegmentAddress) -> Option<MacAddr> {
-        let conflict = self.known.get_mut(address)?;
+        let conflict = self.by_address.get_mut(address)?;
         conflict.unanswered += 1;
         if conflict.defense.is_some() && conflict.unanswered < MAX_UNANSWERED_QUERIES {
             return None;
         }
-        let ended = self.known.remove(address)?;
+        let ended = self.by_address.remove(address)?;
         ended.defense.map(|_| ended.machine)
     }
 }
@@ -178,7 +179,7 @@ mod tests {
     fn simulate(ticks: u64, replying: impl Fn(u64) -> bool) -> Vec<(u64, EventKind)> {
         let (mut conflicts, start, owned) =
             (Conflicts::default(), Instant::now(), [vip(10)].into());
-        let mut found = Vec::new();
+        let mut events_by_tick = Vec::new();
         for tick in 0..ticks {
             let now = start + Duration::from_secs(tick);
             let due: Vec<_> = conflicts.due_queries(&owned, now).into_iter().collect();
@@ -186,9 +187,9 @@ mod tests {
             let claims = claims.into_iter().collect();
             let events = conflicts.handle_replies(&due, &claims, now);
             assert!(events.iter().all(|event| event.machine == OTHER));
-            found.extend(events.iter().map(|event| (tick, event.kind)));
+            events_by_tick.extend(events.iter().map(|event| (tick, event.kind)));
         }
-        found
+        events_by_tick
     }
 
     #[test]

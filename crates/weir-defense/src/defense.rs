@@ -29,7 +29,7 @@ pub struct View {
     pub addresses: BTreeSet<SegmentAddress>,
     /// The interfaces, by index. VIPs on other interfaces are not examined.
     pub interfaces: BTreeMap<u32, Interface>,
-    /// The link-layer addresses of this machine, whose replies are expected.
+    /// This machine's link-layer addresses. Replies from them are not conflicts.
     pub own_macs: BTreeSet<MacAddr>,
 }
 
@@ -71,7 +71,7 @@ pub struct Interface {
 #[derive(Debug, Default)]
 pub struct Defense {
     conflicts: Conflicts,
-    /// The queries of the last tick, whose replies have not been read.
+    /// The VIPs that the last tick queried. The replies have not been read yet.
     queried: Vec<SegmentAddress>,
     /// Listening sockets by interface and family (`true` = IPv4). They stay open, because closing a packet socket can
     /// take tens of milliseconds, which would delay the VRRP agent's advertisements.
@@ -137,7 +137,7 @@ impl Defense {
         }
     }
 
-    /// Returns the machines that have replied, except this one.
+    /// Returns the link-layer addresses that have replied, by VIP, except those of this machine.
     fn read_claims(&self, own_macs: &BTreeSet<MacAddr>) -> BTreeMap<SegmentAddress, MacAddr> {
         let mut claims = BTreeMap::new();
         let mut frame = [0; FRAME_BYTES];

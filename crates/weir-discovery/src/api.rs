@@ -15,7 +15,7 @@ impl Membership {
     ///
     /// # Errors
     /// Returns a one-line message if the keys or the address are invalid, if the configuration or another source
-    /// already contains the server, or if the server cannot belong to the pool.
+    /// already contains the server, or if the server cannot be in the pool.
     pub fn with_server(
         &self,
         configured: &Desired,

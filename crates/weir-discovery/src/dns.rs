@@ -56,7 +56,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Creates an empty set of names. `changed` is notified when the servers of a name change.
+    /// Creates an empty set of names. `changed` is notified when the servers or the problem of a name change.
     pub(crate) fn new(changed: Arc<Notify>) -> Self {
         Self {
             resolutions: BTreeMap::new(),
@@ -136,7 +136,7 @@ fn join_lists(lists: &[&str]) -> String {
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// Repeats the query for a name and sends a response whenever it differs from the previous one.
+/// Repeats the query for a name, and sends its servers and problem whenever they change.
 async fn query_repeatedly(
     name: ServersDns,
     sender: watch::Sender<Option<Responses>>,

@@ -78,7 +78,7 @@ impl Lists {
     /// their servers. The first list from a source that replaces another may have any number of servers except zero,
     /// because an empty file may be incomplete.
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
-        let mut read = BTreeMap::new();
+        let mut lists = BTreeMap::new();
         for pool in &configured.pools {
             let mut update = |source, new: Option<ServerList>, problem: Option<String>| {
                 let key = (pool.name.clone(), source);
@@ -98,7 +98,7 @@ impl Lists {
                 {
                     *problem += &format!(" (the servers are from {})", list.origin);
                 }
-                read.insert(key, list);
+                lists.insert(key, list);
             };
             if let Some(file) = &pool.servers_file {
                 let text =
@@ -117,7 +117,7 @@ impl Lists {
                 update(ListSource::Api, Some(Ok(added.text.clone())), None);
             }
         }
-        Self { by_source: read }
+        Self { by_source: lists }
     }
 
     /// Returns the lists of a pool, in order of precedence.
@@ -134,12 +134,13 @@ impl Lists {
         for pool in &mut desired.pools {
             let key = |server: &Server| (server.address, server.port);
             let configured_servers = pool.servers.iter().chain(&pool.sorry);
-            let mut listed: BTreeSet<_> = configured_servers.map(key).collect();
+            let mut listed_keys: BTreeSet<_> = configured_servers.map(key).collect();
             for (_, list) in self.for_pool(&pool.name) {
-                let added = list.members.iter();
-                let added = added.filter(|member| listed.insert(key(&member.server)));
-                let added = added.map(|member| with_checks(configured, member));
-                pool.servers.extend(added);
+                let added_members = list.members.iter();
+                let added_members =
+                    added_members.filter(|member| listed_keys.insert(key(&member.server)));
+                let added_members = added_members.map(|member| with_checks(configured, member));
+                pool.servers.extend(added_members);
             }
         }
         desired
@@ -248,7 +249,7 @@ fn validate_update(
     })
 }
 
-/// Checks that the servers can belong to a pool. The error contains a position in the list, but does not quote the
+/// Checks that the servers can be in a pool. The error contains a position in the list, but does not quote the
 /// list.
 fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
     for member in members {
@@ -260,7 +261,7 @@ fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Resul
     Ok(())
 }
 
-/// Returns the reason if a server cannot belong to a pool: a check is not configured, the group is not allowed to
+/// Returns the reason if a server cannot be in a pool: a check is not configured, the group is not allowed to
 /// publish the address, or a layer 4 service cannot use the address family.
 fn find_incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
     let server = &member.server;
@@ -373,8 +374,8 @@ impl Membership {
             text.and_then(|text| replace_file(path, &text))
         };
         let origins_file = self.file.with_file_name(ORIGINS_FILE);
-        let written = write(&origins_file, &self.lists.origins());
-        if let Err(error) = written.and_then(|()| write(&self.file, &texts)) {
+        let result = write(&origins_file, &self.lists.origins());
+        if let Err(error) = result.and_then(|()| write(&self.file, &texts)) {
             tracing::warn!(%error, "failed to persist the server lists");
         }
     }

@@ -1,4 +1,4 @@
-//! Defines the server list that a pool has from one source.
+//! Defines the list of servers that a pool gets from one source.
 
 use serde::{Deserialize, Serialize};
 use weir_config::Member;

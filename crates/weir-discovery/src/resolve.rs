@@ -23,7 +23,7 @@ const RESOLVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of times that each resolver is tried.
 const ROUNDS: usize = 2;
 /// Maximum size of a response. The length field of a message over TCP has 16 bits.
-const MESSAGE_MAX_BYTES: usize = 65_535;
+const MAX_MESSAGE_BYTES: usize = 65_535;
 /// Maximum number of servers for one name.
 const MAX_SERVERS: usize = 4096;
 
@@ -228,14 +228,14 @@ fn random_id() -> u16 {
 async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Records, QueryError> {
     let id = random_id();
     let query = build_query(name, kind, id)?;
-    let unspecified: SocketAddr = match resolver {
+    let local_address: SocketAddr = match resolver {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let socket = UdpSocket::bind(unspecified).await?;
+    let socket = UdpSocket::bind(local_address).await?;
     socket.connect(resolver).await?;
     socket.send(&query).await?;
-    let mut buffer = vec![0; MESSAGE_MAX_BYTES];
+    let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     loop {
         let length = socket.recv(&mut buffer).await?;
         match parse_response(&buffer[..length], name, kind, id) {
@@ -266,16 +266,20 @@ mod tests {
 
     #[test]
     fn lines_have_the_format_of_servers_file() {
-        let plain = ServersDns::new("web.example");
+        let name_only = ServersDns::new("web.example");
         let query = ServersDns {
             max_connections: 9,
             cookie: Some("a=b".to_owned()),
             backup: true,
-            ..plain.clone()
+            ..name_only.clone()
         };
         let addresses = [
             (IpAddr::from([10, 0, 0, 5]), None, 1),
-            ("2001:db8::5".parse().expect("valid address"), Some(80), 7),
+            (
+                "2001:db8::5".parse().expect("parse the address"),
+                Some(80),
+                7,
+            ),
         ];
         let list = |query: &ServersDns| -> String {
             let lines = addresses.into_iter().enumerate();
@@ -283,8 +287,8 @@ mod tests {
                 .map(|(index, line)| format_line(line, query, index == 0))
                 .collect()
         };
-        assert_eq!(list(&plain), "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
-        let members = weir_config::members(&list(&query)).expect("valid list");
+        assert_eq!(list(&name_only), "10.0.0.5\n[2001:db8::5]:80 weight=7\n");
+        let members = weir_config::members(&list(&query)).expect("parse the list");
         let keys = members.iter().map(|member| {
             let server = &member.server;
             (

@@ -228,9 +228,9 @@ mod tests {
             packet.additional_records.push(additional);
         });
         let records = parse_response(&message, "WEB.example", TYPE::SRV, 7)
-            .expect("matches the query")
-            .expect("no error")
-            .expect("not truncated");
+            .expect("not a response to the query")
+            .expect("response contains an error")
+            .expect("truncated response");
         assert_eq!(records.ttl, Some(Duration::from_secs(20)));
         assert_eq!(records.services.len(), 2);
         assert_eq!(
@@ -260,14 +260,14 @@ mod tests {
             packet.additional_records.push(additional);
         });
         let records = parse_response(&message, NAME, TYPE::SRV, 7)
-            .expect("a response to the query")
-            .expect("no error")
-            .expect("not truncated");
+            .expect("not a response to the query")
+            .expect("response contains an error")
+            .expect("truncated response");
         let name = &records.services[0].name;
         assert_eq!(name, "\\027]0;x\\007\\194\\155\\013\\010ok.example");
         assert!(records.additional.contains_key(name));
         // A query that is built from the escaped name contains the original name.
-        let mut message = build_query(name, TYPE::A, 7).expect("a query");
+        let mut message = build_query(name, TYPE::A, 7).expect("build the query");
         message[2] |= 0x80;
         let label = b"\x1b]0;x\x07\xc2\x9b\r\nok\x07example\0";
         assert!(message.windows(label.len()).any(|it| it == label));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn response_to_another_query_is_ignored() {
+    fn response_to_a_different_query_is_ignored() {
         let message = reply(|_| {});
         let matches = |name, kind, id| parse_response(&message, name, kind, id).is_some();
         assert!(matches(NAME, TYPE::SRV, 7));
@@ -294,7 +294,7 @@ mod tests {
     fn errors_and_truncated_responses_are_distinguished() {
         let reply_with_code = |code| reply(|packet| *packet.rcode_mut() = code);
         let parse = |message: &[u8]| {
-            parse_response(message, NAME, TYPE::SRV, 7).expect("matches the query")
+            parse_response(message, NAME, TYPE::SRV, 7).expect("not a response to the query")
         };
         assert!(matches!(
             parse(&reply_with_code(RCODE::NameError)),

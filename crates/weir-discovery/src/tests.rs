@@ -232,7 +232,7 @@ async fn servers_of_replaced_file_are_used_until_the_new_file_has_servers() {
 
     fs::write(&new, "10.0.0.6").unwrap();
     let lists = restarted.read_changes(&configured);
-    let lists = lists.expect("the new file replaces the old one");
+    let lists = lists.expect("new list is not used");
     assert_eq!(
         names(&lists.added_to(&configured)),
         ["10.0.0.1", "10.0.0.6"]

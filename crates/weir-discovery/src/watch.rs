@@ -31,7 +31,7 @@ pub(crate) struct Watch {
     changed: Arc<Notify>,
     files: BTreeSet<PathBuf>,
     /// The watch descriptor of each directory. Two paths to the same directory have the same descriptor.
-    watched: BTreeMap<PathBuf, i32>,
+    watches: BTreeMap<PathBuf, i32>,
 }
 
 impl Watch {
@@ -40,7 +40,7 @@ impl Watch {
             descriptor: None,
             changed: Arc::default(),
             files: BTreeSet::new(),
-            watched: BTreeMap::new(),
+            watches: BTreeMap::new(),
         }
     }
 
@@ -58,10 +58,10 @@ impl Watch {
         }
     }
 
-    /// Watches the current directories of the files. Returns whether the set of watched directories has changed; an
-    /// event may have been missed in this case.
+    /// Watches the current directories of the files. Returns whether the set of watched directories has changed; if it
+    /// has, an event may have been missed.
     pub(crate) fn check_directories(&mut self) -> bool {
-        if self.files.is_empty() && self.watched.is_empty() {
+        if self.files.is_empty() && self.watches.is_empty() {
             return false;
         }
         let Some(descriptor) = self.descriptor() else {
@@ -72,32 +72,32 @@ impl Watch {
             .iter()
             .flat_map(|file| directories_of(file))
             .collect();
-        let mut watched = BTreeMap::new();
+        let mut watches = BTreeMap::new();
         for directory in directories {
             // If a directory is missing, the next call retries it. If a directory is already watched, it keeps its
             // watch descriptor.
             if let Ok(number) = add_watch(&*descriptor, &directory, EVENTS) {
-                watched.insert(directory, number);
+                watches.insert(directory, number);
             }
         }
-        let current: BTreeSet<i32> = watched.values().copied().collect();
+        let current: BTreeSet<i32> = watches.values().copied().collect();
         for number in self
-            .watched
+            .watches
             .values()
             .filter(|number| !current.contains(number))
         {
             // The kernel has already removed the watches of deleted directories.
             let _ = remove_watch(&*descriptor, *number);
         }
-        let has_changed = self.watched != watched;
-        self.watched = watched;
+        let has_changed = self.watches != watches;
+        self.watches = watches;
         has_changed
     }
 
     /// Returns the number of watched directories.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.watched.len()
+        self.watches.len()
     }
 
     /// Returns the inotify descriptor. The first call creates the descriptor and starts the thread that reads events.

@@ -35,7 +35,7 @@ const LAST_FILE: &str = "etc/sysctl.conf";
 struct BootSettings {
     values: BTreeMap<String, (String, PathBuf)>,
     globs: Vec<(String, String, PathBuf)>,
-    /// Names that no pattern sets.
+    /// Names to which patterns do not apply.
     excluded: BTreeSet<String>,
 }
 
@@ -72,11 +72,11 @@ impl BootSettings {
             if line.starts_with(['#', ';']) {
                 continue;
             }
-            let ignores_errors = line.strip_prefix('-');
-            let Some((name, value)) = ignores_errors.unwrap_or(line).split_once('=') else {
+            let after_dash = line.strip_prefix('-');
+            let Some((name, value)) = after_dash.unwrap_or(line).split_once('=') else {
                 // A name alone after `-` is excluded from the patterns of all files (sysctl.d(5)).
                 self.excluded
-                    .extend(ignores_errors.map(|name| slash_form(name.trim())));
+                    .extend(after_dash.map(|name| slash_form(name.trim())));
                 continue;
             };
             let (name, value) = (slash_form(name.trim()), value.trim().to_owned());
@@ -196,7 +196,7 @@ pub fn settings_lost_at_boot(
         findings.push(
             Diagnosis::new(
                 format!(
-                    "only until the next boot: {}; no file in sysctl.d sets this",
+                    "only until the next boot: {}; no file in sysctl.d sets them",
                     list.join(", ")
                 ),
                 consequence,
@@ -216,12 +216,12 @@ fn file_for_override(path: &Path, root: &Path) -> PathBuf {
     if path.starts_with(root.join("etc")) {
         return path.to_owned();
     }
-    let own = Path::new("/").join(OWN_FILE);
-    if path.file_name() < own.file_name() {
-        return own;
+    let own_path = Path::new("/").join(OWN_FILE);
+    if path.file_name() < own_path.file_name() {
+        return own_path;
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    own.with_file_name(format!("{stem}_weir.conf"))
+    own_path.with_file_name(format!("{stem}_weir.conf"))
 }
 
 #[cfg(test)]
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn last_file_and_exact_name_have_precedence() {
+    fn last_file_and_exact_name_take_precedence() {
         let boot_settings = boot_settings_from(&[
             "# net.ipv4.conf.all.arp_ignore = 7\nnet.ipv4.conf.all.arp_ignore=0",
             "-net/ipv4/conf/all/arp_ignore = 1\nnet.ipv4.conf.*.arp_ignore = 2\nnonsense",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_name_is_set_by_no_pattern() {
+    fn patterns_do_not_apply_to_excluded_name() {
         let pattern = "net.ipv4.conf.*.arp_ignore = 1";
         let boot_settings = boot_settings_from(&["-net.ipv4.conf.all.arp_ignore", pattern]);
         assert_eq!(boot_settings.get(ARP_IGNORE), None);
@@ -287,7 +287,7 @@ mod tests {
             assert_eq!(file, Path::new(expected));
             assert!(
                 file.file_name() >= Path::new(path).file_name(),
-                "read later"
+                "{path} is read after the override"
             );
         }
     }

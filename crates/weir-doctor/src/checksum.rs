@@ -157,7 +157,7 @@ fn evaluate(earlier: &Protocols, now: &Protocols) -> Vec<Diagnosis> {
 fn table_counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(protocol));
     let (names, values) = (lines.next()?, lines.next()?);
-    let index = names.split(' ').position(|known| known == name)?;
+    let index = names.split(' ').position(|column| column == name)?;
     values.split(' ').nth(index)?.parse().ok()
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn claimants(
     (failover_vips, report): (&BTreeSet<IpAddr>, &DaemonReport),
     vips: &BTreeSet<IpAddr>,
 ) -> Claimants {
-    let known = KnownMachines {
+    let known_machines = KnownMachines {
         desired,
         state,
         failover_vips,
@@ -56,7 +56,7 @@ pub(crate) fn claimants(
                 claims.extend(claims_on(link, (state, vips), &queried, TIMEOUT));
             }
         }
-        known.examine(&link.name, vips, &claims, &mut found);
+        known_machines.examine(&link.name, vips, &claims, &mut found);
     }
     found
 }
@@ -105,7 +105,7 @@ pub(crate) fn sender_on(
     })
 }
 
-/// The machines that are known and may reply.
+/// The known machines that may reply.
 struct KnownMachines<'a> {
     desired: &'a Desired,
     state: &'a NetState,
@@ -413,7 +413,7 @@ mod tests {
     fn found(peers: &[ActivePeer], claims: &[(&str, &str)]) -> (Vec<String>, BTreeSet<IpAddr>) {
         let vips = BTreeSet::from([ip("10.0.0.10"), ip("10.0.0.11")]);
         let (desired, state) = (Desired::default(), NetState::default());
-        let known = KnownMachines {
+        let known_machines = KnownMachines {
             desired: &desired,
             state: &state,
             failover_vips: &BTreeSet::from([ip("10.0.0.10")]),
@@ -426,7 +426,7 @@ mod tests {
         let claims = claims.iter();
         let claims = claims.map(|(address, mac)| (ip(address), (*mac).to_owned()));
         let mut found = Claimants::default();
-        known.examine("eth0", &vips, &claims.collect(), &mut found);
+        known_machines.examine("eth0", &vips, &claims.collect(), &mut found);
         let findings = found.findings.iter().map(ToString::to_string);
         (findings.collect(), found.unlisted_vips)
     }
@@ -486,7 +486,7 @@ mod tests {
             }
             let mut desired = Desired::default();
             desired.node.vip_interface = (!vip_interface.is_empty()).then(|| vip_interface.into());
-            let known = KnownMachines {
+            let known_machines = KnownMachines {
                 desired: &desired,
                 state: &state,
                 failover_vips: &BTreeSet::new(),
@@ -495,7 +495,7 @@ mod tests {
             };
             let mut found = Claimants::default();
             let claims = [(ip(vip), OTHER.to_owned())].into();
-            known.examine("eth0", &[ip(vip)].into(), &claims, &mut found);
+            known_machines.examine("eth0", &[ip(vip)].into(), &claims, &mut found);
             found.findings.remove(0).fix.expect("finding has a fix")
         };
         for (vip_interface, holder, expected) in [
@@ -516,10 +516,10 @@ mod tests {
             finding.fix.unwrap_or_default()
         };
         assert!(fix(false).contains("virtual_router_id"));
-        let waiting = fix(true);
+        let waiting_fix = fix(true);
         assert!(
-            waiting.contains("guard") && !waiting.contains("virtual_router_id"),
-            "{waiting}"
+            waiting_fix.contains("guard") && !waiting_fix.contains("virtual_router_id"),
+            "{waiting_fix}"
         );
     }
 

@@ -64,9 +64,9 @@ mod tests {
     fn nearly_full_table_is_reported() {
         assert_eq!(evaluate_fill_level(0, 0), None);
         assert_eq!(evaluate_fill_level(89_999, 100_000), None);
-        let found = evaluate_fill_level(90_000, 100_000).expect("reported");
-        assert!(found.observation.contains("90000 of 100000"), "{found}");
-        let fix = found.fix.expect("has a fix");
+        let finding = evaluate_fill_level(90_000, 100_000).expect("reported");
+        assert!(finding.observation.contains("90000 of 100000"), "{finding}");
+        let fix = finding.fix.expect("has a fix");
         assert!(fix.ends_with("nf_conntrack_max=200000"), "{fix}");
     }
 }

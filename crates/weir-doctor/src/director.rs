@@ -119,7 +119,7 @@ pub async fn director(
     let absent_vips: BTreeSet<IpAddr> = remote_vips.difference(&local).copied().collect();
     let absent = (&disconnected, &absent_vips);
     for finding in status_findings(reported, (desired, &state), absent) {
-        // A router on the path to a server is found in two ways.
+        // Two checks can find a router on the path to a server.
         if !findings.contains(&finding) {
             findings.push(finding);
         }
@@ -583,7 +583,7 @@ mod tests {
             };
             let (desired, state) = (Desired::default(), NetState::default());
             let found = ejected_server("web", &server, (&desired, &state));
-            let found = found.expect("a finding").to_string();
+            let found = found.expect("no finding").to_string();
             assert!(found.contains(&format!("fix:  {fix}")), "{found}");
         }
     }
@@ -600,7 +600,7 @@ mod tests {
             ..ServerReport::default()
         };
         let (desired, state) = (Desired::default(), NetState::default());
-        let found = server_with_warning("web", &server, (&desired, &state)).expect("a finding");
+        let found = server_with_warning("web", &server, (&desired, &state)).expect("no finding");
         let seen = "server 10.0.0.5:80 of web: 8 SYNs received no reply (last seen 12 s ago)";
         assert_eq!(found.observation, seen);
         for end in [
@@ -612,17 +612,17 @@ mod tests {
     }
 
     #[test]
-    fn daemon_without_status_is_a_finding() {
+    fn unavailable_daemon_is_reported() {
         let text =
             |daemon| daemon_finding(&daemon, Path::new("/nowhere")).map(|found| found.to_string());
         assert_eq!(text(Daemon::Running(DaemonReport::default())), None);
         let denied = text(Daemon::NoAccess("/run/weir/weir.sock".into()));
-        let denied = denied.expect("a finding");
+        let denied = denied.expect("no finding");
         assert!(
             denied.contains("not examined: /run/weir/weir.sock"),
             "{denied}"
         );
-        let starting = text(Daemon::Starting).expect("a finding");
+        let starting = text(Daemon::Starting).expect("no finding");
         assert!(
             starting.contains("is starting") && !starting.contains("weir run"),
             "{starting}"

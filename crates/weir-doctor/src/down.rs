@@ -32,7 +32,7 @@ pub(crate) fn down_server(
     let address = parse_ip(&server.address);
     if let Some(address) = address.filter(|address| is_unresolved(*address, state)) {
         return Diagnosis::new(observation, "it gets no new flows").fix(format!(
-            "make {address} reachable first: see the finding that it, or the router to it, does not reply"
+            "make {address} reachable first; a separate finding reports that it, or the router to it, does not reply"
         ));
     }
     let failure = PathFailure::find_in(&server.reason);
@@ -54,7 +54,7 @@ pub(crate) fn down_server(
             ),
             false => (
                 "it gets no new flows: its replies to clients do not return through this machine; or its application \
-                 does not run, or a firewall blocks the port",
+                 is not running, or a firewall blocks the port",
                 format!(
                     "if its application is running and no firewall blocks the port, {route}; otherwise start the \
                      application, or allow the port in the firewall"
@@ -330,25 +330,29 @@ mod tests {
             (snat, "path", path, false, true),
         ] {
             let fix = fix(forward, via, reason);
-            let found = (
+            let actual = (
                 fix.contains("route replace default via") && fix.contains("snat = true"),
                 fix.contains("application"),
             );
-            assert_eq!(found, (has_route, has_application), "{via} {reason}: {fix}");
+            assert_eq!(
+                actual,
+                (has_route, has_application),
+                "{via} {reason}: {fix}"
+            );
         }
     }
 
     #[test]
     fn server_without_response_may_be_unreachable() {
         let fix = |reason| fix("forward = \"direct\"", "server", reason);
-        let silent = fix("10.0.0.5:80: no response within 1s");
+        let silent_fix = fix("10.0.0.5:80: no response within 1s");
         assert!(
-            silent.starts_with("if ping -c 1 10.0.0.5 receives no reply"),
-            "{silent}"
+            silent_fix.starts_with("if ping -c 1 10.0.0.5 receives no reply"),
+            "{silent_fix}"
         );
-        // The machine replies to ping, and a closed port is refused.
+        // If the machine replies to ping, a firewall may block the port. A refused connection rules this out.
         let firewall = "otherwise start its application, correct the firewall that blocks the port, or correct";
-        assert!(silent.contains(firewall), "{silent}");
+        assert!(silent_fix.contains(firewall), "{silent_fix}");
         let refused = fix("10.0.0.5:80: connection refused");
         assert!(refused.starts_with("start its application"), "{refused}");
         assert!(!refused.contains("firewall"), "{refused}");

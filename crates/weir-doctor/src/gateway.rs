@@ -1,4 +1,4 @@
-//! Reports default gateways of a server that have one of the server's VIPs.
+//! Reports a server's default gateways that have one of the server's VIPs.
 //!
 //! Linux drops an IPv4 packet whose source is one of its own addresses (`fib_validate_source` in
 //! net/ipv4/fib_frontend.c), so such a gateway does not forward the server's replies. It forwards IPv6 packets with
@@ -44,7 +44,7 @@ pub async fn gateways_with_vips(
     let mut gateways: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>> = BTreeMap::new();
     for vip in vips.iter().filter(|vip| vip.is_ipv4()) {
         let is_local = state.addresses.iter().any(|address| address.ip == *vip);
-        // Policy rules can give replies from the VIP another gateway.
+        // With policy rules, replies from the VIP can use a different gateway.
         let source = is_local.then_some(*vip);
         let route = netlink.route_get(REMOTE, source, 0).await?;
         let next_hops = route.next_hops.iter();
@@ -56,32 +56,32 @@ pub async fn gateways_with_vips(
         }
     }
     let mut findings = Vec::new();
-    for ((ifindex, gateway), replies_from) in gateways {
+    for ((ifindex, gateway), routed_vips) in gateways {
         let Some(link) = state.links.get(&ifindex) else {
             continue;
         };
-        let queried = replies_from.iter().copied().chain([gateway]);
+        let queried = routed_vips.iter().copied().chain([gateway]);
         // An IPv4 route can have an IPv6 gateway (RFC 5549).
         let (v4, v6): (Vec<_>, Vec<_>) = queried.partition(IpAddr::is_ipv4);
         let mut claims = claims_on(link, (&state, vips), &v4, TIMEOUT);
         claims.extend(claims_on(link, (&state, vips), &v6, TIMEOUT));
         claims.extend(claims_by_echo(link, (&state, vips), gateway, &claims));
-        let owned = vips_on(gateway, &replies_from, &claims);
-        if owned.is_empty() {
+        let gateway_vips = vips_on(gateway, &routed_vips, &claims);
+        if gateway_vips.is_empty() {
             continue;
         }
         claims.extend(claims_on(link, (&state, vips), &[REMOTE], PROXY_TIMEOUT));
         let is_proxy = !vips_on(gateway, &[REMOTE].into(), &claims).is_empty();
-        findings.extend((!is_proxy).then(|| diagnosis(gateway, &owned)));
+        findings.extend((!is_proxy).then(|| diagnosis(gateway, &gateway_vips)));
     }
     Ok(findings)
 }
 
-/// Returns those of `vips` for which the gateway's link-layer address was in a reply.
+/// Returns the `vips` for which a link-layer address replied that also replied for the gateway.
 fn vips_on(gateway: IpAddr, vips: &BTreeSet<IpAddr>, claims: &BTreeSet<Claim>) -> BTreeSet<IpAddr> {
     let is_on_gateway = |vip: &IpAddr| {
-        let mut of_vip = claims.iter().filter(|(address, _)| address == vip);
-        of_vip.any(|(_, mac)| claims.contains(&(gateway, mac.clone())))
+        let mut vip_claims = claims.iter().filter(|(address, _)| address == vip);
+        vip_claims.any(|(_, mac)| claims.contains(&(gateway, mac.clone())))
     };
     vips.iter().copied().filter(is_on_gateway).collect()
 }
@@ -94,10 +94,10 @@ fn claims_by_echo(
     gateway: IpAddr,
     claims: &BTreeSet<Claim>,
 ) -> BTreeSet<Claim> {
-    let unknown = claims
+    let unresolved_claims = claims
         .iter()
         .filter(|(_, mac)| !claims.contains(&(gateway, mac.clone())));
-    let targets: BTreeSet<&String> = unknown.map(|(_, mac)| mac).collect();
+    let targets: BTreeSet<&String> = unresolved_claims.map(|(_, mac)| mac).collect();
     let targets: Vec<&String> = targets.into_iter().collect();
     let sender = sender_on(link, (state, vips), gateway.is_ipv4());
     let (Some(mac), Some(sender), false) = (link.mac, sender, targets.is_empty()) else {
@@ -181,36 +181,36 @@ mod tests {
     }
 
     /// Returns the VIPs on the gateway according to these replies.
-    fn found(claims: &[(&str, &str)]) -> Vec<String> {
+    fn find_vips(claims: &[(&str, &str)]) -> Vec<String> {
         let claims = claims.iter();
         let claims = claims.map(|(address, mac)| (ip(address), (*mac).to_owned()));
         let vips = BTreeSet::from([ip(VIP), ip(OTHER_VIP)]);
-        let found = vips_on(ip(GATEWAY), &vips, &claims.collect());
-        found.iter().map(ToString::to_string).collect()
+        let gateway_vips = vips_on(ip(GATEWAY), &vips, &claims.collect());
+        gateway_vips.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn vips_with_the_gateways_link_layer_address_are_on_the_gateway() {
-        assert_eq!(found(&[(GATEWAY, DIRECTOR), (VIP, DIRECTOR)]), [VIP]);
+        assert_eq!(find_vips(&[(GATEWAY, DIRECTOR), (VIP, DIRECTOR)]), [VIP]);
         let both = [
             (GATEWAY, DIRECTOR),
             (VIP, DIRECTOR),
             (OTHER_VIP, DIRECTOR),
             (OTHER_VIP, ROUTER),
         ];
-        assert_eq!(found(&both), [VIP, OTHER_VIP]);
+        assert_eq!(find_vips(&both), [VIP, OTHER_VIP]);
         for claims in [
             &[][..],
             &[(GATEWAY, DIRECTOR)],
             &[(VIP, DIRECTOR)],
             &[(GATEWAY, ROUTER), (VIP, DIRECTOR), (OTHER_VIP, DIRECTOR)],
         ] {
-            assert!(found(claims).is_empty(), "{claims:?}");
+            assert!(find_vips(claims).is_empty(), "{claims:?}");
         }
     }
 
     #[test]
-    fn reply_of_the_gateway_identifies_the_request() {
+    fn echo_reply_from_the_gateway_identifies_the_request() {
         let (sender, other) = (ip("10.0.0.5"), ip("10.0.0.9"));
         let frame = |from, to, id, seq| {
             let packet = Packet::ethernet(MacAddr::ZERO, MacAddr::ZERO).ip(from, to);
@@ -222,9 +222,9 @@ mod tests {
         assert_eq!(seq(&frame(ip(GATEWAY), other, ECHO_ID, 3)), None);
         assert_eq!(seq(&frame(ip(GATEWAY), sender, 1, 3)), None);
         // A router that does not have the gateway's address reports that the TTL was exceeded.
-        let quoted = Packet::ip(sender, ip(GATEWAY)).echo_request(ECHO_ID, 3);
+        let request = Packet::ip(sender, ip(GATEWAY)).echo_request(ECHO_ID, 3);
         let exceeded = Packet::ethernet(MacAddr::ZERO, MacAddr::ZERO).ip(ip(GATEWAY), sender);
-        assert_eq!(seq(&exceeded.time_exceeded(&quoted.build()).build()), None);
+        assert_eq!(seq(&exceeded.time_exceeded(&request.build()).build()), None);
         assert_eq!(parse_mac(ROUTER).unwrap().to_string(), ROUTER);
     }
 

@@ -89,7 +89,8 @@ pub(crate) fn server_without_handshakes(
     Some(with_end(finding, "this server"))
 }
 
-/// Returns the cause that this machine is the default gateway, for servers that reply from an IPv4 VIP.
+/// Returns the text for the cause that this machine is the servers' default gateway; empty unless the servers reply
+/// from an IPv4 VIP.
 fn gateway_cause(forward: &str, service: Option<&Service>) -> &'static str {
     let replies_from_vip = matches!(forward, "direct" | "tunnel" | "l3dsr");
     match replies_from_vip && service.is_some_and(has_ipv4_vip) {
@@ -134,9 +135,9 @@ pub(crate) fn service_without_handshakes(
     context: (&Desired, &NetState),
 ) -> Option<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
-    let watched = servers.filter(|server| !is_watched(&service.name, server, context.0));
-    let watched = watched.filter_map(|server| server.handshakes);
-    let recent: Vec<Handshakes> = watched.filter(are_recent).collect();
+    let unwatched = servers.filter(|server| !is_watched(&service.name, server, context.0));
+    let unwatched = unwatched.filter_map(|server| server.handshakes);
+    let recent: Vec<Handshakes> = unwatched.filter(are_recent).collect();
     let syns: u64 = recent.iter().map(|handshakes| handshakes.syns).sum();
     let last_syn = recent.iter().filter_map(|it| it.last_syn_seconds).min();
     let age = age_of_last_syn(last_syn);
@@ -237,8 +238,8 @@ mod tests {
             for found in [server, service] {
                 assert_eq!(found.is_some(), is_found, "{age:?}");
                 let Some(found) = found else { continue };
-                let shown = found.observation.ends_with("completed (last SYN 12 s ago)");
-                assert_eq!(shown, age.is_some(), "{found}");
+                let is_shown = found.observation.ends_with("completed (last SYN 12 s ago)");
+                assert_eq!(is_shown, age.is_some(), "{found}");
                 let end = "or 5 min after the last SYN";
                 assert!(found.consequence.ends_with(end), "{found}");
             }
@@ -261,9 +262,9 @@ mod tests {
             service.servers[0].packets_out = packets_out;
             let server = server_without_handshakes("web", &service.servers[0], (&desired, &state));
             let service = service_without_handshakes(&service, (&desired, &state));
-            let found = (server.is_some(), service.is_some());
+            let actual = (server.is_some(), service.is_some());
             let case = format!("{keys} {server_state} {packets_out}");
-            assert_eq!(found, (is_found, is_found), "{case}");
+            assert_eq!(actual, (is_found, is_found), "{case}");
         }
     }
 

@@ -41,7 +41,7 @@ impl Disconnected {
             .cloned()
             .collect();
         let causes = destinations.iter().filter_map(|destination| {
-            let link = cause(*destination, &links, state)?;
+            let link = find_cause(*destination, &links, state)?;
             Some((*destination, link.index))
         });
         Self {
@@ -84,7 +84,7 @@ impl Disconnected {
                     more => format!(" and {more} more"),
                 };
                 format!(
-                    "nothing behind it can be reached: {shown}{more}; other findings about these addresses are left out"
+                    "nothing behind it can be reached: {shown}{more}; other findings about these addresses are omitted"
                 )
             }
         };
@@ -101,16 +101,17 @@ impl Disconnected {
 
 /// Returns the names of the interfaces in the configuration.
 fn configured_interfaces(desired: &Desired) -> BTreeSet<&str> {
-    let node = desired.node.interfaces.iter().flatten();
-    let node = node.chain(&desired.node.vip_interface);
-    let of_routers = desired.vrrp.iter().filter_map(|it| it.interface.as_ref());
-    let tracked = desired.vrrp.iter().flat_map(|router| &router.track);
-    let tracked = tracked.filter_map(|tracked| match &tracked.object {
+    let node_interfaces = desired.node.interfaces.iter().flatten();
+    let node_interfaces = node_interfaces.chain(&desired.node.vip_interface);
+    let router_interfaces = desired.vrrp.iter().filter_map(|it| it.interface.as_ref());
+    let tracked_objects = desired.vrrp.iter().flat_map(|router| &router.track);
+    let tracked_interfaces = tracked_objects.filter_map(|tracked| match &tracked.object {
         TrackObject::Interface(name) => Some(name),
         _ => None,
     });
-    node.chain(of_routers)
-        .chain(tracked)
+    node_interfaces
+        .chain(router_interfaces)
+        .chain(tracked_interfaces)
         .map(String::as_str)
         .collect()
 }
@@ -120,9 +121,9 @@ const fn is_connected(link: &Link) -> bool {
 }
 
 /// Returns the interface that makes a destination unreachable. An interface that is down has no routes. A destination
-/// without a route is therefore attributed to such an interface, and a destination in the interface's network may have
-/// a route over another interface.
-fn cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option<&'a Link> {
+/// in its network is therefore attributed to it even if there is a route over a different interface, and a destination
+/// without a route is attributed to the first interface that is down.
+fn find_cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option<&'a Link> {
     let mut others = state.links.values();
     if others.any(|link| is_connected(link) && has_network_of(link, destination, state)) {
         return None;
@@ -145,8 +146,8 @@ fn cause<'a>(destination: IpAddr, links: &'a [Link], state: &NetState) -> Option
 /// Returns whether a destination is in a network of the interface's addresses.
 fn has_network_of(link: &Link, destination: IpAddr, state: &NetState) -> bool {
     let addresses = state.addresses.iter();
-    let mut own = addresses.filter(|address| address.ifindex == link.index);
-    own.any(|address| network_of(address).contains(destination))
+    let mut own_addresses = addresses.filter(|address| address.ifindex == link.index);
+    own_addresses.any(|address| network_of(address).contains(destination))
 }
 
 /// Returns the network of an interface's address.
@@ -165,10 +166,10 @@ mod tests {
     const FILE: &str = "[pool.web]\nservers = [\"10.0.0.5\"]\n[service.web]\nlisten = [\"192.0.2.1:80\"]\n\
                         forward = \"nat\"\npool = \"web\"\n";
 
-    fn found(up: bool, carrier: bool, address: &str, file: &str) -> Vec<String> {
+    fn observations(up: bool, carrier: bool, address: &str, file: &str) -> Vec<String> {
         let findings = disconnected(up, carrier, address, file).findings();
         let findings = findings.into_iter();
-        findings.map(|found| found.observation).collect()
+        findings.map(|finding| finding.observation).collect()
     }
 
     fn disconnected(up: bool, carrier: bool, address: &str, file: &str) -> Disconnected {
@@ -216,9 +217,9 @@ mod tests {
             (false, "10.0.9.1", true),
             (true, "10.0.9.1", false),
         ] {
-            let found = disconnected(up, false, address, &named);
-            assert_eq!(found.is_cause_for(server), is_cause, "{up} {address}");
-            let text = found.findings()[0].to_string();
+            let interfaces = disconnected(up, false, address, &named);
+            assert_eq!(interfaces.is_cause_for(server), is_cause, "{up} {address}");
+            let text = interfaces.findings()[0].to_string();
             assert_eq!(text.contains("10.0.0.5"), is_cause, "{text}");
         }
         assert!(!disconnected(true, true, "10.0.0.1", &named).is_cause_for(server));
@@ -227,13 +228,19 @@ mod tests {
     #[test]
     fn only_interfaces_with_servers_or_in_the_file_are_reported() {
         assert_eq!(
-            found(true, false, "10.0.0.1", FILE),
+            observations(true, false, "10.0.0.1", FILE),
             ["eth1 has no carrier"]
         );
-        assert_eq!(found(false, false, "10.0.0.1", FILE), ["eth1 is down"]);
-        assert!(found(true, true, "10.0.0.1", FILE).is_empty());
-        assert!(found(false, false, "10.0.9.1", FILE).is_empty());
+        assert_eq!(
+            observations(false, false, "10.0.0.1", FILE),
+            ["eth1 is down"]
+        );
+        assert!(observations(true, true, "10.0.0.1", FILE).is_empty());
+        assert!(observations(false, false, "10.0.9.1", FILE).is_empty());
         let named = format!("[node]\nvip_interface = \"eth1\"\n{FILE}");
-        assert_eq!(found(false, false, "10.0.9.1", &named), ["eth1 is down"]);
+        assert_eq!(
+            observations(false, false, "10.0.9.1", &named),
+            ["eth1 is down"]
+        );
     }
 }

@@ -54,15 +54,15 @@ pub struct AssignedVip {
 }
 
 /// Reports VIPs that a network manager will remove.
-pub fn removed_vips(assigned: &[AssignedVip]) -> Vec<Diagnosis> {
+pub fn removed_vips(assigned_vips: &[AssignedVip]) -> Vec<Diagnosis> {
     let root = Path::new("/");
-    let (by_networkd, by_network_manager) = (is_running(NETWORKD), is_running(NETWORK_MANAGER));
+    let (networkd_runs, network_manager_runs) = (is_running(NETWORKD), is_running(NETWORK_MANAGER));
     let mut findings = Vec::new();
-    for vip in assigned {
-        if by_networkd {
+    for vip in assigned_vips {
+        if networkd_runs {
             findings.extend(check_networkd(vip, root));
         }
-        if by_network_manager {
+        if network_manager_runs {
             findings.extend(check_network_manager(vip, root));
         }
     }
@@ -100,13 +100,13 @@ fn contains(list: &str, vip: IpAddr) -> bool {
     })
 }
 
-fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
+fn check_networkd(assigned_vip: &AssignedVip, root: &Path) -> Option<Diagnosis> {
     let AssignedVip {
         vip,
         ifindex,
         device,
         ..
-    } = assigned;
+    } = assigned_vip;
     let state = fs::read_to_string(root.join(format!("run/systemd/netif/links/{ifindex}"))).ok()?;
     let file = PathBuf::from(values(&state, "NETWORK_FILE").next()?);
     let name = file.file_name()?.to_str()?;
@@ -153,13 +153,13 @@ fn drop_ins(root: &Path, name: &str) -> Vec<PathBuf> {
     by_name.into_values().collect()
 }
 
-fn check_network_manager(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
+fn check_network_manager(assigned_vip: &AssignedVip, root: &Path) -> Option<Diagnosis> {
     let AssignedVip {
         vip,
         prefix,
         ifindex,
         device,
-    } = assigned;
+    } = assigned_vip;
     let state =
         fs::read_to_string(root.join(format!("run/NetworkManager/devices/{ifindex}"))).ok()?;
     if values(&state, "managed").next() != Some("true") {
@@ -215,7 +215,7 @@ fn profile(root: &Path, uuid: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn assigned(device: &str) -> AssignedVip {
+    fn assigned_vip(device: &str) -> AssignedVip {
         AssignedVip {
             vip: "192.0.2.20".parse().unwrap(),
             prefix: 32,
@@ -251,34 +251,34 @@ mod tests {
     fn vips_that_networkd_removes_are_reported() {
         let root = Root::new("networkd");
         let root = root.0.as_path();
-        assert!(check_networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned_vip("eth0"), root).is_none());
         let state = "run/systemd/netif/links/3";
         write(root, state, "ADMIN_STATE=unmanaged\n");
-        assert!(check_networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned_vip("eth0"), root).is_none());
         let file = "etc/systemd/network/10-eth0.network";
         let line = format!("ADMIN_STATE=configured\nNETWORK_FILE=/{file}\n");
         write(root, state, &line);
         write(root, file, "[Network]\nAddress = 10.0.0.1/24\n");
-        let found = check_networkd(&assigned("eth0"), root).unwrap();
+        let finding = check_networkd(&assigned_vip("eth0"), root).unwrap();
         assert!(
-            found
+            finding
                 .fix
                 .unwrap()
                 .contains("/10-eth0.network.d/60-weir.conf")
         );
-        let of_lo = check_networkd(&assigned("lo"), root).unwrap();
-        assert!(of_lo.consequence.contains("from lo too"));
+        let lo_finding = check_networkd(&assigned_vip("lo"), root).unwrap();
+        assert!(lo_finding.consequence.contains("from lo too"));
         write(
             root,
             file,
             "[Network]\nAddress=10.0.0.1/24\nAddress=192.0.2.20/32\n",
         );
-        assert!(check_networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned_vip("eth0"), root).is_none());
         write(root, file, "[Network]\nKeepConfiguration=no\n");
-        assert!(check_networkd(&assigned("eth0"), root).is_some());
+        assert!(check_networkd(&assigned_vip("eth0"), root).is_some());
         let drop_in = "run/systemd/network/10-eth0.network.d/a.conf";
         write(root, drop_in, "[Network]\nKeepConfiguration=static\n");
-        assert!(check_networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned_vip("eth0"), root).is_none());
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         let root = root.0.as_path();
         let state = "run/NetworkManager/devices/3";
         write(root, state, "[device]\nmanaged=false\nconnection-uuid=7\n");
-        assert!(check_network_manager(&assigned("eth0"), root).is_none());
+        assert!(check_network_manager(&assigned_vip("eth0"), root).is_none());
         write(root, state, "[device]\nmanaged=true\nconnection-uuid=7\n");
         let profile = "etc/NetworkManager/system-connections/x.nmconnection";
         write(
@@ -295,9 +295,9 @@ mod tests {
             profile,
             "[connection]\nuuid=7\n[ipv4]\naddress1=10.0.0.1/24\n",
         );
-        let found = check_network_manager(&assigned("eth0"), root).unwrap();
+        let finding = check_network_manager(&assigned_vip("eth0"), root).unwrap();
         assert_eq!(
-            found.fix.as_deref(),
+            finding.fix.as_deref(),
             Some("nmcli connection modify 7 +ipv4.addresses 192.0.2.20/32")
         );
         write(
@@ -305,12 +305,12 @@ mod tests {
             profile,
             "[connection]\nuuid=7\n[ipv4]\naddress1=10.0.0.1/24\naddress2=192.0.2.20/32\n",
         );
-        assert!(check_network_manager(&assigned("eth0"), root).is_none());
+        assert!(check_network_manager(&assigned_vip("eth0"), root).is_none());
         write(
             root,
             profile,
             "[connection]\nuuid=7\n[.nmmeta]\nexternal=true\n",
         );
-        assert!(check_network_manager(&assigned("eth0"), root).is_none());
+        assert!(check_network_manager(&assigned_vip("eth0"), root).is_none());
     }
 }

@@ -257,8 +257,8 @@ fn probes(desired: &Desired, state: &NetState, skipped: &HashSet<&str>) -> Vec<S
 }
 
 /// Creates a probe for a path. Returns `None` if the server is this machine, if the path has a VLAN tag, because
-/// replies arrive on another device, or if the source address or a MAC address is unknown. Addresses in `vips` are not
-/// used as the source, because the server may have them too.
+/// replies arrive on a different device, or if the source address or a MAC address is unknown. Addresses in `vips` are
+/// not used as the source, because the server may have them too.
 fn probe(
     (server, path): (IpAddr, &ResolvedPath),
     (state, vips): (&NetState, &BTreeSet<IpAddr>),
@@ -433,12 +433,12 @@ pub(crate) mod tests {
             };
             let frame = probe.frame(TcpFlags::SYN, 1);
             assert_eq!(frame[14 + 8], ttl, "{observation}");
-            let found = diagnosis(probe, None).expect("a finding").to_string();
-            assert!(found.contains(observation), "{found}");
-            let has_command = found.contains("weir real-server up");
-            assert_eq!(has_command, gateway.is_none(), "{found}");
-            let accepted = Some(Reply::Accepted { seq: 1 });
-            assert_eq!(diagnosis(probe, accepted), None);
+            let text = diagnosis(probe, None).expect("a finding").to_string();
+            assert!(text.contains(observation), "{text}");
+            let has_command = text.contains("weir real-server up");
+            assert_eq!(has_command, gateway.is_none(), "{text}");
+            let reply = Some(Reply::Accepted { seq: 1 });
+            assert_eq!(diagnosis(probe, reply), None);
         }
     }
 
@@ -446,9 +446,9 @@ pub(crate) mod tests {
     fn server_that_is_down_behind_a_router_is_reported_without_a_probe() {
         let count = |gateway, down: &[String], disconnected: &[String]| {
             let state = state(gateway, Some([2, 0, 0, 0, 0, 9]));
-            let found = unreachable_vips(&desired(), &state, down, disconnected);
+            let diagnoses = unreachable_vips(&desired(), &state, down, disconnected);
             let is_router = |it: &&Diagnosis| it.observation.contains("through the router");
-            found.iter().filter(is_router).count()
+            diagnoses.iter().filter(is_router).count()
         };
         let down = [SERVER.to_owned()];
         assert_eq!(count(Some(ip(ROUTER)), &down, &[]), 1);
@@ -459,21 +459,21 @@ pub(crate) mod tests {
     #[test]
     fn source_is_a_local_address_in_the_servers_network() {
         let mut state = state(Some(ip(ROUTER)), Some([2, 0, 0, 0, 0, 9]));
-        let own = state.addresses[0].clone();
+        let own_address = state.addresses[0].clone();
         let with = |text: &str, prefix, destination_only| Address {
             ip: ip(text),
             prefix,
             destination_only,
-            ..own.clone()
+            ..own_address.clone()
         };
         // A VIP of the configuration, one of an earlier configuration, and a deprecated address.
         state.addresses = vec![
             with("10.0.0.10", 24, false),
             with("10.0.0.30", 32, false),
             with("10.0.0.31", 24, true),
-            own.clone(),
+            own_address.clone(),
         ];
         let probes = probes(&desired(), &state, &HashSet::new());
-        assert_eq!(probes[0].source.ip(), own.ip);
+        assert_eq!(probes[0].source.ip(), own_address.ip);
     }
 }

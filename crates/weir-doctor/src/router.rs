@@ -1,4 +1,4 @@
-//! Finds why a router does not distribute the packets of VIPs across all directors (`weir doctor --router`).
+//! Finds out why a router does not distribute packets to VIPs across all directors (`weir doctor --router`).
 //!
 //! The router is a Linux machine with BIRD 2 or 3, or with FRR. The BGP paths to a VIP come from `birdc` or `vtysh`,
 //! the next hops from the kernel. Only BIRD's tables `master4` and `master6`, FRR's default VRF, and the kernel's
@@ -27,14 +27,14 @@ pub use error::RouterError;
 use path::{RouteEntry, Speaker};
 use report::Context;
 
-/// Maximum number of VIPs that are examined. Each needs a command.
+/// Maximum number of VIPs that are examined. One command is run per VIP.
 const MAX_VIPS: usize = 256;
 /// Bits of `fib_multipath_hash_fields` for the ports of a packet.
 const HASH_FIELDS_PORTS: u32 = 0x30;
 
-/// Examines how this router distributes the packets of VIPs. Without VIPs, examines all single addresses to which BGP
-/// has more than one path. `command` is the command line of `birdc` or `vtysh`, split at spaces; `None` = the one that
-/// responds, BIRD first. Returns the problems and notes.
+/// Examines how this router distributes packets to VIPs. Without VIPs, examines all host routes (/32 and /128) for
+/// which BGP has more than one path. `command` is the command line of `birdc` or `vtysh`, split at spaces; `None` =
+/// whichever responds; BIRD is tried first. Returns the problems and notes.
 ///
 /// # Errors
 /// Returns an error if no speaker responds, or if the kernel's routes cannot be read.
@@ -53,7 +53,7 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
     let omitted = vips.len().saturating_sub(MAX_VIPS);
     vips.truncate(MAX_VIPS);
     let mut vips_by_cause: BTreeMap<Cause, Vec<IpAddr>> = BTreeMap::new();
-    let mut families_with_choice = BTreeSet::new();
+    let mut multipath_families = BTreeSet::new();
     for vip in &vips {
         let mut entry = client.route(*vip).await?;
         if client.speaker == Speaker::Frr {
@@ -61,7 +61,7 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
         }
         let kernel = kernel_route(*vip, &netlink).await?;
         if entry.as_ref().is_some_and(|it| it.next_hop_count() > 1) {
-            families_with_choice.insert(vip.is_ipv6());
+            multipath_families.insert(vip.is_ipv6());
         }
         for cause in causes(*vip, entry.as_ref(), kernel.as_ref(), client.speaker) {
             vips_by_cause.entry(cause).or_default().push(*vip);
@@ -77,7 +77,7 @@ pub async fn router(vips: &[IpAddr], command: Option<&str>) -> Result<Vec<Diagno
         .iter()
         .map(|(cause, vips)| report::diagnosis(cause, vips, context))
         .collect();
-    for is_ipv6 in families_with_choice {
+    for is_ipv6 in multipath_families {
         findings.extend(hash_policy(is_ipv6, &netlink));
     }
     if omitted > 0 {
@@ -106,8 +106,8 @@ async fn kernel_route(vip: IpAddr, netlink: &Netlink) -> Result<Option<KernelRou
     }))
 }
 
-/// Replaces the next hops of FRR's paths by the routers through which the kernel reaches them, because FRR shows only
-/// BGP's next hops. Directors behind the same router are one next hop of the kernel.
+/// Replaces the next hops of FRR's paths with the routers through which the kernel reaches them, because FRR shows only
+/// BGP's next hops. For the kernel, directors behind the same router are one next hop.
 async fn resolve_next_hops(
     entry: Option<&mut RouteEntry>,
     netlink: &Netlink,
@@ -116,7 +116,7 @@ async fn resolve_next_hops(
         let mut resolved = BTreeSet::new();
         for next_hop in &path.next_hops {
             let hops = match next_hop.parse() {
-                // A link-local address is on a link of the router.
+                // A link-local next hop is on-link and needs no lookup.
                 Ok(IpAddr::V6(address)) if address.is_unicast_link_local() => Vec::new(),
                 Ok(address) => netlink.route_get(address, None, 0).await?.next_hops,
                 Err(_) => Vec::new(),

@@ -24,7 +24,7 @@ pub(crate) fn replies_must_pass_director(
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
-/// Returns the fix that routes a server's replies through this machine.
+/// Returns the fix that makes a server's replies pass through this machine.
 pub(crate) fn return_route_fix(
     service: &str,
     server: &ServerReport,
@@ -63,7 +63,7 @@ fn service_with_direct_replies(server: IpAddr, desired: &Desired) -> Option<&Ser
 }
 
 /// Returns whether a service has an IPv4 VIP. Linux drops IPv4 packets from its own addresses that arrive from the
-/// network, and forwards such IPv6 packets.
+/// network, but forwards such IPv6 packets.
 pub(crate) fn has_ipv4_vip(service: &Service) -> bool {
     let mut listeners = service.listen.iter();
     listeners.any(|listener| listener.address.is_ipv4())
@@ -116,14 +116,17 @@ mod tests {
     fn director_is_not_the_gateway_of_servers_that_reply_from_a_vip() {
         let nat = "[pool.web]\nservers = [\"10.0.0.5\"]\n[service.web]\nlisten = [\"10.0.0.10:80\"]\n\
                    forward = \"nat\"\npool = \"web\"\n";
-        let other =
+        let other_service =
             "[service.other]\nlisten = [\"10.0.0.11:80\"]\nforward = \"direct\"\npool = \"web\"\n";
         let server = ServerReport {
             address: "10.0.0.5:80".to_owned(),
             forward: "nat".to_owned(),
             ..ServerReport::default()
         };
-        for (text, is_gateway) in [(nat.to_owned(), true), (format!("{nat}{other}"), false)] {
+        for (text, is_gateway) in [
+            (nat.to_owned(), true),
+            (format!("{nat}{other_service}"), false),
+        ] {
             let desired = parse(&text, &Host::default()).unwrap().desired;
             let fix = return_route_fix("web", &server, (&desired, &NetState::default()));
             assert_eq!(fix.contains("route replace default"), is_gateway, "{fix}");

@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn only_the_slow_server_is_reported() {
-        let found = slow_servers(&service(&[2_000, 2_100, 9_000, 1_900], 200));
-        assert_eq!(found.len(), 1);
+        let findings = slow_servers(&service(&[2_000, 2_100, 9_000, 1_900], 200));
+        assert_eq!(findings.len(), 1);
         assert_eq!(
-            found[0].observation,
+            findings[0].observation,
             "server 10.0.0.3 of web is slow: half of its responses take longer than 9.0 ms, compared with 2.0 ms for \
              the other servers"
         );

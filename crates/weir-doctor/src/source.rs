@@ -37,12 +37,12 @@ pub async fn vip_sources(
         .collect();
     let destinations = destinations(netlink).await?;
     let lookups = netlink.route_get_each(&destinations).await?;
-    let mut reported = BTreeSet::new();
+    let mut reported_vips = BTreeSet::new();
     for (destination, lookup) in destinations.iter().zip(lookups) {
         let Some(vip) = lookup.prefsrc.filter(|source| vips.contains(source)) else {
             continue;
         };
-        if lookup.kind == RouteKind::Unicast && reported.insert(vip) {
+        if lookup.kind == RouteKind::Unicast && reported_vips.insert(vip) {
             findings.push(selected_source(vip, *destination));
         }
     }
@@ -64,7 +64,7 @@ fn usable_as_source(address: &Address) -> Option<Diagnosis> {
     })
 }
 
-/// Reports IPv6 VIPs of the director, which servers have too, that the kernel selects as the source of packets to
+/// Reports the director's IPv6 VIPs that servers have too and that the kernel selects as the source of packets to
 /// servers. Weir adds IPv6 VIPs as deprecated addresses, except virtual addresses with a network's prefix length. Other
 /// programs and earlier versions of Weir might not.
 pub(crate) fn director_sources(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
@@ -147,14 +147,17 @@ mod tests {
     #[test]
     fn documentation_addresses_are_named_as_examples() {
         let vip = [10, 0, 0, 10].into();
-        let found = selected_source(vip, REMOTE_ADDRESSES[0].parse().unwrap()).to_string();
+        let finding = selected_source(vip, REMOTE_ADDRESSES[0].parse().unwrap()).to_string();
         assert!(
-            found.contains("to other networks, for example 198.51.100.1, have"),
-            "{found}"
+            finding.contains("to other networks, for example 198.51.100.1, have"),
+            "{finding}"
         );
-        let found = selected_source(vip, [10, 1, 0, 2].into());
-        assert!(found.observation.contains("to 10.1.0.2 have"), "{found}");
-        let fix = found.fix.expect("a fix");
+        let finding = selected_source(vip, [10, 1, 0, 2].into());
+        assert!(
+            finding.observation.contains("to 10.1.0.2 have"),
+            "{finding}"
+        );
+        let fix = finding.fix.expect("a fix");
         assert!(
             fix.contains("remove `src 10.0.0.10` from the route"),
             "{fix}"

@@ -160,7 +160,7 @@ fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
 /// Returns the servers and ports that the director itself connects to.
 fn contacted_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
     let ports = desired.check_ports();
-    let mut contacted = BTreeSet::new();
+    let mut targets = BTreeSet::new();
     let is_proxied = |pool: &Pool| {
         let mut proxies = desired.proxies.iter();
         proxies.any(|proxy| proxy.pools().contains(&pool.name.as_str()))
@@ -170,17 +170,17 @@ fn contacted_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
         let all = pool.servers.iter().chain(&pool.sorry);
         for server in all.filter(|server| server.ip().is_some()) {
             if is_proxied {
-                contacted.insert((server.address, server.port));
+                targets.insert((server.address, server.port));
             }
             let uses_tcp = |check: &&Check| check.probe.protocol() == Some(Protocol::Tcp);
             for check in pool.checks_of(server).iter().filter(uses_tcp) {
                 let address = check.target.address.unwrap_or(server.address);
                 let port = check.port(server, ports.get(pool.name.as_str()).copied());
-                contacted.insert((address, port));
+                targets.insert((address, port));
             }
         }
     }
-    contacted
+    targets
 }
 
 /// Reports dropped packets to and from servers, with one finding for each rule.

@@ -54,10 +54,10 @@ pub(crate) fn small_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> 
             }
         }
     }
-    let small = devices
+    let small_limits = devices
         .iter()
         .filter(|(_, limits)| limits.packet < CLIENT_MTU);
-    let notes = small.filter_map(|(device, limits)| {
+    let notes = small_limits.filter_map(|(device, limits)| {
         let link = state.links.get(device)?;
         Some(note(&link.name, limits))
     });
@@ -146,9 +146,12 @@ mod tests {
         let text =
             format!("[pool.p]\nservers = [\"{server}\"]\n[service.s]\npool = \"p\"\n{keys}\n");
         let desired = parse(&text, &Host::default()).unwrap().desired;
-        let found = small_mtus(&desired, state);
-        assert!(found.iter().all(|finding| finding.is_note), "{found:?}");
-        found.iter().map(ToString::to_string).collect()
+        let findings = small_mtus(&desired, state);
+        assert!(
+            findings.iter().all(|finding| finding.is_note),
+            "{findings:?}"
+        );
+        findings.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -181,9 +184,9 @@ mod tests {
                 ["mtu 1552", "advmss 1388"],
             ),
         ] {
-            let found = notes(server, keys, &state(mtu, route_mtu));
-            let [note] = &found[..] else {
-                panic!("{found:?}")
+            let notes_on_device = notes(server, keys, &state(mtu, route_mtu));
+            let [note] = &notes_on_device[..] else {
+                panic!("{notes_on_device:?}")
             };
             let smallest = route_mtu.unwrap_or(mtu);
             let observation = format!("note: tunnel packets on eth0 (MTU {smallest})");
@@ -194,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn overhead_is_that_of_each_servers_tunnel() {
+    fn overhead_depends_on_each_servers_tunnel() {
         let text = "[pool.p]\nservers = [{ address = \"10.1.0.5\", tunnel = \"gue\" }]\n[service.s]\npool = \"p\"\n\
                     listen = [\"192.0.2.1:80\"]\nforward = \"tunnel\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let found = small_mtus(&desired, &state(1500, None));
-        let [note] = &found[..] else {
-            panic!("{found:?}")
+        let findings = small_mtus(&desired, &state(1500, None));
+        let [note] = &findings[..] else {
+            panic!("{findings:?}")
         };
         // The IPv4, UDP and GUE headers have 20 + 8 + 4 bytes.
         let note = note.to_string();

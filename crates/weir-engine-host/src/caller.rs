@@ -15,8 +15,9 @@ use weir_sys::names;
 /// # Errors
 /// Returns a message if the client is not allowed to edit services.
 pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("failed to identify the client: {error}");
-    let peer = socket_peercred(socket).map_err(|error| failed(&error))?;
+    let identification_error =
+        |error: &dyn std::fmt::Display| format!("failed to identify the client: {error}");
+    let peer = socket_peercred(socket).map_err(|error| identification_error(&error))?;
     let user = peer.uid.as_raw();
     if user == 0 {
         return Ok(user);
@@ -48,11 +49,11 @@ mod tests {
     fn caller_is_identified_by_kernel() {
         let (client, _other_end) = UnixStream::pair().unwrap();
         let user = rustix::process::geteuid().as_raw();
-        let checked = check(client.as_fd(), &Node::default());
+        let result = check(client.as_fd(), &Node::default());
         if user == 0 {
-            assert_eq!(checked, Ok(0));
+            assert_eq!(result, Ok(0));
         } else {
-            assert!(checked.unwrap_err().contains(&format!("user {user}")));
+            assert!(result.unwrap_err().contains(&format!("user {user}")));
         }
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(check(file.as_fd(), &Node::default()).is_err());

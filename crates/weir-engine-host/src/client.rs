@@ -178,7 +178,7 @@ impl Shared {
         let mut is_first = true;
         while let Ok(Some(received)) = self.channel.receive() {
             let (number, reply) = match message::open_reply(received) {
-                Ok(opened) => opened,
+                Ok(message) => message,
                 Err(error) => {
                     tracing::error!(%error, "the privileged layer 4 process sent an invalid message");
                     continue;
@@ -301,7 +301,11 @@ mod tests {
         );
         assert!(client.is_lost());
         let read = request(&Request::Read(Query::Active));
-        assert_eq!(read.unwrap_err(), Failure::Lost, "the request is not sent");
+        assert_eq!(
+            read.unwrap_err(),
+            Failure::Lost,
+            "the request must not be sent"
+        );
         let begin = Request::Begin {
             added: Vec::new(),
             address_digest: None,

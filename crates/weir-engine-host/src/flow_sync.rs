@@ -434,8 +434,8 @@ impl FlowSynchronizer {
         self.running.as_ref().map(ActiveSync::daemons)
     }
 
-    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Silent peers
-    /// are ignored.
+    /// Returns whether flows that a table change affects have not been sent to every peer yet. Silent peers are
+    /// ignored.
     pub fn is_moving(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;
@@ -536,7 +536,7 @@ mod tests {
         fn prefetch(&mut self, _entry: u32) {}
 
         fn export(&mut self, _entry: u32, records: &mut Vec<Record>) {
-            let endpoint = |text: &str| (text.parse().expect("an address"), 80);
+            let endpoint = |text: &str| (text.parse().expect("parse address"), 80);
             records.push(Record {
                 kind: Kind::Flow,
                 proto: 6,
@@ -563,8 +563,8 @@ mod tests {
     /// Returns a configuration with the peer 192.0.2.2. No interface has an address in TEST-NET-1 (RFC 5737).
     fn config() -> FlowSync {
         FlowSync {
-            listen: "192.0.2.1:8482".parse().expect("an address"),
-            peers: vec!["192.0.2.2:8482".parse().expect("an address")],
+            listen: "192.0.2.1:8482".parse().expect("parse address"),
+            peers: vec!["192.0.2.2:8482".parse().expect("parse address")],
             key: Secret::new(SecretSource::Text, KEY.to_vec()),
         }
     }
@@ -588,15 +588,15 @@ mod tests {
     #[test]
     fn peer_sends_all_flows_again_after_receiving_was_stopped() {
         let mut now = Duration::ZERO;
-        let mut running = ActiveSync::new(&config(), now).expect("random numbers");
+        let mut running = ActiveSync::new(&config(), now).expect("generate random numbers");
         let mut peer = Session::new(&Key::new(KEY), [1; 32], 0, now);
         assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
         let stopped = running.switch(SyncDaemon::Backup, false, now);
-        stopped.expect("receiving is on");
+        stopped.expect("stop receiving");
         peer.queue_entry(0, now);
         assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
         let started = running.switch(SyncDaemon::Backup, true, now);
-        started.expect("receiving is off");
+        started.expect("start receiving");
         let status = running.sessions[0].1.status(now);
         assert!(!status.complete, "the dropped flow is missing");
         assert_eq!(receive_from(&mut running, &mut peer, &mut now), 1);
@@ -606,7 +606,7 @@ mod tests {
     #[test]
     fn peer_that_acknowledges_nothing_is_alive() {
         let mut now = Duration::from_secs(10);
-        let mut running = ActiveSync::new(&config(), now).expect("random numbers");
+        let mut running = ActiveSync::new(&config(), now).expect("generate random numbers");
         let mut peer = Session::new(&Key::new(KEY), [1; 32], 0, now);
         receive_from(&mut running, &mut peer, &mut now);
         running.sessions[0].1.queue_entry(0, now);
@@ -628,18 +628,18 @@ mod tests {
     fn socket_is_opened_as_soon_as_the_previous_process_closes_it() {
         let previous = UdpSocket::bind("127.0.0.1:0").expect("bind a socket");
         let config = FlowSync {
-            listen: previous.local_addr().expect("an address"),
+            listen: previous.local_addr().expect("get the local address"),
             ..config()
         };
         let start = Duration::from_secs(10);
-        let mut running = ActiveSync::new(&config, start).expect("random numbers");
+        let mut running = ActiveSync::new(&config, start).expect("generate random numbers");
         running.open(start);
         assert!(running.socket.is_none() && running.error.is_none());
         // Another program uses the address.
         let late = start + HANDOVER_TIMEOUT;
         running.open(late);
         assert!(running.error.is_some(), "the error must be reported");
-        let mut running = ActiveSync::new(&config, start).expect("random numbers");
+        let mut running = ActiveSync::new(&config, start).expect("generate random numbers");
         running.open(start);
         drop(previous);
         running.open(start + IN_USE_PAUSE);
@@ -661,7 +661,8 @@ mod tests {
 
     #[test]
     fn address_of_another_machine_is_named_in_the_error() {
-        let mut running = ActiveSync::new(&config(), Duration::ZERO).expect("random numbers");
+        let mut running =
+            ActiveSync::new(&config(), Duration::ZERO).expect("generate random numbers");
         running.open(Duration::ZERO);
         let expected = "192.0.2.1 is not configured on this machine";
         assert_eq!(running.error.as_deref(), Some(expected));

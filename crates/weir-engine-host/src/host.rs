@@ -94,8 +94,8 @@ impl Host {
             Ok(accepted) => accepted,
             Err(reason) => return refuse(reason),
         };
-        let configured = match accepted.with_list_servers(added) {
-            Ok(configured) => configured,
+        let desired = match accepted.with_list_servers(added) {
+            Ok(desired) => desired,
             Err(reason) => return refuse(reason),
         };
         let sync = match accepted.sync() {
@@ -104,7 +104,7 @@ impl Host {
         };
         weir_runtime_dir::share(&self.paths.runtime_dir);
         self.engine = None;
-        let (opening, saved) = match Opening::begin(&self.paths, &configured).await {
+        let (opening, saved) = match Opening::begin(&self.paths, &desired).await {
             Ok(begun) => begun,
             Err(error) => return failure_reply(&error),
         };
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    /// Returns the parameters of the ARP request to a probe's server; `None` = there is no such probe.
+    /// Returns the parameters of the ARP request to a probe's server; `None` = the probe does not exist.
     pub(crate) fn claim_request(&self, id: ProbeId) -> Option<ArpClaim> {
         ArpClaim::for_probe(self.engine.as_ref()?, id)
     }
@@ -308,14 +308,17 @@ impl Host {
         for pool in pools.iter().filter_map(|pool| engine.desired().pool(pool)) {
             self.states.update_pool(pool);
         }
-        let recorded = engine.record_health(records);
-        match engine.apply_weights(&pools, &self.states).and(recorded) {
+        let record_result = engine.record_health(records);
+        match engine
+            .apply_weights(&pools, &self.states)
+            .and(record_result)
+        {
             Ok(()) => Reply::Done,
             Err(error) => failure_reply(&error),
         }
     }
 
-    /// Executes a query. `send` sends a part of the reply.
+    /// Executes a query. `send` sends all parts of the reply but the last.
     fn read(&mut self, query: &Query, send: &mut impl FnMut(&Reply)) -> Reply {
         match query {
             Query::Active => self.with_engine(|engine, _| Ok(Reply::Active(active_state(engine)))),

@@ -38,7 +38,8 @@ const ATTACHED: &[u8] = b"attached";
 /// The content of a packet if a binary reply is in the first attached file.
 const BINARY: &[u8] = b"binary";
 
-/// A server that a list or the API adds to a pool, or that another version of the group's configuration has.
+/// A server that a server list or the API adds to a pool, or that is in a different version of the group's
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddedServer {
@@ -58,7 +59,8 @@ pub struct AddedServer {
     pub min_connections: u32,
     /// Names of `[check.NAME]`; `None` = the pool's checks.
     pub checks: Option<Vec<String>>,
-    /// For a server of another version, `weir_model::OtherVersion::replaces`; `None` = the server is added to the pool.
+    /// For a server in a different version, `weir_model::OtherVersion::replaces`; `None` = the server is added to the
+    /// pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces_second_hop: Option<bool>,
 }
@@ -78,7 +80,7 @@ pub enum Request {
     },
     /// Second half of opening the engine.
     Finish {
-        /// The whole state of servers.
+        /// The complete server states.
         states: StateCopy,
     },
     /// Restore the previous state, instead of the second half of opening.
@@ -127,7 +129,7 @@ pub enum Request {
     RemoveProbe(ProbeId),
     /// Check whether the server of a probe responds to ARP requests for the VIP.
     ClaimsVip(ProbeId),
-    /// Make no changes without a request, because a successor of the daemon opens its own engine. Flows are still
+    /// Make no changes without a request, because the daemon's successor is opening its own engine. Flows are still
     /// synchronized until the successor takes over.
     Pause,
     /// Continue, because the successor has failed.
@@ -264,17 +266,17 @@ pub struct SyncStatus {
     /// Number of segments sent after takeovers so that clients of other directors' proxies get a reset.
     #[serde(default)]
     pub reset_prompts: u64,
-    /// Whether a change to tables has moved flows that have not been sent to every peer yet.
+    /// Whether some flows that a change to `maglev` tables affects have not been sent to every peer yet.
     #[serde(default)]
     pub moving: bool,
-    /// Whether flows from peers are still missing here.
+    /// Whether this director has not received all flows from its peers yet.
     #[serde(default)]
     pub joining: bool,
     /// The text of `ipvsadm -L --daemon`.
     pub daemons: String,
 }
 
-/// Status of a peer of `[sync]`.
+/// Status of a peer in `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPeerStatus {
     /// The peer's address and port.
@@ -300,14 +302,14 @@ pub struct SyncPeerStatus {
     pub transfers: u64,
     /// Whether the peer has sent all of its flows.
     pub complete: bool,
-    /// Number of connections of the peer's proxy that this director resets when it takes over their VIP.
+    /// Number of connections to the peer's proxy that this director resets when it takes over their VIP.
     #[serde(default)]
     pub proxied_connections: u64,
     /// Number of ignored datagrams, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
 
-/// Counters of the servers of a layer 4 service.
+/// Counters for the servers of a layer 4 service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// The service.
@@ -328,7 +330,7 @@ pub struct ActiveState {
     pub added_vips: Vec<(String, IpAddr)>,
     /// Whether packets reach the data plane.
     pub is_attached: bool,
-    /// The smallest MTU of the interfaces with the packet path, in bytes; `None` = there is no such interface.
+    /// The smallest MTU of the interfaces with the packet path, in bytes; `None` = no interface has it.
     #[serde(default)]
     pub smallest_mtu: Option<u32>,
     /// The changes made with ipvsadm.
@@ -385,7 +387,7 @@ pub enum Reply {
     },
     /// See [`Query::Sync`]; `None` = there is no `[sync]`.
     Sync(Option<SyncStatus>),
-    /// See [`Query::Probe`]; `None` = there is no such probe.
+    /// See [`Query::Probe`]; `None` = the probe does not exist.
     Probe(Option<ProbeResult>),
     /// See [`Request::ClaimsVip`].
     Claims(bool),
@@ -461,9 +463,9 @@ pub(crate) fn send<T: Serialize>(
         return Ok(channel.send(&bytes, files)?);
     }
     let file = sealed_file("weir-message", &bytes).map_err(|error| invalid_message(&error))?;
-    let mut all = vec![file.as_fd()];
-    all.extend_from_slice(files);
-    Ok(channel.send(ATTACHED, &all)?)
+    let mut descriptors = vec![file.as_fd()];
+    descriptors.extend_from_slice(files);
+    Ok(channel.send(ATTACHED, &descriptors)?)
 }
 
 /// Sends a reply.
@@ -634,8 +636,8 @@ mod tests {
         // The privileged process does not read this format.
         send_reply(&sender, 7, &Reply::Handshakes(counters)).unwrap();
         assert!(open::<Request>(receiver.receive().unwrap().unwrap()).is_err());
-        let short = sealed_file("short", b"\x01").unwrap();
-        sender.send(BINARY, &[short.as_fd()]).unwrap();
+        let short_file = sealed_file("short", b"\x01").unwrap();
+        sender.send(BINARY, &[short_file.as_fd()]).unwrap();
         assert!(open_reply(receiver.receive().unwrap().unwrap()).is_err());
         sender.send(BINARY, &[]).unwrap();
         assert!(open_reply(receiver.receive().unwrap().unwrap()).is_err());

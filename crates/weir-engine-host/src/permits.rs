@@ -43,7 +43,7 @@ enum Response {
 }
 
 /// Permits these edits in the engine process of an unprivileged daemon. The process executes them when the daemon
-/// requests them. Returns whether there is such a process.
+/// requests them. Returns whether this process exists.
 ///
 /// # Errors
 /// Returns a message if the engine process rejects the edits.
@@ -172,13 +172,16 @@ impl Permits {
             .waiting
             .retain(|it| it.received_at.elapsed() < VALIDITY);
         // The daemon executes weight changes for configured servers itself, so its request does not contain them.
-        let is_part = |client_edits: &[Edit]| {
+        let contains_edits = |client_edits: &[Edit]| {
             let mut client_edits = client_edits.iter();
             edits
                 .iter()
                 .all(|edit| client_edits.any(|requested| requested == edit))
         };
-        let found = state.waiting.iter().position(|it| is_part(&it.edits));
+        let found = state
+            .waiting
+            .iter()
+            .position(|it| contains_edits(&it.edits));
         let request = found.and_then(|index| state.waiting.remove(index));
         let request = request.ok_or_else(|| {
             "no client has requested these ipvsadm edits: use `weir ipvsadm`".to_owned()
@@ -252,8 +255,11 @@ mod tests {
             assert!(permits.take_permit(&other).is_err(), "{other:?}");
         }
         assert_eq!(permits.take_permit(&[Edit::Clear, zero.clone()]), Ok(0));
-        assert!(permits.take_permit(&[zero]).is_err(), "used up");
-        // The keeper removed the socket for another program, but that program did not start.
+        assert!(
+            permits.take_permit(&[zero]).is_err(),
+            "a permit is valid only once"
+        );
+        // The keeper removed the socket for a different program, but that program did not start.
         std::fs::remove_file(directory.join(EDITS_SOCKET)).unwrap();
         permits.serve(&Node::default());
         assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(true));

@@ -71,10 +71,10 @@ impl Policy {
     /// Starts reading and parsing the file, in parallel with the daemon.
     pub(crate) fn prepare(&mut self) {
         let path = self.path.clone();
-        let active = self.active.clone();
+        let active_configuration = self.active.clone();
         self.prepared = Some(std::thread::spawn(move || {
             let root_text = weir_helper::read_trusted(&path).ok()?;
-            let published = active.as_ref().map_or("", |active| &active.text);
+            let published = active_configuration.as_ref().map_or("", |it| &it.text);
             let text = weir_helper::with_published_part(&root_text, published).ok()?;
             let desired = parse(&text, &Environment).ok()?;
             Some(AcceptedConfiguration { text, desired })
@@ -96,7 +96,7 @@ impl Policy {
             return Ok(Arc::clone(active));
         }
         let desired = parse(&text, &Environment)?;
-        let accepted = Arc::new(AcceptedConfiguration { text, desired });
+        let configuration = Arc::new(AcceptedConfiguration { text, desired });
         let path = self.path.display();
         let file = weir_helper::read_trusted(&self.path).map_err(|error| {
             format!("layer 4 services must be defined in {path}, which cannot be used: {error}")
@@ -104,10 +104,10 @@ impl Policy {
         let file = file.and_then(|root_text| {
             let not_permitted =
                 |reason| format!("{path} does not permit what the group publishes: {reason}");
-            let combined = weir_helper::with_published_part(&root_text, &accepted.text)
+            let combined = weir_helper::with_published_part(&root_text, &configuration.text)
                 .map_err(not_permitted)?;
             // Do not parse the same text twice: parsing takes as long as all other steps combined.
-            let is_identical = combined == accepted.text;
+            let is_identical = combined == configuration.text;
             match is_identical {
                 true => Ok(None),
                 false => parse(&combined, &Environment)
@@ -116,16 +116,16 @@ impl Policy {
             }
         });
         if matches!(file, Ok(None)) {
-            return Ok(accepted);
+            return Ok(configuration);
         }
-        let requested_hash = self.hash(&accepted.desired);
+        let requested_hash = self.hash(&configuration.desired);
         let is_same = |desired: &Desired| self.hash(desired) == requested_hash;
-        let mut known = self.active.iter().chain(&self.previous);
-        let is_permitted = known.any(|known| is_same(&known.desired))
+        let mut candidates = self.active.iter().chain(&self.previous);
+        let is_permitted = candidates.any(|candidate| is_same(&candidate.desired))
             || matches!(&file, Ok(Some(file)) if is_same(file))
             || self.recorded().is_some_and(|recorded| is_same(&recorded));
         if is_permitted {
-            return Ok(accepted);
+            return Ok(configuration);
         }
         Err(file.err().unwrap_or_else(|| {
             format!(
@@ -208,9 +208,9 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     let group = cluster.as_ref().map(|group| (&group.name, &group.publish));
     (announce, sync, group).hash(hasher);
     if node.vip_interface.is_some() {
-        let mut added: Vec<_> = desired.proxy_addresses().collect();
-        added.sort_unstable();
-        added.hash(hasher);
+        let mut addresses: Vec<_> = desired.proxy_addresses().collect();
+        addresses.sort_unstable();
+        addresses.hash(hasher);
     }
     for pool in pools {
         if services.iter().any(|service| service.pool == pool.name) {
@@ -228,8 +228,8 @@ impl AcceptedConfiguration {
     pub(crate) fn check_addresses(&self, daemon_digest: Option<u64>) -> Result<(), String> {
         match daemon_digest {
             Some(digest) if digest != weir_helper::address_digest(&self.desired) => Err(
-                "the configuration's environment variables have different values in root's process: set the same \
-                 values for both, with systemd in weir.service and in weir-helper.service"
+                "the configuration's environment variables have different values in the privileged process: set \
+                 the same values for both processes; with systemd, in weir.service and weir-helper.service"
                     .to_owned(),
             ),
             _ => Ok(()),
@@ -257,7 +257,7 @@ impl AcceptedConfiguration {
         ProxyListeners::new(&self.desired)
     }
 
-    /// Returns the configuration plus the servers from server lists and from another version of the group's
+    /// Returns the configuration plus the servers from server lists and from a different version of the group's
     /// configuration.
     ///
     /// # Errors
@@ -265,13 +265,13 @@ impl AcceptedConfiguration {
     /// allowed to publish an address.
     pub(crate) fn with_list_servers(
         &self,
-        added: Vec<AddedServer>,
+        added_servers: Vec<AddedServer>,
     ) -> Result<Cow<'_, Desired>, String> {
-        if added.is_empty() {
+        if added_servers.is_empty() {
             return Ok(Cow::Borrowed(&self.desired));
         }
         let mut desired = self.desired.clone();
-        for server in added {
+        for server in added_servers {
             let Some(pool_index) = desired
                 .pools
                 .iter()
@@ -292,7 +292,7 @@ impl AcceptedConfiguration {
                 ));
             }
             let checks = server.checks.map(|names| checks(&self.desired, &names));
-            let added = Server {
+            let new_server = Server {
                 weight: server.weight,
                 max_connections: server.max_connections,
                 min_connections: server.min_connections,
@@ -300,14 +300,14 @@ impl AcceptedConfiguration {
                 ..Server::new(server.name, server.address, server.port)
             };
             let Some(replaces) = server.replaces_second_hop else {
-                pool.servers.push(added);
+                pool.servers.push(new_server);
                 continue;
             };
-            let other = pool.other_version.get_or_insert(OtherVersion {
+            let other_version = pool.other_version.get_or_insert(OtherVersion {
                 servers: Vec::new(),
                 replaces,
             });
-            other.servers.push(added);
+            other_version.servers.push(new_server);
         }
         Ok(Cow::Owned(desired))
     }
@@ -368,7 +368,7 @@ pool = "p"
     }
 
     #[test]
-    fn only_layer_4_part_of_root_file_is_accepted() {
+    fn layer_4_part_must_match_roots_file() {
         if !weir_testing::require_root() {
             return;
         }
@@ -395,8 +395,8 @@ pool = "p"
             let refused = accept(&TEXT.replace(old, new)).unwrap_err();
             assert!(refused.contains("does not permit"), "{new}: {refused}");
         }
-        let invalid = accept("[").unwrap_err();
-        assert!(invalid.contains("invalid TOML"), "{invalid}");
+        let error = accept("[").unwrap_err();
+        assert!(error.contains("invalid TOML"), "{error}");
     }
 
     #[test]
@@ -416,12 +416,14 @@ pool = "p"
         // The daemon has the variable; this process has only the default.
         let text = TEXT.replace("10.0.0.9:80", "${WEIR_TEST_UNSET:-10.0.0.9}:80");
         write(&file, &text);
-        let accepted = policy.accept(text.into_bytes()).unwrap();
+        let configuration = policy.accept(text.into_bytes()).unwrap();
         let digest = |text: &str| weir_helper::address_digest(&parse(text, &Environment).unwrap());
-        let other = digest(&TEXT.replace("10.0.0.9:80", "10.0.0.6:80"));
-        let refused = accepted.check_addresses(Some(other)).unwrap_err();
+        let other_digest = digest(&TEXT.replace("10.0.0.9:80", "10.0.0.6:80"));
+        let refused = configuration
+            .check_addresses(Some(other_digest))
+            .unwrap_err();
         assert!(refused.contains("have different values"), "{refused}");
-        assert_eq!(accepted.check_addresses(Some(digest(TEXT))), Ok(()));
+        assert_eq!(configuration.check_addresses(Some(digest(TEXT))), Ok(()));
     }
 
     const GROUP: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
@@ -448,9 +450,9 @@ pool = "p"
         let mut policy = Policy::new(&file, &directory.0);
         let with_published = weir_config::with_published;
         let accept = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
-        let good = with_published(&root_file, "edge", &published("192.0.2.1"));
-        let accepted = accept(&mut policy, &good).unwrap();
-        policy.set_active(accepted);
+        let valid_text = with_published(&root_file, "edge", &published("192.0.2.1"));
+        let configuration = accept(&mut policy, &valid_text).unwrap();
+        policy.set_active(configuration);
         assert!(
             accept(
                 &mut policy,
@@ -499,7 +501,7 @@ pool = "p"
         // A restarted process adopts the configuration that was active, even if the file has changed since.
         write(&file, &root_file.replace("192.0.2.0/24", "203.0.113.0/24"));
         let mut restarted = Policy::new(&file, &directory.0);
-        assert!(accept(&mut restarted, &good).is_ok(), "recorded");
+        assert!(accept(&mut restarted, &valid_text).is_ok(), "recorded");
         let refused = accept(
             &mut restarted,
             &with_published(&root_file, "edge", &published("192.0.2.2")),
@@ -522,15 +524,17 @@ pool = "p"
         write(&file, &root_file);
         let mut policy = Policy::new(&file, &directory.0);
         let published = published("192.0.2.1");
-        let good = weir_config::with_published(&root_file, "edge", &published);
-        let accepted = policy.accept(good.clone().into_bytes()).unwrap();
-        policy.set_active(accepted);
+        let good_configuration = weir_config::with_published(&root_file, "edge", &published);
+        let configuration = policy
+            .accept(good_configuration.clone().into_bytes())
+            .unwrap();
+        policy.set_active(configuration);
         for other in [
-            good.replace("servers = [\"10.0.0.0/8\"]", "servers = [\"0.0.0.0/0\"]"),
-            good.replace("name = \"edge\"", "name = \"other\""),
+            good_configuration.replace("servers = [\"10.0.0.0/8\"]", "servers = [\"0.0.0.0/0\"]"),
+            good_configuration.replace("name = \"edge\"", "name = \"other\""),
             format!("{root_file}{published}"),
         ] {
-            assert_ne!(other, good);
+            assert_ne!(other, good_configuration);
             let refused = policy.accept(other.clone().into_bytes()).unwrap_err();
             assert!(
                 refused.contains("does not permit the daemon"),
@@ -543,7 +547,7 @@ pool = "p"
     fn servers_are_added_to_a_published_pool_within_the_limits() {
         let text = weir_config::with_published(GROUP, "edge", &published("192.0.2.1"));
         let desired = parse(&text, &Environment).unwrap();
-        let accepted = AcceptedConfiguration { text, desired };
+        let configuration = AcceptedConfiguration { text, desired };
         let server = |address: [u8; 4]| AddedServer {
             pool: "q".to_owned(),
             name: "x".to_owned(),
@@ -556,27 +560,27 @@ pool = "p"
             replaces_second_hop: None,
         };
         assert!(
-            accepted
+            configuration
                 .with_list_servers(vec![server([10, 0, 0, 7])])
                 .is_ok()
         );
-        let refused = accepted
+        let refused = configuration
             .with_list_servers(vec![server([192, 0, 2, 7])])
             .unwrap_err();
         assert!(refused.contains("is not in `servers`"), "{refused}");
 
-        // The same limits apply to servers of another version, which are only the second hop.
+        // The same limits apply to servers of a different version, which are only the second hop.
         let staged = |address: [u8; 4]| AddedServer {
             replaces_second_hop: Some(true),
             ..server(address)
         };
-        let desired = accepted.with_list_servers(vec![staged([10, 0, 0, 7])]);
+        let desired = configuration.with_list_servers(vec![staged([10, 0, 0, 7])]);
         let desired = desired.unwrap();
         let pool = desired.pool("q").unwrap();
-        let other = pool.other_version.as_ref().unwrap();
-        assert_eq!((pool.servers.len(), other.servers.len()), (1, 1));
-        assert!(other.replaces);
-        let refused = accepted.with_list_servers(vec![staged([192, 0, 2, 7])]);
+        let other_version = pool.other_version.as_ref().unwrap();
+        assert_eq!((pool.servers.len(), other_version.servers.len()), (1, 1));
+        assert!(other_version.replaces);
+        let refused = configuration.with_list_servers(vec![staged([192, 0, 2, 7])]);
         assert!(refused.is_err());
     }
 
@@ -589,21 +593,21 @@ pool = "p"
         let (directory, file) = directory("record");
         write(&file, TEXT);
         let mut policy = Policy::new(&file, &directory.0);
-        let accepted = policy.accept(TEXT.as_bytes().to_vec()).unwrap();
-        policy.set_active(accepted);
-        let other = TEXT.replace("10.0.0.9", "10.0.0.5");
-        write(&file, &other);
+        let configuration = policy.accept(TEXT.as_bytes().to_vec()).unwrap();
+        policy.set_active(configuration);
+        let other_text = TEXT.replace("10.0.0.9", "10.0.0.5");
+        write(&file, &other_text);
         let accept = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
-        assert!(accept(&mut policy, TEXT).is_ok() && accept(&mut policy, &other).is_ok());
-        let accepted = accept(&mut policy, &other).unwrap();
-        policy.set_active(accepted);
-        write(&file, &other.replace("10.0.0.5", "10.0.0.4"));
+        assert!(accept(&mut policy, TEXT).is_ok() && accept(&mut policy, &other_text).is_ok());
+        let configuration = accept(&mut policy, &other_text).unwrap();
+        policy.set_active(configuration);
+        write(&file, &other_text.replace("10.0.0.5", "10.0.0.4"));
         assert!(
             accept(&mut policy, TEXT).is_ok(),
             "the previous configuration"
         );
-        let accepted = accept(&mut policy, TEXT).unwrap();
-        policy.set_active(accepted);
+        let configuration = accept(&mut policy, TEXT).unwrap();
+        policy.set_active(configuration);
         let mut restarted = Policy::new(&file, &directory.0);
         assert!(accept(&mut restarted, TEXT).is_ok(), "recorded");
         restarted.prepare();
@@ -612,14 +616,14 @@ pool = "p"
             "not the prepared configuration"
         );
         restarted.prepare();
-        let in_file = other.replace("10.0.0.5", "10.0.0.4");
+        let in_file = other_text.replace("10.0.0.5", "10.0.0.4");
         assert_eq!(
             accept(&mut restarted, &in_file).unwrap().text,
             in_file,
             "prepared"
         );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let refused = accept(&mut restarted, &other).unwrap_err();
+        let refused = accept(&mut restarted, &other_text).unwrap_err();
         assert!(refused.contains("must be owned by root"), "{refused}");
         std::os::unix::fs::chown(directory.0.join(RECORD_FILE), Some(1), None).unwrap();
         assert!(accept(&mut Policy::new(&file, &directory.0), TEXT).is_err());
@@ -627,7 +631,7 @@ pool = "p"
 
     #[test]
     fn list_server_with_unknown_pool_or_check_or_high_weight_is_rejected() {
-        let accepted = AcceptedConfiguration {
+        let configuration = AcceptedConfiguration {
             text: TEXT.to_owned(),
             desired: parse(TEXT, &Environment).unwrap(),
         };
@@ -642,9 +646,17 @@ pool = "p"
             checks: Some(vec!["deep".to_owned()]),
             replaces_second_hop: None,
         };
-        let desired = accepted.with_list_servers(vec![server.clone()]).unwrap();
-        let added = &desired.pools[0].servers[1];
-        assert_eq!((added.weight, added.checks.as_ref().unwrap().len()), (3, 1));
+        let desired = configuration
+            .with_list_servers(vec![server.clone()])
+            .unwrap();
+        let added_server = &desired.pools[0].servers[1];
+        assert_eq!(
+            (
+                added_server.weight,
+                added_server.checks.as_ref().unwrap().len()
+            ),
+            (3, 1)
+        );
         for wrong in [
             AddedServer {
                 pool: "q".to_owned(),
@@ -659,7 +671,7 @@ pool = "p"
                 ..server
             },
         ] {
-            assert!(accepted.with_list_servers(vec![wrong]).is_err());
+            assert!(configuration.with_list_servers(vec![wrong]).is_err());
         }
     }
 }

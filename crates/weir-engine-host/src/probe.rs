@@ -171,7 +171,7 @@ pool = "q"
         let pool = &desired.pools[0];
         let service = &desired.services[0];
         let tunnel = pool.servers[0].tunnel_in(service);
-        let exact = |it: ProbeForwarding| ProbeForwarding {
+        let with_tunnel_fields = |it: ProbeForwarding| ProbeForwarding {
             tunnel: weir_flow::abi_tunnel(tunnel.kind) as u8,
             tunnel_flags: path_entry(
                 it.server,
@@ -191,7 +191,7 @@ pool = "q"
         let direct = Forward::Direct;
         assert!(is_configured(
             &desired,
-            exact(forwarding("10.0.0.1", "10.0.0.9", direct))
+            with_tunnel_fields(forwarding("10.0.0.1", "10.0.0.9", direct))
         ));
         for wrong in [
             forwarding("10.0.0.2", "10.0.0.9", direct),
@@ -200,7 +200,10 @@ pool = "q"
             forwarding("10.0.0.1", "10.0.0.9", Forward::Tunnel),
             forwarding("192.0.2.9", "10.0.0.9", direct),
         ] {
-            assert!(!is_configured(&desired, exact(wrong)), "{wrong:?}");
+            assert!(
+                !is_configured(&desired, with_tunnel_fields(wrong)),
+                "{wrong:?}"
+            );
         }
     }
 }

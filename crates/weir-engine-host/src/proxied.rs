@@ -76,8 +76,8 @@ impl ProxiedConnections {
         }
         let previous = std::mem::take(&mut self.is_local);
         let states = listeners.vips().map(|address| {
-            let known = previous.get(&address).copied();
-            (address, known.unwrap_or_else(|| is_local(address)))
+            let previous_state = previous.get(&address).copied();
+            (address, previous_state.unwrap_or_else(|| is_local(address)))
         });
         self.is_local = states.collect();
         self.listeners = Arc::new(listeners);
@@ -273,7 +273,7 @@ pub(crate) mod tests {
         for _ in 0..1000 {
             proxied.handle_event(&Event::Lost, now);
             proxied.is_local = [(LOOPBACK, false)].into();
-            assert!(proxied.step(now, std::iter::empty()), "a check is due");
+            assert!(proxied.step(now, std::iter::empty()), "a check must be due");
             checks += usize::from(has_found_vip(&proxied));
             now += Duration::from_millis(1);
         }

@@ -23,7 +23,8 @@ const MAX_QUEUED_MESSAGES: usize = 256;
 /// Interval between checks for drift.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Drops the capabilities that the engine does not need. Must be called before the process has other threads.
+/// Raises the open-file limit, and drops the capabilities that the engine does not need. Must be called before the
+/// process has other threads.
 ///
 /// # Errors
 /// Fails if the kernel rejects the change.
@@ -57,7 +58,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
-            received = channel.received.recv() => {
+            received = channel.messages.recv() => {
                 let Some(received) = received else { return Ok(()) };
                 handle(&mut host, &mut channel, received).await;
             }
@@ -121,13 +122,13 @@ async fn handle(host: &mut Host, channel: &mut DaemonChannel, received: Message)
 /// The channel to the daemon, with a thread that reads it.
 struct DaemonChannel {
     channel: Arc<Channel>,
-    received: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Message>,
 }
 
 impl DaemonChannel {
     fn new(channel: Channel) -> Self {
         let channel = Arc::new(channel);
-        let (sender, received) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let (sender, messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let reader = Arc::clone(&channel);
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
@@ -138,7 +139,7 @@ impl DaemonChannel {
             // Exit immediately, even if a request is being executed: another daemon may have started.
             std::process::exit(0);
         });
-        Self { channel, received }
+        Self { channel, messages }
     }
 
     /// Sends a reply. Ignores errors, because the reader detects that the daemon has exited.
@@ -160,7 +161,7 @@ impl OpenHandshake for ChannelHandshake<'_> {
     async fn receive_states(&mut self, saved: SavedServers) -> Option<StateCopy> {
         self.channel.send(self.number, &Reply::Begun { saved });
         loop {
-            let received = self.channel.received.recv().await?;
+            let received = self.channel.messages.recv().await?;
             match message::open::<Request>(received) {
                 Ok((number, Request::Finish { states }, _)) => {
                     self.number = number;

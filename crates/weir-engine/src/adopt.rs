@@ -144,9 +144,9 @@ fn recover_slot(
     dests: Vec<(u32, Dest)>,
     now_ms: u64,
 ) -> Result<ServiceSlot> {
-    let written = maps.services.get(row)?;
-    let mut slot = empty_slot(row, written.generation);
-    let header: Option<Extent> = match written.extent {
+    let service_row = maps.services.get(row)?;
+    let mut slot = empty_slot(row, service_row.generation);
+    let header: Option<Extent> = match service_row.extent {
         0 => None,
         offset => maps.elements_as(offset, 1)?.into_iter().next(),
     };
@@ -171,25 +171,30 @@ fn recover_slot(
     }
     for (id, dest) in &dests {
         let member = members.iter().find(|member| member.dest == *id);
-        let mut recovered = dest_slot(*id, dest, member.map_or(0, |member| member.weight), now_ms);
-        recovered.seq = member.map_or(0, |member| member.seq);
+        let mut recovered_dest =
+            dest_slot(*id, dest, member.map_or(0, |member| member.weight), now_ms);
+        recovered_dest.seq = member.map_or(0, |member| member.seq);
         let servers = desired
             .pool(&service.pool)
             .map(|pool| (&pool.servers, &pool.sorry));
         let has_port = |port: Option<u16>| dest.port.get() == 0 || port == Some(dest.port.get());
         if let Some((servers, sorry)) = servers {
             let is_same = |server: &&weir_model::Server| {
-                server.address == recovered.address && has_port(server.port)
+                server.address == recovered_dest.address && has_port(server.port)
             };
             let server = servers.iter().find(is_same).map(|server| (server, false));
             if let Some((server, sorry)) =
                 server.or_else(|| sorry.iter().find(is_same).map(|server| (server, true)))
             {
-                (recovered.port, recovered.sorry, recovered.removed) = (server.port, sorry, None);
-                recovered.name.clone_from(&server.name);
+                (
+                    recovered_dest.port,
+                    recovered_dest.sorry,
+                    recovered_dest.removed,
+                ) = (server.port, sorry, None);
+                recovered_dest.name.clone_from(&server.name);
             }
         }
-        slot.dests.push(recovered);
+        slot.dests.push(recovered_dest);
     }
     slot.dests.sort_by_key(|dest| dest.seq);
     // Unusable servers are not in the list, so their order is unknown: they are sorted first.

@@ -1,4 +1,4 @@
-//! Implements `weir clean`: reverts the kernel changes that are recorded in Weir's directories.
+//! Implements `weir clean`: reverts the changes to the host that are recorded in Weir's directories.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

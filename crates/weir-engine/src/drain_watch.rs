@@ -1,7 +1,7 @@
 //! Decides, from recent packets, how many of a server's handshakes and half-closed flows are still in use.
 //!
-//! The data plane counts active flows, but handshakes that clients have abandoned are active too. Whether such a flow,
-//! or a half-closed flow whose replies bypass the director, is still in use follows only from its packets. A flow
+//! The data plane counts active flows, but handshakes that clients have abandoned are active too. Only its packets
+//! show whether such a flow, or a half-closed flow whose replies bypass the director, is still in use. A flow
 //! stores the tick of its last packet; a tick lasts 1.07 s. A server's packet counter is exact, so it shows within
 //! [`QUIET_TIME`] that none of the server's flows receives packets any more.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_abi::{EntryMeta, FLOW_ACTIVE, State};
 
 /// Time without packets to a server after which its flows that depend on packets count as closed. Longer than the gaps
-/// in a transfer that is in progress; together with the polling interval of `weir server … drain --wait` shorter than
+/// in a transfer that is in progress; together with the polling interval of `weir server … drain --wait`, shorter than
 /// one second.
 const QUIET_TIME: Duration = Duration::from_millis(700);
 
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn openness_depends_on_flow_state_and_seen_replies() {
+    fn open_count_depends_on_flow_state_and_seen_replies() {
         let open = |state, sees_replies| {
             let mut server = Server::new(&[(flow(state, TICK - 50), sees_replies)]);
             server.open_at(0);

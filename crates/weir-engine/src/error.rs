@@ -38,7 +38,7 @@ pub enum Error {
         /// The file's version.
         found: u32,
     },
-    /// The file uses a listener that belongs to an ipvsadm service.
+    /// The file uses a listener of an ipvsadm service.
     #[error(transparent)]
     ListenerConflict(ListenerConflict),
     /// The pool or server does not exist.
@@ -46,7 +46,7 @@ pub enum Error {
     NoServer {
         /// The pool.
         pool: String,
-        /// The server, as given.
+        /// The server, as in the request.
         server: String,
     },
     /// The weight is out of range.
@@ -105,5 +105,5 @@ pub enum Error {
     },
 }
 
-/// The result of every fallible function of the engine.
+/// The result type of the engine's fallible functions.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -57,11 +57,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Creates a record of the changed services, and of the shared counters if `sharing` has changed.
+    /// Creates a record of the services `names`, and of the shared counters if `shared_counters_changed`.
     pub(crate) fn for_changes<'a>(
         state: &EngineState,
-        changed: impl Iterator<Item = &'a str>,
-        sharing: bool,
+        names: impl Iterator<Item = &'a str>,
+        shared_counters_changed: bool,
     ) -> Self {
         let EngineState {
             revision,
@@ -72,8 +72,8 @@ impl Record {
         let slot = |name: &str| (name.to_owned(), allocation.services.get(name).cloned());
         Self {
             numbers: Some((*revision, *fingerprint, allocation.last_generation)),
-            services: changed.map(slot).collect(),
-            shared: sharing.then(|| allocation.shared.clone()),
+            services: names.map(slot).collect(),
+            shared: shared_counters_changed.then(|| allocation.shared.clone()),
             ..Self::default()
         }
     }
@@ -161,13 +161,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether reading the journal would take longer than reading a state file of this size.
+    /// Returns whether the journal is longer than a state file of this size, and longer than [`SHORT_BYTES`].
     pub(crate) fn is_long(&self, state_bytes: u64) -> bool {
         self.bytes > state_bytes.max(SHORT_BYTES)
     }
 }
 
-/// Reads the changes since the state file with this number; none if the journal belongs to a different state file.
+/// Reads the changes since the state file with this number; none if the journal continues a different state file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
     let Ok(text) = weir_sys::read_owned_file(path) else {
         return Vec::new();
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partial_line_and_journal_of_another_file_are_not_read() {
+    fn partial_line_and_journal_of_a_different_file_are_not_read() {
         let path = std::env::temp_dir().join(format!("weir-journal-{}", std::process::id()));
         let mut journal = Journal::create(&path, 7).unwrap();
         for revision in 1..=3 {

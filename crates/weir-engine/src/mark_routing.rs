@@ -29,8 +29,8 @@ impl MarkRouting {
         }
     }
 
-    /// Returns the rules that keep packets that XDP passes to the stack from looping. An address family needs them if
-    /// it has marks.
+    /// Returns the rules that prevent packets that XDP passes to the stack from looping. An address family needs them
+    /// if it has marks.
     pub(crate) fn family_rules(&self, ipv6: bool) -> [Rule; 2] {
         let device = self.exit.clone();
         let resume = Rule::Resume {

@@ -51,8 +51,8 @@ impl Origin {
             let listeners = service.listen.iter();
             let listeners = listeners.filter_map(|it| Some((key_of(it)?, it.to_string())));
             let marks = service.marks.iter();
-            let mut all = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
-            let (key, listener) = all.find(|(key, _)| ipvsadm_keys.contains(key))?;
+            let mut keys = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
+            let (key, listener) = keys.find(|(key, _)| ipvsadm_keys.contains(key))?;
             Some(ListenerConflict {
                 service: service.name.clone(),
                 listener,
@@ -225,20 +225,23 @@ pub(crate) mod tests {
         let conflict = origin.listener_conflict(&with_proxy(&["[fd00::11]:80"]));
         let conflict = conflict.expect("a conflict with IPv6");
         assert_eq!(conflict.command, "-D -t [fd00::11]:80");
-        assert!(origin.merged_with(desired).is_ok(), "another address");
+        assert!(origin.merged_with(desired).is_ok(), "a different address");
     }
 
     #[test]
     fn wildcards_and_other_listeners_of_proxy_services_are_not_conflicts() {
         let origin = with_service(key(Protocol::Tcp, "10.0.0.11", 80));
-        let others = [
+        let other_listeners = [
             "0.0.0.0:80",
             "[::]:80",
             "10.0.0.11:81",
             "10.0.0.12:80",
             "[::ffff:10.0.0.11]:80",
         ];
-        assert_eq!(origin.listener_conflict(&with_proxy(&others)), None);
+        assert_eq!(
+            origin.listener_conflict(&with_proxy(&other_listeners)),
+            None
+        );
         let desired = with_proxy(&["10.0.0.11:80"]);
         for other in [
             key(Protocol::Udp, "10.0.0.11", 80),

@@ -23,19 +23,19 @@ pub enum PacketError {
     /// The text does not consist of three words.
     #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
     Form {
-        /// The text as given.
+        /// The specified text.
         text: String,
     },
     /// The protocol is neither tcp nor udp.
     #[error("unknown protocol {text:?}: expected tcp or udp")]
     Protocol {
-        /// The protocol as given.
+        /// The specified protocol.
         text: String,
     },
     /// An address does not have the form ADDRESS:PORT.
     #[error("expected ADDRESS:PORT, found {text:?}; IPv6 addresses need brackets")]
     Address {
-        /// The address as given.
+        /// The specified address.
         text: String,
     },
     /// Source and destination have different address families.

@@ -21,7 +21,7 @@ pub type Counter = (Name, Name, u64);
 pub struct Layer4Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Interfaces with the packet path, and its mode.
+    /// Interfaces that the packet path is attached to, each with its mode.
     pub interfaces: Vec<InterfaceStatus>,
     /// Services in file order.
     pub services: Vec<ServiceStatus>,
@@ -33,11 +33,11 @@ pub struct Layer4Snapshot {
     pub latency: Vec<Counter>,
     /// State of the flow table.
     pub flows: FlowTableStatus,
-    /// Numbers of drifted kernel objects that were repaired.
+    /// Number of repaired kernel objects, by kind.
     pub drift: Drift,
 }
 
-/// Numbers of drifted kernel objects that were repaired since the daemon started.
+/// Number of drifted kernel objects that were repaired since the daemon started, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drift {
     /// Programs that were missing or replaced.
@@ -192,7 +192,7 @@ pub struct ServerStatus {
     pub ejected: Option<Ejection>,
     /// A problem with a server that still receives clients.
     pub warning: Option<Warning>,
-    /// Numbers of SYNs sent to the server and of established flows, since the server was created.
+    /// Number of SYNs sent to the server, and number of flows that became established, since the server was created.
     pub handshakes: (u64, u64),
     /// Time since the last SYN in seconds, while no flow has become established; `None` = unknown.
     #[serde(default)]
@@ -242,6 +242,6 @@ pub struct CheckStatus {
     pub reason: String,
     /// The last results as `+` and `-`, newest last.
     pub results: String,
-    /// Numbers of its probes.
+    /// Counters of its probes.
     pub counts: weir_health::ProbeCounts,
 }

@@ -220,15 +220,15 @@ impl StateFile {
             created.map_err(|source| file_error(directory, source))?;
         }
         let new_path = self.path.with_extension("json.new");
-        let written = create_private(&new_path).and_then(|mut file| {
+        let result = create_private(&new_path).and_then(|mut file| {
             file.write_all(&bytes)?;
             file.sync_all()
         });
-        if written.is_err() {
+        if result.is_err() {
             // A partial file would use space on a full disk.
             let _ = fs::remove_file(&new_path);
         }
-        written.map_err(|source| file_error(&new_path, source))?;
+        result.map_err(|source| file_error(&new_path, source))?;
         fs::rename(&new_path, &self.path).map_err(|source| file_error(&self.path, source))?;
         (self.number, self.bytes) = (number, bytes.len() as u64);
         self.below_quorum = below_quorum;
@@ -257,8 +257,8 @@ impl StateFile {
             let source = ErrorKind::NotFound.into();
             return Err(file_error(&self.path, source));
         };
-        let added = journal.append(record);
-        added.map_err(|source| file_error(journal.path(), source))
+        let result = journal.append(record);
+        result.map_err(|source| file_error(journal.path(), source))
     }
 
     /// Appends a change that is made even if it cannot be recorded, such as a failed server. After a failure, the whole

@@ -14,7 +14,7 @@ use weir_sched::{Member, load};
 
 use crate::error::Result;
 
-/// Number of attempts for a node that packets change concurrently; the next tick retries.
+/// Maximum number of attempts for a node that packets change concurrently; the next tick retries.
 const MAX_ATTEMPTS: usize = 4;
 
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
@@ -48,7 +48,7 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// Returns the winner of a node's two children.
+/// Returns the list position of the better server of a node's two children, or [`tournament::NONE`].
 fn winner_of(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], parent: u32) -> Result<u32> {
     let (mut members, mut counts) = (Vec::with_capacity(2), Vec::with_capacity(2));
     let mut positions = Vec::with_capacity(2);
@@ -78,7 +78,7 @@ fn winner_of(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], parent: u32
     Ok(picked.map_or(tournament::NONE, |index| positions[index]))
 }
 
-/// Returns the sum of a child.
+/// Returns the sum of a child, which is a node or a single list position.
 fn sum_of(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], child: u32) -> Result<u32> {
     let Some(position) = child.checked_sub(header.tree_width) else {
         return node(maps, header, child);
@@ -103,9 +103,9 @@ fn node(maps: &Maps, header: &Extent, node: u32) -> Result<u32> {
     Ok(element.word[node as usize % 4])
 }
 
-fn set_node(maps: &Maps, header: &Extent, node: u32, winner: u32) -> Result<()> {
+fn set_node(maps: &Maps, header: &Extent, node: u32, value: u32) -> Result<()> {
     let offset = node as usize % 4 * size_of::<u32>();
     maps.elements
-        .store_u32(header.tree_at + node / 4, offset, winner)?;
+        .store_u32(header.tree_at + node / 4, offset, value)?;
     Ok(())
 }

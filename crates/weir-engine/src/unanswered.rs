@@ -72,7 +72,7 @@ impl UnansweredSyns {
         }
     }
 
-    /// Removes the servers that are not present any more.
+    /// Removes servers that are no longer present.
     pub(crate) fn retain(&mut self, is_present: impl Fn(Row) -> bool) {
         self.servers.retain(|row, _| is_present(*row));
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_handshake_ends_the_record() {
+    fn server_with_a_completed_handshake_is_not_observed() {
         let mut unanswered = UnansweredSyns::default();
         unanswered.observe(ROW, 3, 0, seconds(10));
         assert!(unanswered.must_be_observed(ROW));

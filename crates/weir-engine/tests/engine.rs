@@ -118,16 +118,16 @@ fn server_with_a_check_is_starting_before_its_first_result() {
     }
     let topology = Topology::new("starting");
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        wanted.pools[0].servers[0].checks = Some(vec![Check::new(Probe::Tcp)]);
-        let engine = Director::open(paths, &wanted).await.unwrap();
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        configuration.pools[0].servers[0].checks = Some(vec![Check::new(Probe::Tcp)]);
+        let engine = Director::open(paths, &configuration).await.unwrap();
         let status = engine.snapshot().unwrap();
         let servers = status.services[0].servers.iter();
-        let shown: Vec<_> = servers
+        let states: Vec<_> = servers
             .map(|server| (server.state.as_str(), server.reason.as_str()))
             .collect();
         assert_eq!(
-            shown,
+            states,
             [
                 ("starting", "no result yet"),
                 ("unchecked", "no check configured")
@@ -146,15 +146,15 @@ fn explanation_matches_the_choice_of_every_deterministic_scheduler() {
     topology.run(async |paths| {
         // Schedulers differ in how they choose among equal servers, and in whether they use weights.
         let weights = [[1, 1], [1, 2]];
-        let wanted_with = |kind, weights: [u32; 2]| {
-            let mut wanted = desired(Forward::Direct, kind, &BOTH);
-            for (server, weight) in wanted.pools[0].servers.iter_mut().zip(weights) {
+        let configuration_with = |kind, weights: [u32; 2]| {
+            let mut configuration = desired(Forward::Direct, kind, &BOTH);
+            for (server, weight) in configuration.pools[0].servers.iter_mut().zip(weights) {
                 server.weight = weight;
             }
-            wanted
+            configuration
         };
-        let wanted = wanted_with(SchedulerKind::Rr, weights[0]);
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let configuration = configuration_with(SchedulerKind::Rr, weights[0]);
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         let layer4_schedulers = || {
             SchedulerKind::ALL
                 .into_iter()
@@ -164,7 +164,10 @@ fn explanation_matches_the_choice_of_every_deterministic_scheduler() {
             .into_iter()
             .flat_map(|weights| layer4_schedulers().map(move |kind| (kind, weights)));
         for ((kind, weights), first) in cases.zip((40_000..).step_by(3)) {
-            engine.apply(&wanted_with(kind, weights)).await.unwrap();
+            engine
+                .apply(&configuration_with(kind, weights))
+                .await
+                .unwrap();
             assert_eq!(
                 engine.snapshot().unwrap().services[0].scheduler,
                 kind.as_str()
@@ -253,7 +256,7 @@ fn reload_keeps_connections_and_sends_new_ones_to_remaining_server() {
             .await
             .unwrap();
         assert_eq!(applied.revision, 2);
-        assert_eq!(first.server(), before, "the connection continues");
+        assert_eq!(first.server(), before, "the connection must continue");
         assert_eq!(
             fetch(&topology, 4),
             BTreeMap::from([(others[0].to_owned(), 4)])
@@ -276,7 +279,7 @@ fn reload_keeps_connections_and_sends_new_ones_to_remaining_server() {
         assert_eq!(
             engine.snapshot().unwrap().services[0].servers.len(),
             2,
-            "the row is kept until its flow ends"
+            "the row must be kept until its flow ends"
         );
     });
 }
@@ -290,9 +293,9 @@ fn new_engine_adopts_the_running_data_plane() {
         let topology = Topology::new("adopt");
         topology.serve(VIP, PORT);
         topology.run(async |paths| {
-            let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+            let configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
             let mut first = {
-                let mut engine = Director::open(paths, &wanted).await.unwrap();
+                let mut engine = Director::open(paths, &configuration).await.unwrap();
                 engine
                     .set_override("web", BOTH[0], Override::Drain)
                     .unwrap();
@@ -303,12 +306,12 @@ fn new_engine_adopts_the_running_data_plane() {
             assert_eq!(
                 first.server(),
                 before,
-                "the data plane works without an engine"
+                "the data plane must work without an engine"
             );
             if state_is_lost {
                 std::fs::remove_file(paths.runtime_dir.join("state.json")).unwrap();
             }
-            let engine = Director::open(paths, &wanted).await.unwrap();
+            let engine = Director::open(paths, &configuration).await.unwrap();
             assert_eq!(first.server(), before);
             let status = engine.snapshot().unwrap();
             assert_eq!(status.services[0].totals.connections, 1);
@@ -327,13 +330,13 @@ fn flows_are_migrated_to_a_larger_table() {
     let topology = Topology::new("resize");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
-        wanted.node.max_flows *= 4;
-        wanted.node.max_servers *= 2;
-        engine.apply(&wanted).await.unwrap();
+        configuration.node.max_flows *= 4;
+        configuration.node.max_servers *= 2;
+        engine.apply(&configuration).await.unwrap();
         assert_eq!(first.server(), before);
         assert_eq!(engine.live_flows("web", None), 1);
         assert_eq!(engine.snapshot().unwrap().services[0].totals.connections, 1);
@@ -342,32 +345,32 @@ fn flows_are_migrated_to_a_larger_table() {
 
 /// Tests a pinned address filter with a different size, and tables that are larger than configured.
 #[test]
-fn tables_of_another_build_keep_size_and_counters() {
+fn tables_of_a_different_build_keep_size_and_counters() {
     if !is_root() {
         return;
     }
     let topology = Topology::new("build");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
-        wanted.node.max_servers *= 2;
-        drop(Director::open(paths, &wanted).await.unwrap());
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
+        configuration.node.max_servers *= 2;
+        drop(Director::open(paths, &configuration).await.unwrap());
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
         let filter = paths.pin_dir.join("state-1/weir_filters");
         std::fs::remove_file(&filter).unwrap();
-        let created = std::process::Command::new("bpftool")
+        let output = std::process::Command::new("bpftool")
             .args(["map", "create"])
             .arg(&filter)
             .args(["type", "array", "key", "4", "value", "16384"])
             .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
             .output();
-        assert!(created.expect("run bpftool").status.success());
+        assert!(output.expect("run bpftool").status.success());
 
         let sizes = || pinned_sizes(&PinDir::new(&paths.pin_dir)).unwrap().unwrap();
         let larger = sizes();
-        wanted.node.max_servers /= 2;
-        let engine = Director::open(paths, &wanted).await.unwrap();
+        configuration.node.max_servers /= 2;
+        let engine = Director::open(paths, &configuration).await.unwrap();
         assert_eq!(sizes(), larger);
         assert_eq!(first.server(), before);
         assert_eq!(engine.live_flows("web", Some(&before)), 1);
@@ -383,22 +386,22 @@ fn resize_for_more_servers_keeps_shared_counters() {
     let topology = Topology::new("room");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
-        let mut second = wanted.services[0].clone();
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Wlc, &BOTH);
+        let mut second = configuration.services[0].clone();
         second.name = "second".to_owned();
         second.listen[0].ports = Ports::One(PORT + 1);
-        wanted.services.push(second);
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        configuration.services.push(second);
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
-        wanted.node.max_servers *= 2;
-        engine.apply(&wanted).await.unwrap();
+        configuration.node.max_servers *= 2;
+        engine.apply(&configuration).await.unwrap();
         assert_eq!(first.server(), before);
         let mut next = topology.connect(VIP, PORT);
         assert_ne!(
             next.server(),
             before,
-            "wlc selects the server without a connection"
+            "wlc must select the server without a connection"
         );
     });
 }
@@ -410,17 +413,17 @@ fn connections_that_begin_during_migration_continue() {
     }
     let topology = Topology::new("moving");
     topology.serve(VIP, PORT);
-    let mut started = topology.connect_during(VIP, PORT, async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+    let mut connections = topology.connect_during(VIP, PORT, async |paths| {
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         // The address is local, so the stack would reset a connection if it received one of its packets.
-        wanted.node.vip_interface = Some("d0".to_owned());
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        configuration.node.vip_interface = Some("d0".to_owned());
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         for _ in 0..4 {
-            wanted.node.max_flows *= 2;
-            engine.apply(&wanted).await.unwrap();
+            configuration.node.max_flows *= 2;
+            engine.apply(&configuration).await.unwrap();
         }
     });
-    for connection in &mut started {
+    for connection in &mut connections {
         connection.server();
     }
 }
@@ -433,13 +436,13 @@ fn clean_reverts_all_changes() {
     let topology = Topology::new("clean");
     topology.run(async |paths| {
         let before = topology.director_network();
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        wanted.node.vip_interface = Some("d0".to_owned());
-        drop(Director::open(paths, &wanted).await.unwrap());
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        configuration.node.vip_interface = Some("d0".to_owned());
+        drop(Director::open(paths, &configuration).await.unwrap());
         assert_ne!(topology.director_network(), before);
-        let cleaned = clean(paths).await.unwrap();
-        assert!(cleaned.data_plane);
-        assert_eq!(cleaned.addresses.len(), 1);
+        let report = clean(paths).await.unwrap();
+        assert!(report.data_plane);
+        assert_eq!(report.addresses.len(), 1);
         assert_eq!(topology.director_network(), before);
         assert!(!clean(paths).await.unwrap().data_plane);
     });

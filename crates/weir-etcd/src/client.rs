@@ -28,7 +28,7 @@ use crate::message;
 use weir_model::EtcdEndpoint as Endpoint;
 
 /// Maximum size of a response, in bytes.
-const RESPONSE_MAX_BYTES: usize = 128 << 20;
+const MAX_RESPONSE_BYTES: usize = 128 << 20;
 /// The slowest transfer rate that is not a failure.
 const MIN_BYTES_PER_SECOND: usize = 128 << 10;
 
@@ -360,12 +360,12 @@ impl Client {
         token: Option<String>,
     ) -> Result<(Value, Sender), Error> {
         let limit = self.limit + transfer_time(body.len());
-        let started = Instant::now();
+        let start = Instant::now();
         let request = self.request(path, body, token)?;
         let sent = self.send(&mut sender, request);
         let head = self.with_limit(limit, sent).await?;
         let status = head.status();
-        let bytes = self.read(head.into_body(), started + limit).await?;
+        let bytes = self.read(head.into_body(), start + limit).await?;
         let response = serde_json::from_slice::<Value>(&bytes);
         let response = response.map_err(|_| {
             let text = String::from_utf8_lossy(&bytes);
@@ -403,7 +403,7 @@ impl Client {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if bytes.len() + data.len() > RESPONSE_MAX_BYTES {
+            if bytes.len() + data.len() > MAX_RESPONSE_BYTES {
                 return Err(self.protocol_error("the response is too large"));
             }
             deadline += transfer_time(data.len());

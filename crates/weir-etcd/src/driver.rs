@@ -65,11 +65,11 @@ impl Driver {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let published = Arc::clone(&status);
+        let shared_status = Arc::clone(&status);
         let thread = std::thread::Builder::new()
             .name("cluster".to_owned())
             .spawn(move || {
-                let runner = Runner::new(settings, outputs, published, started);
+                let runner = Runner::new(settings, outputs, shared_status, started);
                 runtime.block_on(runner.run(inputs));
                 runtime.shutdown_background();
             })?;
@@ -109,7 +109,7 @@ impl Driver {
     }
 }
 
-/// A response from etcd, and the number of its watch; 0 = the response does not belong to a watch.
+/// A response from etcd, and the number of its watch; 0 = the response is not for a watch.
 type Response = (u64, Input);
 
 /// The state machine and its requests in progress.
@@ -281,8 +281,9 @@ impl Runner {
             Output::Txn { number, lease, txn } => {
                 tokio::spawn(async move {
                     let result = client.txn(&txn, lease).await;
-                    let unknown = |error: crate::Error| TxnResult::Unknown(error.to_string());
-                    let result = result.unwrap_or_else(unknown);
+                    let unknown_result =
+                        |error: crate::Error| TxnResult::Unknown(error.to_string());
+                    let result = result.unwrap_or_else(unknown_result);
                     reply(Input::Txn { number, result });
                 });
             }

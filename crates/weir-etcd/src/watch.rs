@@ -1,4 +1,4 @@
-//! Reads a watch, which is a long-lived HTTP response with one JSON object per line.
+//! Reads the response to a watch request: a long-lived HTTP response with one JSON object per line.
 
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -10,7 +10,7 @@ use crate::client::{Client, Error};
 use crate::message;
 
 /// Maximum length of a line, in bytes.
-const LINE_MAX_BYTES: usize = 64 << 20;
+const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Watches a range until the watch ends. Passes the changes and the end of the watch to `report`.
 pub(crate) async fn run(
@@ -53,7 +53,7 @@ async fn read_lines(
         };
         let searched_length = buffer.len();
         buffer.extend_from_slice(&data);
-        if buffer.len() > LINE_MAX_BYTES {
+        if buffer.len() > MAX_LINE_BYTES {
             return watch_ended(client.protocol_error("a watch response is too large"));
         }
         if !buffer[searched_length..].contains(&b'\n') {
@@ -120,10 +120,10 @@ mod tests {
     fn handle(line: &str) -> (Vec<Input>, Option<Input>) {
         let endpoint = EtcdEndpoint::parse("http://192.0.2.1:2379").expect("URL is valid");
         let client = Client::new(vec![endpoint], None, None, Duration::from_secs(1));
-        let reported = RefCell::new(Vec::new());
-        let report = |input| reported.borrow_mut().push(input);
+        let inputs = RefCell::new(Vec::new());
+        let report = |input| inputs.borrow_mut().push(input);
         let end = handle_line(&client, line.as_bytes(), &report);
-        (reported.into_inner(), end)
+        (inputs.into_inner(), end)
     }
 
     fn watched(events: Vec<Event>) -> (Vec<Input>, Option<Input>) {
@@ -191,8 +191,8 @@ mod tests {
                 format!("{prefix}a watch response is not JSON"),
             ),
         ] {
-            let (reported, end) = handle(line);
-            assert_eq!(reported, [], "{line}");
+            let (inputs, end) = handle(line);
+            assert_eq!(inputs, [], "{line}");
             let Some(Input::WatchEnded {
                 is_compacted: found,
                 reason: found_reason,

@@ -133,7 +133,7 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, translation: &Transla
     write_u16(frame, checksum_offset, after);
 }
 
-/// Replaces all VLAN tags with `vlan`; 0 = untagged.
+/// Replaces the VLAN tags, of which there are at most two, with `vlan`; 0 = untagged.
 pub(crate) fn retag(frame: &mut Vec<u8>, vlan: u16) {
     let mut tags = 0;
     while tags < 2 && EtherType(read_u16(frame, 12 + tags * 4)).is_vlan() {
@@ -163,7 +163,7 @@ mod tests {
 
     const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
 
-    fn check_edited_frame(src: &str, dst: &str, new_src: &str, new_dst: &str) {
+    fn assert_edited_frame(src: &str, dst: &str, new_src: &str, new_dst: &str) {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         for udp in [false, true] {
             let build = |src: &str, dst: &str, ports: (u16, u16), ttl: u8, dscp: u8| {
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn translated_packet_equals_one_built_with_new_addresses() {
-        check_edited_frame("192.0.2.1", "192.0.2.10", "10.0.0.1", "10.0.0.5");
-        check_edited_frame("2001:db8::1", "2001:db8::10", "fd00::1", "fd00:0:1::5");
+        assert_edited_frame("192.0.2.1", "192.0.2.10", "10.0.0.1", "10.0.0.5");
+        assert_edited_frame("2001:db8::1", "2001:db8::10", "fd00::1", "fd00:0:1::5");
     }
 
     #[test]

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_packet_is_unchanged_in_every_tunnel() {
+    fn outer_headers_have_the_expected_length_and_fields() {
         let frame = Packet::ethernet([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into())
             .vlan(3)
             .ipv4([198, 51, 100, 1].into(), [192, 0, 2, 10].into())

@@ -148,7 +148,7 @@ impl Sip {
     }
 }
 
-/// Returns the hash of a flow for `maglev`: unkeyed, so that directors with the same servers choose the same server.
+/// Returns the hash of a flow for `maglev`: unkeyed, so directors with the same servers choose the same server.
 #[must_use]
 pub fn steer_hash(tuple: &Tuple) -> u64 {
     let fold = |addr: &Addr| addr.lo ^ addr.hi.rotate_left(29);
@@ -254,7 +254,11 @@ mod tests {
         ] {
             assert_eq!(scale(hash, range), expected, "{hash:x} {range}");
         }
-        assert_eq!(format!("{key:?}"), "FlowHashKey", "it is a secret");
+        assert_eq!(
+            format!("{key:?}"),
+            "FlowHashKey",
+            "the key must not be shown"
+        );
     }
 
     #[test]
@@ -278,14 +282,14 @@ mod tests {
     #[test]
     fn hashes_are_spread_over_buckets() {
         let key = FlowHashKey::new([3, 4]);
-        let mut seen = [0u32; 16];
+        let mut counts = [0u32; 16];
         for port in 0..1600 {
             let hash = key.hash(&tuple("2001:db8::1", "2001:db8::2", (port, 80)));
-            seen[scale(hash, 16) as usize] += 1;
+            counts[scale(hash, 16) as usize] += 1;
         }
         assert!(
-            seen.iter().all(|count| (50..200).contains(count)),
-            "{seen:?}"
+            counts.iter().all(|count| (50..200).contains(count)),
+            "{counts:?}"
         );
     }
 }

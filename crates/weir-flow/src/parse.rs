@@ -1,4 +1,4 @@
-//! Parses a frame like the data plane: family, offsets, ports, and class.
+//! Parses a frame the way the data plane does: family, offsets, ports, and class.
 //!
 //! weir-wire parses well-formed packets; this parser also determines the drop reason of malformed ones. It does not
 //! verify checksums, because the data plane updates checksums incrementally.
@@ -234,8 +234,8 @@ impl Layout {
                 continue;
             }
             self.l4 += 8;
-            // Without offset and "more fragments", this is an atomic fragment (RFC 6946), which is handled like an
-            // ordinary packet.
+            // If the offset and the M flag are both zero, this is an atomic fragment (RFC 6946), which is handled like
+            // an ordinary packet.
             let fragment = read_u16(frame, offset + 2);
             if fragment & !7 != 0 {
                 self.class = PacketClass::FragmentLater;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn well_formed_packets_are_parsed_like_weir_wire() {
+    fn parser_agrees_with_weir_wire_on_well_formed_packets() {
         let (src, dst) = ("2001:db8::1", "2001:db8::2");
         let packets = [
             frame()
@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    const UNBALANCED: IpProtocol = IpProtocol(89);
+    const OSPF: IpProtocol = IpProtocol(89);
     const NO_NEXT_HEADER: IpProtocol = IpProtocol(59);
     const MORE_FRAGMENTS: u16 = 0x2000;
 
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn frame_that_ends_within_its_ip_header_is_too_short() {
-        for complete in [ipv4(UNBALANCED, 0, &[]), ipv6(NO_NEXT_HEADER, &[])] {
+        for complete in [ipv4(OSPF, 0, &[]), ipv6(NO_NEXT_HEADER, &[])] {
             for end in 14..complete.len() {
                 let too_short = ParseError::without_addresses(Reason::DropTooShort);
                 assert_eq!(parse(&complete[..end]), Err(too_short), "{end}");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn only_frames_with_a_vlan_tag_are_tagged() {
+    fn is_tagged_detects_vlan_tags() {
         let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         for (link, is_tagged) in [
             (frame(), false),
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn packet_with_headers_beyond_the_maximum_offset_is_passed() {
-        // The second extension header is at 54 + 8 * (1 + first), the transport header follows it.
+        // The second extension header is at 54 + 8 * (1 + first); the transport header follows it.
         for (first, second, is_parsed) in [
             (0, 0, true),
             (56, 0, true),
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_length_must_fit_into_a_complete_packet_but_not_into_a_first_fragment() {
+    fn udp_length_is_checked_in_complete_packets_but_not_in_first_fragments() {
         let plain = Ok((PacketClass::Plain, 7, 9));
         let first = Ok((PacketClass::FragmentFirst, 7, 9));
         for (fragment, ip_len, udp_length, expected) in [
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_header_must_have_20_bytes_and_fit_into_the_packet() {
+    fn tcp_header_must_be_at_least_20_bytes_and_fit_in_the_packet() {
         for (fragment, data_offset, expected) in [
             (0, 5, Ok((PacketClass::Plain, 7, 9))),
             (0, 4, Err(Reason::DropBadLength)),

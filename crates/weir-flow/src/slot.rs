@@ -262,7 +262,7 @@ mod tests {
             let mut allocator = SlotAllocator::new(buckets);
             let mut allocated: Vec<(u64, u32)> = Vec::new();
             let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
-            // The hashes select only a sixteenth of the home buckets, so that these fill up.
+            // The hashes select only a sixteenth of the home buckets, so these buckets fill up.
             for (random, action) in steps {
                 if action == 0 && !allocated.is_empty() {
                     let (hash, index) = allocated.swap_remove(random as usize % allocated.len());
@@ -311,7 +311,7 @@ mod tests {
         let (_, mark) = placement
             .buckets()
             .find(|(bucket, _)| *bucket == index / BUCKET_SLOTS)
-            .expect("slot is in one of the hash's buckets");
+            .expect("slot is not in one of the hash's buckets");
         let (spilled, stashed) = marks.entry(placement.home).or_default();
         match mark {
             Mark::None => {}

@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn rst_takes_precedence_over_syn_fin_and_ack() {
-        let all = TcpFlags(0xff);
-        assert_eq!(Event::from_flags(all), Some(Event::Rst));
+        let all_flags = TcpFlags(0xff);
+        assert_eq!(Event::from_flags(all_flags), Some(Event::Rst));
         assert_eq!(Event::from_flags(TcpFlags(0xff ^ 4)), Some(Event::Syn));
         assert_eq!(Event::from_flags(TcpFlags(0xff ^ 6)), Some(Event::Fin));
         assert_eq!(Event::from_flags(TcpFlags(0xff ^ 7)), Some(Event::Ack));

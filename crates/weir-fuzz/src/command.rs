@@ -51,9 +51,10 @@ fn corpus_file(target: &str) -> Result<PathBuf, Box<dyn Error>> {
 
 fn unpack(target: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(directory)?;
-    let stored = parse_corpus(&fs::read_to_string(corpus_file(target)?).unwrap_or_default())?;
+    let corpus_inputs =
+        parse_corpus(&fs::read_to_string(corpus_file(target)?).unwrap_or_default())?;
     let seeds = (find_target(target)?.seeds)();
-    for (number, input) in seeds.into_iter().chain(stored).enumerate() {
+    for (number, input) in seeds.into_iter().chain(corpus_inputs).enumerate() {
         fs::write(directory.join(format!("input-{number:05}")), input)?;
     }
     Ok(())

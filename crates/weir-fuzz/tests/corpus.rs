@@ -29,8 +29,8 @@ fn stored_inputs_and_seeds_do_not_panic() {
 #[test]
 fn every_corpus_file_has_a_target() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    for entry in fs::read_dir(directory).expect("corpus directory") {
-        let name = entry.expect("directory entry").file_name();
+    for entry in fs::read_dir(directory).expect("read the corpus directory") {
+        let name = entry.expect("read a directory entry").file_name();
         let name = name.to_string_lossy();
         let target = name.strip_suffix(".txt").expect("file name ends in .txt");
         assert!(weir_fuzz::find(target).is_some(), "no target {target}");

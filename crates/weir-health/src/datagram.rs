@@ -34,7 +34,7 @@ fn compare_bytes(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
     let mut expected = expected.unwrap_or_default().iter().enumerate();
     let mismatch = expected.find(|(index, byte)| match (byte, datagram.get(*index)) {
         (_, None) => true,
-        (Some(byte), Some(found)) => byte != found,
+        (Some(byte), Some(actual)) => byte != actual,
         (None, Some(_)) => false,
     });
     match mismatch {
@@ -212,8 +212,8 @@ mod tests {
             Some("dns: no A record")
         );
         for end in 12..valid.len() {
-            let cut = evaluate(&dns_probe(None), 7, &valid[..end]).unwrap();
-            assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
+            let outcome = evaluate(&dns_probe(None), 7, &valid[..end]).unwrap();
+            assert_eq!(outcome.verdict, Verdict::Failed, "cut at {end}");
         }
     }
 

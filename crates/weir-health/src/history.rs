@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_is_last_and_oldest_is_dropped() {
+    fn newest_result_is_last_and_oldest_is_dropped() {
         let mut history = History::default();
         assert!(history.is_empty());
         history.push(true);

@@ -101,13 +101,13 @@ impl Machine {
     /// Returns the time until the next probe, without jitter.
     pub fn pause(&self) -> Duration {
         let timing = &self.timing;
-        let other = match self.state {
+        let state_interval = match self.state {
             State::Down if self.contrary_results > 0 => timing.interval_rising,
             State::Down => timing.interval_down,
             State::Up if self.contrary_results > 0 => timing.interval_falling,
             State::Up | State::Starting => None,
         };
-        other.unwrap_or(timing.interval)
+        state_interval.unwrap_or(timing.interval)
     }
 
     /// Returns the numbers of consecutive results that change the state to up and to down.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn first_result_sets_the_state() {
+    fn first_result_sets_the_state_only_while_starting() {
         assert_eq!(
             handle_results(&mut machine(Start::Checking), "-"),
             [State::Down]
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_result_keeps_the_reported_weight() {
+    fn failed_and_unknown_results_keep_the_reported_weight() {
         let mut machine = machine(Start::Up);
         let half = ReportedWeight::Percent(50);
         assert!(machine.handle(Outcome::passed("50%").with_weight(half)));

@@ -148,8 +148,8 @@ impl Watch {
         };
         warning.syns = syns;
         warning.last_syn = last_syn;
-        let is_outdated = self.searched.is_none_or(|(searched, known)| {
-            syns > known && now.saturating_sub(searched) >= SEARCH_INTERVAL
+        let is_outdated = self.searched.is_none_or(|(searched_at, known_syns)| {
+            syns > known_syns && now.saturating_sub(searched_at) >= SEARCH_INTERVAL
         });
         is_outdated && self.clients.len() < MIN_CLIENTS
     }
@@ -218,8 +218,8 @@ impl ReplyWatch {
             ..Watch::default()
         });
         let replies = counters.replies.unwrap_or(watch.replies);
-        let replied = (replies, counters.answered) != (watch.replies, watch.answered);
-        if replied || counters.syns < watch.syns {
+        let has_replied = (replies, counters.answered) != (watch.replies, watch.answered);
+        if has_replied || counters.syns < watch.syns {
             let had_warning = watch.warning.is_some();
             *watch = Watch::new(counters, replies);
             return if had_warning {
@@ -229,7 +229,7 @@ impl ReplyWatch {
             };
         }
         let syns = counters.syns - watch.syns;
-        if syns > watch.last_syn.map_or(0, |(_, known)| known) {
+        if syns > watch.last_syn.map_or(0, |(_, count)| count) {
             watch.silent_since.get_or_insert(now);
             watch.last_syn = Some((now, syns));
         }
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(
             observe(&mut watch, 5, 9_000),
             Finding::Unchanged,
-            "just now"
+            "too early"
         );
         assert_eq!(observe(&mut watch, 5, 10_500), Finding::Suspect);
         assert_eq!(
@@ -406,7 +406,7 @@ mod tests {
     }
 
     /// Returns a watch with a warning about five SYNs from one client to a server that never replied.
-    fn warned_watch() -> ReplyWatch {
+    fn watch_with_warning() -> ReplyWatch {
         let mut watch = watch(0);
         let observe = |watch: &mut ReplyWatch, millis| {
             let counters = ReplyCounters {
@@ -426,7 +426,7 @@ mod tests {
     /// The flow table is not searched in every round.
     #[test]
     fn clients_after_the_warning_are_counted() {
-        let mut watch = warned_watch();
+        let mut watch = watch_with_warning();
         for (syns, millis, expected) in [
             (5, 60_000, Finding::Unchanged),
             (6, 11_900, Finding::Unchanged),
@@ -440,7 +440,7 @@ mod tests {
         watch.observe(KEY, counters(6, 0, 0), after_ms(12_000));
         let clients = client_list(3);
         let new = watch.add_clients(KEY, 6, clients, |_| true, after_ms(12_000));
-        assert_eq!(new, None, "it is not logged again");
+        assert_eq!(new, None, "the warning must not be returned again");
         let warning = watch.warning(KEY).cloned().unwrap();
         assert_eq!((warning.clients, warning.neighbors), (3, 3));
         let times = (warning.since, warning.last_syn);
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn warning_expires_without_new_syns() {
         let lifetime = u64::try_from(NO_REPLY_LIFETIME.as_millis()).unwrap();
-        let mut watch = warned_watch();
+        let mut watch = watch_with_warning();
         watch.observe(KEY, counters(6, 0, 0), after_ms(5_000));
         let observe = |watch: &mut ReplyWatch, syns, millis| {
             watch.observe(KEY, counters(syns, 0, 0), after_ms(millis))
@@ -472,14 +472,14 @@ mod tests {
 
     #[test]
     fn reply_after_the_last_observation_ends_the_warning() {
-        let watch = warned_watch();
+        let watch = watch_with_warning();
         assert!(watch.warning_at(KEY, counters(7, 0, 0)).is_some());
         assert_eq!(watch.warning_at(KEY, counters(7, 0, 1)), None);
         assert_eq!(watch.warning_at(KEY, counters(7, 1, 0)), None);
     }
 
     #[test]
-    fn clients_on_the_segment_are_counted() {
+    fn clients_on_the_servers_segment_are_counted() {
         let mut watch = watch(9);
         watch.observe(KEY, counters(6, 9, 9), after_ms(0));
         watch.observe(KEY, counters(6, 9, 9), after_ms(2_000));
@@ -505,11 +505,14 @@ mod tests {
         assert_eq!(watch.warning(KEY), None);
         for millis in [60_000, 62_000] {
             let finding = watch.observe(KEY, counters(9, 9, 10), after_ms(millis));
-            assert_eq!(finding, Finding::Unchanged, "four since then");
+            assert_eq!(finding, Finding::Unchanged, "four SYNs since the reply");
         }
         for (millis, expected) in [(70_000, Finding::Unchanged), (72_000, Finding::Suspect)] {
             let finding = watch.observe(KEY, counters(10, 9, 10), after_ms(millis));
-            assert_eq!(finding, expected, "five since then, at {millis}");
+            assert_eq!(
+                finding, expected,
+                "five SYNs since the reply, at {millis} ms"
+            );
         }
     }
 
@@ -548,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_stored_addresses_and_ports_are_limited() {
+    fn stored_addresses_and_ports_are_limited() {
         let mut watch = watch(9);
         watch.observe(KEY, counters(5, 9, 9), after_ms(0));
         let addresses = (0..1_000_u16).map(|n| {
@@ -611,7 +614,7 @@ mod tests {
         let mut never_replied = watch(0);
         assert!(
             !is_alive(&never_replied, Some(after_ms(0))),
-            "no client waits"
+            "no client is waiting"
         );
         never_replied.observe(KEY, counters(1, 0, 0), after_ms(500));
         assert!(is_alive(&never_replied, None));
@@ -621,7 +624,7 @@ mod tests {
         assert!(!is_alive(&replied_once, None));
         assert!(
             !is_alive(&replied_once, Some(after_ms(400))),
-            "before it was silent"
+            "the probe passed before the first unanswered SYN"
         );
         assert!(is_alive(&replied_once, Some(after_ms(600))));
         // A reset is a reply: the server itself rejects the connection.

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn health_without_services_has_no_paths() {
+    fn paths_are_kept_only_if_several_services_remain() {
         let mut server_health = ServerHealth::new(Up, Duration::ZERO);
         let broken = ServerHealth::new(Down, Duration::ZERO);
         server_health.paths.insert("a".to_owned(), broken.clone());

@@ -158,10 +158,16 @@ mod tests {
                 dscp: 0,
                 source_is_vip: false,
             };
-            let through = direct.clone().through(path);
-            assert_eq!((through.port, through.path), (Some(80), Some(path)));
-            assert_eq!(through.describe(), description);
-            assert_eq!(through.with_address(Outcome::failed("refused")).note, note);
+            let through_path = direct.clone().through(path);
+            assert_eq!(
+                (through_path.port, through_path.path),
+                (Some(80), Some(path))
+            );
+            assert_eq!(through_path.describe(), description);
+            assert_eq!(
+                through_path.with_address(Outcome::failed("refused")).note,
+                note
+            );
         }
     }
 

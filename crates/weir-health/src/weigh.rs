@@ -91,7 +91,7 @@ fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [ComputedWeight]) {
     }
 }
 
-/// Returns whether more than `panic_threshold` percent of the servers with a weight are down.
+/// Returns whether more than `panic_threshold` percent of the servers with a nonzero base weight are down.
 fn is_panic(health: &Health, candidates: &[Candidate<'_>]) -> bool {
     let Some(percent) = health.panic_threshold else {
         return false;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn only_servers_that_are_down_are_removed() {
+    fn on_remove_applies_only_to_servers_that_are_down() {
         for (state, remove, removed) in [
             (State::Down, true, true),
             (State::Down, false, false),

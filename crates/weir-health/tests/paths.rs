@@ -163,7 +163,7 @@ fn broken_path_affects_only_its_service() {
         assert_eq!(
             view("b").checks.len(),
             expected,
-            "checks of other services are not listed"
+            "checks of other services must not be listed"
         );
 
         fixture.silent = Vec::new();
@@ -199,7 +199,7 @@ fn server_is_down_if_all_paths_are_down() {
 }
 
 #[test]
-fn reason_comes_from_a_path_in_the_state_of_the_server() {
+fn reason_comes_from_a_path_with_the_same_state_as_the_server() {
     for (silent, expected) in [(vec![B], (Up, "ok")), (vec![A], (Up, "ok"))] {
         let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
         fixture.silent = vec![A, B];
@@ -240,19 +240,19 @@ fn broken_path_survives_reloads_and_restarts() {
     fixture.run_one_minute();
     let reported = fixture.reported.clone().unwrap();
 
-    let changed = desired(&[("b", "192.0.2.12"), ("a", A)], Via::Both);
-    fixture.configure(&changed, None);
+    let changed_configuration = desired(&[("b", "192.0.2.12"), ("a", A)], Via::Both);
+    fixture.configure(&changed_configuration, None);
     assert_eq!(
         fixture.reported.clone().unwrap(),
         reported,
-        "order and VIP do not matter"
+        "the order and the VIP must not matter"
     );
 
     let mut restarted = Fixture::new(&both, Some(SavedState::from(&reported)));
     assert_eq!(restarted.states(), [Up, Up, Down]);
-    let saved = restarted.reported.clone().unwrap();
+    let restored_health = restarted.reported.clone().unwrap();
     assert_eq!(
-        saved.in_service("b").reason,
+        restored_health.in_service("b").reason,
         reported.in_service("b").reason
     );
     restarted.silent = vec![B];

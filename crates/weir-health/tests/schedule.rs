@@ -196,8 +196,8 @@ fn results_durations_and_downtime_are_counted() {
         down_since: None,
         ..counts
     };
-    let counted = view(&monitor).checks[0].counts;
-    assert_eq!(counted, counts, "unknown results are not counted");
+    let new_counts = view(&monitor).checks[0].counts;
+    assert_eq!(new_counts, counts, "unknown results must not be counted");
 
     let down_at = handle(&mut monitor, &[last.clone(), last.clone(), last]);
     let counts = view(&monitor).checks[0].counts;
@@ -241,7 +241,7 @@ fn saved_reason_is_shown_until_the_first_result() {
     let mut monitor = monitor(Probe::Tcp);
     let reason = |monitor: &Monitor| monitor.view("p", "10.0.0.5", None).unwrap().reason;
     assert_eq!(reason(&monitor), "no result yet");
-    let saved = SavedState {
+    let saved_state = SavedState {
         state: State::Down,
         since: Duration::from_secs(900),
         reason: "refused before the restart".to_owned(),
@@ -251,7 +251,7 @@ fn saved_reason_is_shown_until_the_first_result() {
     restarted.configure(
         &desired(Probe::Tcp, "10.0.0.5"),
         &SuspendedServers::default(),
-        &|_, _| Some(saved.clone()),
+        &|_, _| Some(saved_state.clone()),
         Duration::from_secs(1000),
     );
     assert_eq!(reason(&restarted), "refused before the restart");
@@ -267,9 +267,9 @@ fn health_that_a_reload_changes_is_reported_once() {
     let with_two_checks = |require| {
         let mut desired = desired(Probe::Tcp, "10.0.0.5");
         let pool = &mut desired.pools[0];
-        let mut other = Check::new(Probe::Http(Box::default()));
-        other.timing = pool.checks[0].timing;
-        pool.checks.push(other);
+        let mut other_check = Check::new(Probe::Http(Box::default()));
+        other_check.timing = pool.checks[0].timing;
+        pool.checks.push(other_check);
         pool.health.require = require;
         desired
     };
@@ -361,11 +361,11 @@ fn timer_of_a_removed_check_does_not_start_another_check() {
         })
     };
     assert_eq!(start_probe(&mut monitor, stale_due), None);
-    let started = std::iter::from_fn(|| {
+    let started_probes = std::iter::from_fn(|| {
         let due = monitor.next_deadline()?;
         Some(start_probe(&mut monitor, due))
     });
-    assert_eq!(started.flatten().next(), Some(Probe::Ping));
+    assert_eq!(started_probes.flatten().next(), Some(Probe::Ping));
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl Simulation {
         };
         assert_eq!(
             address, server_config.address,
-            "another server's result: {:#?}",
+            "a different server's result: {:#?}",
             self.log
         );
         assert_eq!(passed, to == State::Up, "{:#?}", self.log);
@@ -362,30 +362,30 @@ fn servers_reach_correct_state_for_any_event_order_soak() {
     let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
-    let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs: u64 = runs_variable.unwrap_or(if soak { 1_000_000 } else { 10_000 });
+    let is_soak = std::env::var_os("WEIR_SOAK").is_some();
+    let runs: u64 = runs_variable.unwrap_or(if is_soak { 1_000_000 } else { 10_000 });
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let (next_seed, failed_seed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while failed.load(Ordering::Relaxed) == u64::MAX {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                while failed_seed.load(Ordering::Relaxed) == u64::MAX {
+                    let seed = next_seed.fetch_add(1, Ordering::Relaxed);
                     if seed >= runs {
                         break;
                     }
                     if std::panic::catch_unwind(|| run(seed, Log::default())).is_err() {
-                        failed.fetch_min(seed, Ordering::Relaxed);
+                        failed_seed.fetch_min(seed, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    let failed = failed.into_inner();
-    if failed < runs {
-        eprintln!("WEIR_SEED={failed}");
-        repeat(failed);
-        panic!("WEIR_SEED={failed} failed once but not when repeated");
+    let failed_seed = failed_seed.into_inner();
+    if failed_seed < runs {
+        eprintln!("WEIR_SEED={failed_seed}");
+        repeat(failed_seed);
+        panic!("WEIR_SEED={failed_seed} failed once but not when repeated");
     }
-    assert!(next.into_inner() >= runs, "not every seed was run");
+    assert!(next_seed.into_inner() >= runs, "not every seed was run");
 }

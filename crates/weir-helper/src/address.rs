@@ -50,31 +50,32 @@ impl Addresses {
         };
         // Set the filter first, so no packet is accepted without it. If this fails, add the addresses anyway, because
         // the other director has released them.
-        let filtered = other_change::set_filter(self, router);
-        let taken = match router.virtual_mac {
+        let filter_result = other_change::set_filter(self, router);
+        let take_over_result = match router.virtual_mac {
             true => self.take_over(router, None, &base).await,
             false => Ok(()),
         };
-        let mut added = taken.and(self.add_addresses(router, None, &link).await);
+        let mut addresses_result =
+            take_over_result.and(self.add_addresses(router, None, &link).await);
         for other in &router.other_interfaces {
             let name = other.interface.as_str();
-            let on_other = match self.link(name).await? {
+            let other_result = match self.link(name).await? {
                 Some(link) => self.add_addresses(router, Some(name), &link).await,
                 None => Err(Error::NoInterface {
                     name: format!("virtual router {}: {name}", router.name),
                 }),
             };
-            added = added.and(on_other);
+            addresses_result = addresses_result.and(other_result);
         }
         // Remove outdated addresses last, so an address that moves to another interface is never absent.
-        let outdated = self.remove_outdated(router, &link).await;
-        let other_changes = other_change::add(self, router, &base).await;
-        let recorded = self.write_if_outdated();
-        filtered
-            .and(added)
-            .and(outdated)
-            .and(other_changes)
-            .and(recorded)
+        let removal_result = self.remove_outdated(router, &link).await;
+        let other_changes_result = other_change::add(self, router, &base).await;
+        let write_result = self.write_if_outdated();
+        filter_result
+            .and(addresses_result)
+            .and(removal_result)
+            .and(other_changes_result)
+            .and(write_result)
     }
 
     /// Returns the interface of a virtual router.
@@ -83,8 +84,10 @@ impl Addresses {
         let link = match (&router.interface, router.source) {
             (Some(name), _) => links.into_iter().find(|link| link.name == *name),
             (None, Some(source)) => {
-                let present = self.netlink.addresses().await?;
-                let holder = present.iter().find(|address| address.ip == source);
+                let current_addresses = self.netlink.addresses().await?;
+                let holder = current_addresses
+                    .iter()
+                    .find(|address| address.ip == source);
                 holder.and_then(|it| links.into_iter().find(|link| link.index == it.ifindex))
             }
             (None, None) => None,
@@ -110,8 +113,8 @@ impl Addresses {
         link: &Link,
     ) -> Result<(), Error> {
         self.take_over(router, interface, link).await?;
-        let present = self.netlink.addresses().await?;
-        for adopted in self.adopt(router, interface, link, &present) {
+        let current_addresses = self.netlink.addresses().await?;
+        for adopted in self.adopt(router, interface, link, &current_addresses) {
             tracing::warn!(
                 router = router.name,
                 interface = link.name,
@@ -119,7 +122,9 @@ impl Addresses {
                 "the address was already on the interface; it will be removed when this director is no longer active"
             );
         }
-        let on_link = present.iter().filter(|it| it.ifindex == link.index);
+        let on_link = current_addresses
+            .iter()
+            .filter(|it| it.ifindex == link.index);
         let on_link: HashSet<IpAddr> = on_link.map(|it| it.ip).collect();
         let is_missing = |network: &&Network| !on_link.contains(&network.address);
         let missing: Vec<_> = router
@@ -141,11 +146,11 @@ impl Addresses {
         self.write_or_log();
         let mut first_error = None;
         for network in &missing {
-            let added = self
+            let result = self
                 .netlink
                 .add_address(link.index, network.address, network.prefix)
                 .await;
-            match added {
+            match result {
                 Ok(Change::Made) => {}
                 Ok(Change::None) => {
                     self.record.added.remove(&entry(network));
@@ -164,9 +169,9 @@ impl Addresses {
 
     /// Removes the objects of an inactive virtual router, and its addresses even if another program added them.
     pub(crate) async fn remove_inactive(&mut self, router: &VirtualRouter) -> Result<(), Error> {
-        let present = self.netlink.addresses().await?;
+        let current_addresses = self.netlink.addresses().await?;
         for (interface, link) in self.links_of(router).await? {
-            for adopted in self.adopt(router, interface, &link, &present) {
+            for adopted in self.adopt(router, interface, &link, &current_addresses) {
                 tracing::warn!(
                     router = router.name,
                     interface = link.name,
@@ -188,16 +193,16 @@ impl Addresses {
         &self,
         router: &'a VirtualRouter,
     ) -> Result<Vec<(Option<&'a str>, Link)>, Error> {
-        let mut found = Vec::new();
+        let mut links = Vec::new();
         for other in &router.other_interfaces {
             let name = other.interface.as_str();
-            found.extend(self.link(name).await?.map(|link| (Some(name), link)));
+            links.extend(self.link(name).await?.map(|link| (Some(name), link)));
         }
         match self.base(router).await {
             Err(Error::NoInterface { .. }) => {}
-            base => found.push((None, base?)),
+            base => links.push((None, base?)),
         }
-        Ok(found)
+        Ok(links)
     }
 
     /// Records the unrecorded addresses of a virtual router on its own interface (`None`) or a different one, except
@@ -207,31 +212,35 @@ impl Addresses {
         router: &VirtualRouter,
         interface: Option<&str>,
         link: &Link,
-        present: &[Address],
+        current_addresses: &[Address],
     ) -> Vec<IpAddr> {
-        let on_link = || present.iter().filter(|it| it.ifindex == link.index);
+        let on_link = || {
+            current_addresses
+                .iter()
+                .filter(|it| it.ifindex == link.index)
+        };
         let mut adoptable: HashMap<IpAddr, Vec<&Address>> = HashMap::new();
         for address in on_link().filter(|it| !it.handed_over) {
             adoptable.entry(address.ip).or_default().push(address);
         }
         let (mut entries, mut adopted, mut sources) = (Vec::new(), Vec::new(), Vec::new());
         for network in router.managed_on(interface) {
-            for found in adoptable.get(&network.address).into_iter().flatten() {
+            for address in adoptable.get(&network.address).into_iter().flatten() {
                 let entry = AddedAddress {
                     router: router.name.clone(),
                     interface: link.name.clone(),
-                    address: found.ip,
-                    prefix: found.prefix,
+                    address: address.ip,
+                    prefix: address.prefix,
                 };
                 if self.record.added.contains(&entry) {
                     continue;
                 }
-                if is_source(router, found.ip, &mut on_link()) {
-                    sources.push(found.ip);
+                if is_source(router, address.ip, &mut on_link()) {
+                    sources.push(address.ip);
                     continue;
                 }
                 entries.push(entry);
-                adopted.push(found.ip);
+                adopted.push(address.ip);
             }
         }
         self.record.insert(entries);
@@ -296,13 +305,14 @@ impl Addresses {
     /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is the
     /// router's own interface.
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
-        let wanted = router.addresses_with_interfaces().into_iter();
-        let wanted: HashMap<IpAddr, &str> = wanted
+        let router_addresses = router.addresses_with_interfaces().into_iter();
+        let router_addresses: HashMap<IpAddr, &str> = router_addresses
             .map(|(network, other)| (network.address, other.unwrap_or(&link.name)))
             .collect();
-        let is_wanted =
-            |added: &AddedAddress| wanted.get(&added.address) == Some(&added.interface.as_str());
-        let is_outdated = |added: &AddedAddress| added.router == router.name && !is_wanted(added);
+        let is_current = |added: &AddedAddress| {
+            router_addresses.get(&added.address) == Some(&added.interface.as_str())
+        };
+        let is_outdated = |added: &AddedAddress| added.router == router.name && !is_current(added);
         if !self.record.added.iter().any(is_outdated) {
             return Ok(());
         }
@@ -321,37 +331,37 @@ impl Addresses {
         links: &[Link],
         first_error: &mut Option<Error>,
     ) {
-        let added = self.record.added.iter();
-        let to_remove: Vec<AddedAddress> = added.filter(|it| is_removed(it)).cloned().collect();
+        let entries = self.record.added.iter();
+        let to_remove: Vec<AddedAddress> = entries.filter(|it| is_removed(it)).cloned().collect();
         if to_remove.is_empty() {
             return;
         }
-        let secondary = self.secondary_addresses(&to_remove, links).await;
+        let secondaries = self.secondary_addresses(&to_remove, links).await;
         self.reset_connections(&to_remove, links).await;
-        for added in to_remove {
-            if let Some(link) = links.iter().find(|link| link.name == added.interface) {
-                let removed = self
+        for entry in to_remove {
+            if let Some(link) = links.iter().find(|link| link.name == entry.interface) {
+                let result = self
                     .netlink
-                    .remove_address(link.index, added.address, added.prefix)
+                    .remove_address(link.index, entry.address, entry.prefix)
                     .await;
-                if let Err(error) = removed {
+                if let Err(error) = result {
                     first_error.get_or_insert(error.into());
                     continue;
                 }
             }
-            self.record.added.remove(&added);
+            self.record.added.remove(&entry);
         }
-        if let Err(error) = self.restore_addresses(&secondary).await {
+        if let Err(error) = self.restore_addresses(&secondaries).await {
             first_error.get_or_insert(error);
         }
     }
 
     /// Resets connections of local programs that use addresses that are about to be removed. Excludes addresses that
-    /// remain with another prefix or on another interface because they were handed over. After the removal, such a
-    /// connection cannot send packets, so a client that waits for data would not notice the failover.
+    /// remain with a different prefix or on a different interface because they were handed over. After the removal,
+    /// such a connection cannot send packets, so a client that waits for data would not notice the failover.
     async fn reset_connections(&self, removed: &[AddedAddress], links: &[Link]) {
-        let present = match self.netlink.addresses().await {
-            Ok(present) => present,
+        let current_addresses = match self.netlink.addresses().await {
+            Ok(current_addresses) => current_addresses,
             Err(error) => {
                 tracing::warn!(%error, "failed to read addresses; connections to removed addresses are not reset");
                 return;
@@ -373,7 +383,7 @@ impl Addresses {
             .collect();
         let is_removed =
             |it: &&Address| removed_keys.contains(&(Some(it.ifindex), it.ip, it.prefix));
-        let remaining = present.iter().filter(|it| !is_removed(it));
+        let remaining = current_addresses.iter().filter(|it| !is_removed(it));
         let remaining: HashSet<IpAddr> = remaining.map(|it| it.ip).collect();
         let addresses = removed.iter().map(|it| it.address);
         let addresses = addresses
@@ -393,8 +403,9 @@ impl Addresses {
         }
     }
 
-    /// Returns the other addresses with the interface and the prefix length of an IPv4 address to remove. The kernel
-    /// removes those in the same network too if they were added later and `promote_secondaries` is 0 (ip-sysctl).
+    /// Returns the other addresses that have the same interface and prefix length as an IPv4 address to remove. The
+    /// kernel also removes those in the same network if they were added later and `promote_secondaries` is 0
+    /// (ip-sysctl).
     async fn secondary_addresses(
         &self,
         to_remove: &[AddedAddress],
@@ -409,7 +420,7 @@ impl Addresses {
                 Some((link.index, it))
             })
             .collect();
-        let removed: HashSet<(u32, IpAddr)> = networks
+        let removed_keys: HashSet<(u32, IpAddr)> = networks
             .iter()
             .map(|(ifindex, it)| (*ifindex, it.address))
             .collect();
@@ -420,17 +431,18 @@ impl Addresses {
         if networks.is_empty() {
             return Vec::new();
         }
-        let mut present = match self.netlink.addresses().await {
-            Ok(present) => present,
+        let mut current_addresses = match self.netlink.addresses().await {
+            Ok(current_addresses) => current_addresses,
             Err(error) => {
                 tracing::warn!(%error, "failed to read addresses");
                 return Vec::new();
             }
         };
-        present.retain(|it| {
-            prefixes.contains(&(it.ifindex, it.prefix)) && !removed.contains(&(it.ifindex, it.ip))
+        current_addresses.retain(|it| {
+            prefixes.contains(&(it.ifindex, it.prefix))
+                && !removed_keys.contains(&(it.ifindex, it.ip))
         });
-        present
+        current_addresses
     }
 
     /// Adds each of these addresses again if it is missing.
@@ -438,11 +450,11 @@ impl Addresses {
         if addresses.is_empty() {
             return Ok(());
         }
-        let present = self.netlink.addresses().await?;
+        let current_addresses = self.netlink.addresses().await?;
         let key = |it: &Address| (it.ifindex, it.ip, it.prefix);
-        let present: HashSet<_> = present.iter().map(key).collect();
+        let current_addresses: HashSet<_> = current_addresses.iter().map(key).collect();
         for address in addresses {
-            if present.contains(&key(address)) {
+            if current_addresses.contains(&key(address)) {
                 continue;
             }
             tracing::info!(

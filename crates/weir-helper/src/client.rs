@@ -1,4 +1,4 @@
-//! Implements the caller's side of the channel.
+//! Implements the caller's side of the channel to the helper.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Creates the FIFOs that receive the state changes of virtual routers, and writes to them.
 //!
-//! As in keepalived, a FIFO that does not exist is created, stays open, so that lines wait in it until a process reads
-//! them, and is removed when this process ends. A FIFO that another program created is never removed. Symbolic links
+//! As in keepalived, a FIFO that does not exist is created, and removed when it is no longer needed. It stays open, so
+//! lines wait in it until a process reads them. A FIFO that another program created is never removed. Symbolic links
 //! are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use weir_model::VirtualRouter;
 
 use crate::state::Addresses;
 
-/// The FIFOs in the active configuration.
+/// The open FIFOs of the active configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Fifos {
     open: BTreeMap<String, OwnedFd>,
@@ -35,8 +35,8 @@ impl Fifos {
             .retain(|path| configured.contains_key(path.as_str()));
         addresses.remove_fifos(&|path| !configured.contains_key(path));
         for (path, user) in configured {
-            let opened = self.open(path, user, addresses);
-            self.log_failure(path, opened);
+            let result = self.open(path, user, addresses);
+            self.log_failure(path, result);
         }
     }
 
@@ -45,27 +45,27 @@ impl Fifos {
         let Some((path, user)) = fifo_and_user(router) else {
             return;
         };
-        let opened = self.open(path, user, addresses);
-        let written = opened.and_then(|()| {
+        let open_result = self.open(path, user, addresses);
+        let result = open_result.and_then(|()| {
             let file = self.open.get(path).ok_or(ErrorKind::NotFound)?;
             match rustix::io::write(file, line.as_bytes()) {
                 Err(rustix::io::Errno::AGAIN) => Err(io::Error::other(
                     "it is full: no process reads it fast enough",
                 )),
-                written => Ok(written.map(drop)?),
+                result => Ok(result.map(drop)?),
             }
         });
-        self.log_failure(path, written);
+        self.log_failure(path, result);
     }
 
     /// Opens a FIFO, unless it is already open and has not been replaced. Creates the FIFO if it does not exist.
     fn open(&mut self, path: &str, user: &str, addresses: &mut Addresses) -> io::Result<()> {
         let is_created = match fs::symlink_metadata(path) {
-            Ok(found) if !found.file_type().is_fifo() => {
+            Ok(metadata) if !metadata.file_type().is_fifo() => {
                 return Err(io::Error::other("it is not a FIFO"));
             }
-            Ok(found) => {
-                let identity = Some((found.dev(), found.ino()));
+            Ok(metadata) => {
+                let identity = Some((metadata.dev(), metadata.ino()));
                 if self.open.get(path).and_then(identity_of) == identity {
                     return Ok(());
                 }
@@ -113,8 +113,8 @@ impl Addresses {
             return;
         }
         for path in affected {
-            let found = fs::symlink_metadata(&path);
-            if found.is_ok_and(|it| it.file_type().is_fifo())
+            let metadata = fs::symlink_metadata(&path);
+            if metadata.is_ok_and(|it| it.file_type().is_fifo())
                 && let Err(error) = fs::remove_file(&path)
             {
                 tracing::warn!(path, %error, "failed to remove the FIFO");
@@ -155,14 +155,14 @@ fn change_owner(file: impl AsFd, path: &str, user: &str) {
     if user == "root" {
         return;
     }
-    let changed = match weir_sys::account(user) {
+    let result = match weir_sys::account(user) {
         Some((user, group)) => {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             rustix::fs::fchown(file, Some(user), Some(group)).map_err(io::Error::from)
         }
         None => Err(io::Error::other(format!("the user {user} does not exist"))),
     };
-    if let Err(error) = changed {
+    if let Err(error) = result {
         tracing::warn!(path, user, %error, "failed to change the owner of the FIFO");
     }
 }
@@ -226,9 +226,9 @@ mod tests {
         let (path, mut fifos) = (directory.fifo(), Fifos::default());
         let (router, mut addresses) = (router(&path), directory.addresses().await);
         fifos.configure(std::slice::from_ref(&router), &mut addresses);
-        let found = fs::symlink_metadata(&path).unwrap();
-        assert!(found.file_type().is_fifo());
-        assert_eq!(found.mode() & 0o777, 0o600);
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        assert!(metadata.file_type().is_fifo());
+        assert_eq!(metadata.mode() & 0o777, 0o600);
         fifos.write(&router, "first\n", &mut addresses);
         fifos.write(&router, "second\n", &mut addresses);
         assert_eq!(read(&path), "first\nsecond\n");

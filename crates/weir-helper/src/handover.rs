@@ -34,47 +34,51 @@ impl Addresses {
         link: &Link,
     ) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
-        let on_link = present.iter().filter(|it| it.ifindex == link.index);
+        let on_link = present
+            .iter()
+            .filter(|address| address.ifindex == link.index);
         let mut handed_over: HashMap<IpAddr, &Address> = HashMap::new();
-        for address in on_link.filter(|it| it.handed_over) {
+        for address in on_link.filter(|address| address.handed_over) {
             handed_over.entry(address.ip).or_insert(address);
         }
-        let mut taken = Vec::new();
+        let mut takeovers = Vec::new();
         for network in router.managed_on(interface) {
-            let Some(found) = handed_over.get(&network.address) else {
+            let Some(former_address) = handed_over.get(&network.address) else {
                 continue;
             };
             // An IPv4 address can have two prefixes at the same time, so it can get the configured prefix without being
             // absent.
-            let prefix = match found.ip.is_ipv4() {
+            let prefix = match former_address.ip.is_ipv4() {
                 true => network.prefix,
-                false => found.prefix,
+                false => former_address.prefix,
             };
-            taken.push((*found, prefix));
+            takeovers.push((*former_address, prefix));
         }
-        if taken.is_empty() {
+        if takeovers.is_empty() {
             return Ok(());
         }
-        let entries = taken.iter().map(|(found, prefix)| AddedAddress {
-            router: router.name.clone(),
-            interface: link.name.clone(),
-            address: found.ip,
-            prefix: *prefix,
-        });
+        let entries = takeovers
+            .iter()
+            .map(|(former_address, prefix)| AddedAddress {
+                router: router.name.clone(),
+                interface: link.name.clone(),
+                address: former_address.ip,
+                prefix: *prefix,
+            });
         self.record.insert(entries.collect());
         self.write_or_log();
-        for (found, prefix) in taken {
-            if prefix == found.prefix {
+        for (former_address, prefix) in takeovers {
+            if prefix == former_address.prefix {
                 self.netlink
-                    .take_over_address(link.index, found.ip, prefix)
+                    .take_over_address(link.index, former_address.ip, prefix)
                     .await?;
                 continue;
             }
             self.netlink
-                .add_address(link.index, found.ip, prefix)
+                .add_address(link.index, former_address.ip, prefix)
                 .await?;
             self.netlink
-                .remove_address(link.index, found.ip, found.prefix)
+                .remove_address(link.index, former_address.ip, former_address.prefix)
                 .await?;
         }
         Ok(())
@@ -97,18 +101,18 @@ impl Addresses {
             let entry = (it.interface.clone(), it.address);
             is_affected(it) && self.configured_addresses.contains(&entry)
         };
-        let handed: Vec<AddedAddress> = self
+        let owned: Vec<AddedAddress> = self
             .record
             .added
             .iter()
             .filter(has_owner)
             .cloned()
             .collect();
-        if handed.is_empty() {
+        if owned.is_empty() {
             return Ok(());
         }
         let links = self.netlink.links().await?;
-        for added in handed {
+        for added in owned {
             let Some(link) = links.iter().find(|link| link.name == added.interface) else {
                 continue;
             };

@@ -85,9 +85,9 @@ pub(crate) async fn add_device(
     Ok(link)
 }
 
-/// Returns `rp_filter` of a device with a virtual MAC address. Routes to clients use the base device, so a strict
-/// filter (1) would drop their packets. The kernel uses the maximum of this value and that of `all` (ip-sysctl.rst);
-/// therefore, if `all` is strict, the device needs a loose filter (2).
+/// Returns the value of `rp_filter` for a device with a virtual MAC address. Routes to clients use the base device, so
+/// a strict filter (1) would drop the clients' packets. The kernel uses the maximum of this value and that of `all`
+/// (ip-sysctl.rst); therefore, if `all` is strict, the device needs a loose filter (2).
 fn reverse_path_filter() -> Result<&'static str, Error> {
     let all = Sysctl::for_device(false, "all", "rp_filter")?.read()?;
     Ok(if all == "1" { "2" } else { "0" })

@@ -104,8 +104,8 @@ impl ProcessFinder {
 }
 
 /// Executes searches. The kernel's names are read first, because this never waits; searches that find their process in
-/// this way get their results before the first command line is read. `is_hidden` stores whether the log has reported
-/// that processes are hidden.
+/// this way get their results before the first command line is read. `is_hidden` stores whether the processes of other
+/// users are hidden, so the log reports this only once.
 fn search(proc: &Path, searches: Vec<Search>, is_hidden: &mut bool) {
     let was_hidden = std::mem::replace(is_hidden, fs::metadata(proc.join("1/comm")).is_err());
     if *is_hidden && !was_hidden {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_processes_are_reported_once() {
+    fn hidden_processes_are_detected() {
         let proc = Proc::new("hidden");
         let mut is_hidden = false;
         search(&proc.0, Vec::new(), &mut is_hidden);

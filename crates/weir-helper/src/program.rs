@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_is_read_as_by_keepalived() {
+    fn numbers_are_parsed_as_in_keepalived() {
         for (text, expected) in [
             ("", Some(0)),
             ("7\n", Some(7)),

@@ -38,7 +38,7 @@ mod tests {
         let daemon_text = weir_config::with_published(&other, "edge", "[pool.a]\n");
         let expected = weir_config::with_published(ROOT_TEXT, "edge", "[pool.a]\n");
         assert_eq!(with_published_part(ROOT_TEXT, &daemon_text), Ok(expected));
-        // The text is for a different cluster, or for none.
+        // The daemon's text is for a different group, or for none.
         let daemon_text = weir_config::with_published(&other, "other", "[pool.a]\n");
         assert_eq!(
             with_published_part(ROOT_TEXT, &daemon_text),

@@ -61,7 +61,7 @@ impl AddedAddress {
     }
 
     /// Returns a line that reports the removal of the address.
-    fn to_removal(&self) -> String {
+    fn removal_message(&self) -> String {
         let Self {
             interface,
             address,
@@ -74,7 +74,7 @@ impl AddedAddress {
 
 impl OtherChange {
     /// Returns a line that reports the reversal of the change.
-    fn to_reversal(&self) -> String {
+    fn reversal_message(&self) -> String {
         match self {
             Self::Route {
                 interface, route, ..
@@ -134,8 +134,8 @@ impl Record {
 
     /// Returns a line for each change that reports its reversal.
     pub(crate) fn reversals(&self) -> Vec<String> {
-        let added = self.added.iter().map(AddedAddress::to_removal);
-        let other = self.other_changes.iter().map(OtherChange::to_reversal);
+        let added = self.added.iter().map(AddedAddress::removal_message);
+        let other = self.other_changes.iter().map(OtherChange::reversal_message);
         let fifos = self.fifos.iter().map(|path| format!("FIFO {path} removed"));
         added.chain(other).chain(fifos).collect()
     }
@@ -158,7 +158,7 @@ pub(crate) fn read(runtime_dir: &Path) -> Record {
 
 pub(crate) fn write(runtime_dir: &Path, record: &Record) -> Result<(), Error> {
     let path: PathBuf = runtime_dir.join(FILE);
-    let written = if record.is_empty() {
+    let result = if record.is_empty() {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -174,7 +174,7 @@ pub(crate) fn write(runtime_dir: &Path, record: &Record) -> Result<(), Error> {
             .map_err(Into::into)
             .and_then(|text| replace_file(&path, &text))
     };
-    written.map_err(|source| Error::File { path, source })
+    result.map_err(|source| Error::File { path, source })
 }
 
 #[cfg(test)]
@@ -205,9 +205,9 @@ mod tests {
         assert_eq!(remaining.count(), 5000);
     }
 
-    /// The previous version ignores the FIFOs, and writes none.
+    /// The previous version of Weir ignores the FIFOs, and writes none.
     #[test]
-    fn record_of_previous_version_has_no_fifos() {
+    fn record_without_fifos_has_the_format_of_the_previous_version() {
         let text = r#"{"boot":"b","added":[],"extra":[]}"#;
         let content: Content = serde_json::from_str(text).unwrap();
         assert!(content.fifos.is_empty());

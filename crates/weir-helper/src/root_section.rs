@@ -6,7 +6,8 @@
 //! - the last active content, as recorded in the runtime directory: a process that is restarted uses it even if the
 //!   file has changed.
 //!
-//! The process then uses root's content, never the daemon's.
+//! The process then uses root's content. From the daemon's text, it uses only the part that the group has published, if
+//! root's file permits everything in this part.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ pub struct RootSection<T> {
     name: &'static str,
     configuration: PathBuf,
     record: PathBuf,
-    /// Reads the content from the text of a configuration. An error is a message.
-    read: fn(&str) -> Result<T, String>,
+    /// Parses the section in the text of a configuration; the error is a message.
+    parse: fn(&str) -> Result<T, String>,
     active: Option<T>,
     previous: Option<T>,
 }
@@ -38,13 +39,13 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         name: &'static str,
         configuration: &Path,
         record: PathBuf,
-        read: fn(&str) -> Result<T, String>,
+        parse: fn(&str) -> Result<T, String>,
     ) -> Self {
         Self {
             name,
             configuration: configuration.to_owned(),
             record,
-            read,
+            parse,
             active: None,
             previous: None,
         }
@@ -63,8 +64,8 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         let file = read_trusted(&self.configuration);
         let file = file.and_then(|root_text| {
             let combined = with_published_part(&root_text, daemon_text);
-            let read = combined.and_then(|text| (self.read)(&text));
-            read.map_err(|reason| Error::Configuration {
+            let parsed = combined.and_then(|text| (self.parse)(&text));
+            parsed.map_err(|reason| Error::Configuration {
                 path: self.configuration.clone(),
                 reason,
             })
@@ -122,13 +123,13 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<String>, String> {
+    fn parse(text: &str) -> Result<Vec<String>, String> {
         let words = text.lines().map(|line| line.trim_start_matches("# "));
         Ok(words.map(str::to_owned).collect())
     }
 
     #[test]
-    fn only_contents_of_root_are_accepted() {
+    fn only_content_that_root_wrote_is_accepted() {
         if !weir_testing::require_root() {
             return;
         }
@@ -140,10 +141,10 @@ mod tests {
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         };
-        let new_section = || RootSection::new("[x]", &file, record.clone(), read);
+        let new_section = || RootSection::new("[x]", &file, record.clone(), parse);
         let accepts = |section: &mut RootSection<_>, text: &str| {
-            let wanted = read(text);
-            section.accept("", |it| wanted.as_ref() == Ok(it))
+            let requested = parse(text);
+            section.accept("", |content| requested.as_ref() == Ok(content))
         };
         write("# one");
         let mut section = new_section();

@@ -143,20 +143,20 @@ impl RouterSource {
             path: path.clone(),
             source: std::io::Error::other(reason),
         })?;
-        let requested = machine::parse(&text, &Environment)
+        let requested_routers = machine::parse(&text, &Environment)
             .map_err(|reason| Error::Configuration { path, reason })?
             .vrrp;
-        let accepted = self
-            .root_section
-            .accept(&text, |routers| routers.without_secrets == requested);
-        if let Err(error) = &accepted {
+        let result = self.root_section.accept(&text, |routers| {
+            routers.without_secrets == requested_routers
+        });
+        if let Err(error) = &result {
             tracing::error!(reason = %error, "refused a request from the daemon");
         }
         let Routers {
             with_secrets: routers,
             configured_addresses,
             ..
-        } = accepted?;
+        } = result?;
         Ok(ActiveRouters {
             routers,
             configured_addresses,
@@ -186,12 +186,12 @@ fn configured_addresses(desired: &Desired) -> BTreeSet<(String, IpAddr)> {
 
 /// Reads a recorded configuration that a root process has written.
 fn read_active(path: &Path) -> Result<ActiveRouters, Error> {
-    let failed = |source| Error::File {
+    let file_error = |source| Error::File {
         path: path.to_owned(),
         source,
     };
-    let text = fs::read_to_string(path).map_err(failed)?;
-    if !is_trusted(path).map_err(failed)? {
+    let text = fs::read_to_string(path).map_err(file_error)?;
+    if !is_trusted(path).map_err(file_error)? {
         return Err(Error::Untrusted {
             path: path.to_owned(),
         });

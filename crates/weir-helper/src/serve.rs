@@ -27,11 +27,11 @@ const REAL_TIME_PRIORITY: i32 = 9;
 /// Maximum number of callers: an agent, and the one that replaces it.
 const MAX_CALLERS: usize = 2;
 
-/// Serves the caller at the other end of the channel, and callers that are added later, until all channels are closed.
-/// Then removes the added objects. `active_files` are files that may contain the active configuration; the first one
-/// that exists is used. A file that an unprivileged daemon has written can only select among the virtual routers of
-/// `configuration`, root's configuration file. If `adopt` is true, the addresses of an earlier helper are kept, for
-/// the same caller or its successor. Must be called inside a tokio runtime.
+/// Serves the caller at the other end of the channel, and callers that are added later, until all channels are closed,
+/// or for three seconds after SIGTERM. Then removes the added objects. `active_files` are files that may contain the
+/// active configuration; the first one that exists is used. A file that an unprivileged daemon has written can only
+/// select among the virtual routers of `configuration`, root's configuration file. If `adopt` is true, the addresses of
+/// an earlier helper are kept, for the same caller or its successor. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// Fails if the addresses cannot be read or removed, or if SIGTERM cannot be handled.
@@ -129,7 +129,7 @@ impl Callers {
             return tracing::error!("rejected a caller: no channel is attached");
         };
         if self.count >= MAX_CALLERS {
-            return tracing::error!("rejected a caller: there are already {MAX_CALLERS}");
+            return tracing::error!("rejected a caller: there are already {MAX_CALLERS} callers");
         }
         let channel = Arc::new(Channel::from(file));
         self.start_reader(Arc::clone(&channel));
@@ -230,13 +230,13 @@ impl Helper {
     /// Sends the configuration's virtual routers. An invalid configuration has no effect. If a file has changed, it is
     /// read at normal priority, because a large file would keep other processes waiting.
     fn send_policy(&mut self, number: u64, channel: &Channel) {
-        let read = self.source.unchanged().map(Ok).unwrap_or_else(|| {
+        let active = self.source.unchanged().map(Ok).unwrap_or_else(|| {
             let _ = weir_sys::set_normal_priority();
-            let read = self.source.read();
+            let active = self.source.read();
             set_real_time_priority();
-            read
+            active
         });
-        let file = read.and_then(|active| {
+        let file = active.and_then(|active| {
             let text = serde_json::to_vec(&active.routers).unwrap_or_default();
             let file = sealed_file("weir-vrrp", &text);
             self.set_active(active);

@@ -27,9 +27,9 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Writes the record.
     pub(crate) fn write(&mut self) -> Result<(), Error> {
-        let written = record::write(&self.runtime_dir, &self.record);
-        self.is_file_outdated = written.is_err();
-        written
+        let result = record::write(&self.runtime_dir, &self.record);
+        self.is_file_outdated = result.is_err();
+        result
     }
 
     /// Writes the record before a change. A failure, such as a full file system, must not prevent the change: the other

@@ -62,7 +62,7 @@ impl Record<'_> {
         out.push(b'\n');
     }
 
-    /// Appends the line for a TCP connection; the combined format does not apply to it.
+    /// Appends the line for a TCP connection, in a fixed format, because the combined format does not apply to it.
     pub fn write_tcp(&self, out: &mut Vec<u8>) {
         self.write_template("{client} {port} [{date}] {service} ", out);
         write_or_dash(self.pool.as_bytes(), out);

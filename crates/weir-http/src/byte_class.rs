@@ -5,7 +5,7 @@
 
 use std::net::Ipv6Addr;
 
-/// One bit per class that a byte belongs to.
+/// The classes of each byte, as bits.
 static CLASS: [u8; 256] = classes();
 
 const TOKEN: u8 = 1;
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_class_contains_line_terminators() {
+    fn no_class_contains_line_terminators_or_nul() {
         for byte in [b'\r', b'\n', 0] {
             let text = [b'a', byte];
             assert!(
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn contains_underscore_is_none_for_invalid_names() {
+    fn underscores_are_reported_only_for_valid_names() {
         assert_eq!(contains_underscore(b"X-Forwarded-For"), Some(false));
         assert_eq!(contains_underscore(b"X_Forwarded_For"), Some(true));
         assert_eq!(contains_underscore(b"_"), Some(true));

@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn ambiguous_codings_are_rejected() {
         let long = format!("1;{}\r\n", "a".repeat(300));
-        for bad in [
+        for invalid in [
             "5 \r\nhello\r\n",
             " 5\r\nhello\r\n",
             "+5\r\nhello\r\n",
@@ -327,8 +327,8 @@ mod tests {
             "0\r\n\rX",
             &long,
         ] {
-            assert!(read(bad.as_bytes(), 64).is_err(), "{bad:?}");
-            assert!(read(bad.as_bytes(), 1).is_err(), "{bad:?}");
+            assert!(read(invalid.as_bytes(), 64).is_err(), "{invalid:?}");
+            assert!(read(invalid.as_bytes(), 1).is_err(), "{invalid:?}");
         }
     }
 

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_found_by_their_full_name() {
+    fn cookies_are_found_by_their_full_name_and_removed() {
         let value = b"a=1; SRV=x=y;b=2;  c ; SRV=later";
         let range = find(value, b"SRV").unwrap();
         assert_eq!(&value[range.clone()], b"x=y");

@@ -10,7 +10,7 @@ use crate::head::Response;
 
 /// A quality value in thousandths.
 type Quality = u16;
-const BEST: Quality = 1_000;
+const MAX_QUALITY: Quality = 1_000;
 
 /// Returns the offered coding that the client prefers; among equally preferred codings, the first in `offered`. Returns
 /// `None` if the client accepts none of them or prefers unencoded content.
@@ -55,7 +55,7 @@ fn has_name(coding: Coding, name: &[u8]) -> bool {
 fn parse_preference(member: &[u8]) -> (&[u8], Quality) {
     let mut parts = member.split(|byte| *byte == b';');
     let name = trim(parts.next().unwrap_or_default());
-    let mut quality = BEST;
+    let mut quality = MAX_QUALITY;
     for part in parts {
         if let [b'q' | b'Q', b'=', value @ ..] = trim(part) {
             quality = parse_quality(value).unwrap_or(0);
@@ -77,7 +77,7 @@ fn parse_quality(text: &[u8]) -> Option<Quality> {
     for index in 0..3 {
         value = value * 10 + decimals.get(index).map_or(Some(0), |byte| digit(*byte))?;
     }
-    (value <= BEST).then_some(value)
+    (value <= MAX_QUALITY).then_some(value)
 }
 
 /// Returns whether the response could be compressed for at least one client. If so, the response gets
@@ -101,7 +101,7 @@ pub(crate) fn is_compressible(
             continue;
         }
         let name = field.name_in(head);
-        let is_named = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        let is_named = |expected: &[u8]| name.eq_ignore_ascii_case(expected);
         match name.len() {
             12 if is_named(b"content-type") => has_listed_type = has_type(value, &rules.types),
             // The server has already encoded the content, or sends fields that compression would invalidate.
@@ -129,24 +129,26 @@ fn is_short(length: &[u8], minimum: u32) -> bool {
 fn has_type(value: &[u8], types: &[String]) -> bool {
     let media_type = value.split(|byte| *byte == b';').next();
     let media_type = trim(media_type.unwrap_or_default());
-    types.iter().any(|known| match known.strip_suffix('*') {
-        Some(prefix) => media_type
-            .get(..prefix.len())
-            .is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes())),
-        None => media_type.eq_ignore_ascii_case(known.as_bytes()),
-    })
+    types
+        .iter()
+        .any(|listed_type| match listed_type.strip_suffix('*') {
+            Some(prefix) => media_type
+                .get(..prefix.len())
+                .is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes())),
+            None => media_type.eq_ignore_ascii_case(listed_type.as_bytes()),
+        })
 }
 
-fn has_member(value: &[u8], wanted: &[u8]) -> bool {
+fn has_member(value: &[u8], name: &[u8]) -> bool {
     let mut members = value.split(|byte| *byte == b',');
-    members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
+    members.any(|member| trim(member).eq_ignore_ascii_case(name))
 }
 
 /// Returns whether a field describes the unencoded content. Such a field must be removed or rewritten if the content is
 /// compressed.
 pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     let name = field.name_in(head);
-    let is_named = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let is_named = |expected: &[u8]| name.eq_ignore_ascii_case(expected);
     match field.name {
         Name::ContentLength | Name::TransferEncoding => true,
         Name::Other => {
@@ -168,7 +170,7 @@ pub(crate) fn write_content_fields(
     out: &mut Vec<u8>,
 ) {
     let is_removed = remove.iter().any(|name| name.eq_ignore_ascii_case("etag"));
-    let is_kept_etag = |field: &&Field| {
+    let is_forwarded_etag = |field: &&Field| {
         let is_etag =
             field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag");
         is_etag && !is_removed
@@ -176,7 +178,7 @@ pub(crate) fn write_content_fields(
     for field in fields
         .iter()
         .filter(|field| !field.dropped)
-        .filter(is_kept_etag)
+        .filter(is_forwarded_etag)
     {
         let value = field.value_in(head);
         out.extend_from_slice(b"ETag: ");
@@ -213,7 +215,7 @@ mod tests {
     fn negotiated_name(lines: &str) -> Option<&'static str> {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Vec::new();
-        head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+        head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields)
             .unwrap()
             .unwrap();
         negotiate(text.as_bytes(), &fields, &Coding::ALL).map(Coding::as_str)
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn highest_quality_wins_then_list_order() {
-        for (accepted, wanted) in [
+        for (accepted, expected) in [
             ("", None),
             ("Accept-Encoding:\r\n", None),
             ("Accept-Encoding: gzip\r\n", Some("gzip")),
@@ -256,16 +258,17 @@ mod tests {
                 Some("br"),
             ),
         ] {
-            assert_eq!(negotiated_name(accepted), wanted, "{accepted:?}");
+            assert_eq!(negotiated_name(accepted), expected, "{accepted:?}");
         }
     }
 
     fn is_compressed(status: &str, lines: &str) -> bool {
         let text = format!("HTTP/1.1 {status}\r\n{lines}\r\n");
         let mut fields = Vec::new();
-        let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
-            .unwrap()
-            .unwrap();
+        let response =
+            head::parse_response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
+                .unwrap()
+                .unwrap();
         let rules = Compression::default();
         is_compressible(text.as_bytes(), &response, &fields, &rules)
     }
@@ -339,7 +342,7 @@ mod tests {
         ] {
             let text = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
             let (mut fields, mut out) = (Vec::new(), Vec::new());
-            head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
+            head::parse_response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
                 .unwrap()
                 .unwrap();
             write_vary(text.as_bytes(), &fields, &mut out);

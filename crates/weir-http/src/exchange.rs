@@ -184,7 +184,7 @@ impl Exchange {
     ///
     /// # Errors
     /// Fails if the body is malformed: the request, which may be partly forwarded, must not be completed.
-    pub fn client_data(&mut self, input: &[u8]) -> Result<RequestStep, ParseError> {
+    pub fn process_client_data(&mut self, input: &[u8]) -> Result<RequestStep, ParseError> {
         let forward_all = |consumed| RequestStep {
             consumed,
             forward_len: consumed,
@@ -252,8 +252,8 @@ impl Exchange {
     }
 
     /// Returns the number of response body bytes that may be forwarded to the client without calling
-    /// [`Self::server_data`]: the remaining bytes of a body of known length, or any number if the body ends with the
-    /// connection. Returns `None` if the bytes must be processed here.
+    /// [`Self::process_server_data`]: the remaining bytes of a body of known length, or any number if the body ends
+    /// with the connection. Returns `None` if the bytes must be processed here.
     pub const fn response_remaining(&self) -> Option<u64> {
         match (self.stage, &self.response) {
             _ if self.response_coding.is_some() => None,
@@ -275,7 +275,7 @@ impl Exchange {
     }
 
     /// Returns the number of request body bytes that may be forwarded to the server without calling
-    /// [`Self::client_data`], or `None` if the bytes must be processed here.
+    /// [`Self::process_client_data`], or `None` if the bytes must be processed here.
     pub const fn request_remaining(&self) -> Option<u64> {
         match (self.stage, &self.request) {
             (Stage::Waiting | Stage::Body, Body::Length(remaining)) => Some(*remaining),
@@ -332,7 +332,7 @@ impl Exchange {
     /// # Errors
     /// Fails if the response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still respond
     /// to the client.
-    pub fn server_data(
+    pub fn process_server_data(
         &mut self,
         input: &[u8],
         limits: &HeadLimits,
@@ -343,7 +343,14 @@ impl Exchange {
     ) -> Result<ResponseStep, ParseError> {
         let mut offset = 0;
         while self.stage == Stage::Waiting {
-            match self.response_head(&input[offset..], limits, closing, edit, fields, out)? {
+            match self.process_response_head(
+                &input[offset..],
+                limits,
+                closing,
+                edit,
+                fields,
+                out,
+            )? {
                 Some(len) => offset += len,
                 None => {
                     return Ok(ResponseStep {
@@ -387,7 +394,7 @@ impl Exchange {
     }
 
     /// Processes one interim or final head. Returns its length, or `None` while it is incomplete.
-    fn response_head(
+    fn process_response_head(
         &mut self,
         input: &[u8],
         limits: &HeadLimits,
@@ -396,15 +403,15 @@ impl Exchange {
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, ParseError> {
-        let Some(response) = head::response(input, self.to_head, limits, fields)? else {
+        let Some(response) = head::parse_response(input, self.to_head, limits, fields)? else {
             return Ok(None);
         };
         let opens_tunnel = self.connect && (200..300).contains(&response.status);
-        let switches = response.status == 101 || opens_tunnel;
-        if switches && !self.upgrade && !opens_tunnel {
+        let switches_protocol = response.status == 101 || opens_tunnel;
+        if switches_protocol && !self.upgrade && !opens_tunnel {
             return Err(ParseError::StatusLine);
         }
-        if response.status < 200 && !switches {
+        if response.status < 200 && !switches_protocol {
             self.interim += 1;
             if self.interim > MAX_INTERIM {
                 return Err(ParseError::StatusLine);
@@ -416,8 +423,8 @@ impl Exchange {
             }
             return Ok(Some(response.len));
         }
-        self.decode = self.http10 && response.framing == Framing::Chunked && !switches;
-        let rules = edit.encoding.filter(|_| !self.http10 && !switches);
+        self.decode = self.http10 && response.framing == Framing::Chunked && !switches_protocol;
+        let rules = edit.encoding.filter(|_| !self.http10 && !switches_protocol);
         let varies =
             rules.is_some_and(|encoding| is_compressible(input, &response, fields, encoding.rules));
         let coding = rules
@@ -431,13 +438,13 @@ impl Exchange {
         self.client_persists &= !closes_client;
         self.server_persists = response.keep_alive;
         self.status = response.status;
-        let replaced = edit
+        let replacement_status = edit
             .status
-            .filter(|_| !switches && RouteEdits::may_replace(response.status));
-        self.client_status = replaced.unwrap_or(response.status);
+            .filter(|_| !switches_protocol && RouteEdits::may_replace(response.status));
+        self.client_status = replacement_status.unwrap_or(response.status);
         self.response = Body::new(response.framing);
         self.stage = match self.response {
-            _ if switches => Stage::Tunnel,
+            _ if switches_protocol => Stage::Tunnel,
             Body::Done => Stage::Done,
             _ => Stage::Body,
         };
@@ -454,14 +461,14 @@ impl Exchange {
             tunnel: opens_tunnel,
             coding: self.response_coding,
             varies,
-            status: replaced,
+            status: replacement_status,
         };
         write_response(input, &response, fields, hop, edit, out);
         Ok(Some(response.len))
     }
 
     /// Handles the end of the server's connection.
-    pub fn server_end(&mut self) -> ServerEnd {
+    pub fn handle_server_end(&mut self) -> ServerEnd {
         match self.stage {
             Stage::Waiting if self.interim == 0 => ServerEnd::Unanswered,
             Stage::Done | Stage::Tunnel => ServerEnd::Complete,

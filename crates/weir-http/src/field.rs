@@ -35,8 +35,8 @@ pub enum Name {
 
 impl Name {
     pub(crate) fn from_bytes(name: &[u8]) -> Self {
-        let is_name = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        let known = match name.len() {
+        let is_name = |expected: &[u8]| name.eq_ignore_ascii_case(expected);
+        let kind = match name.len() {
             2 if is_name(b"te") => Self::HopByHop,
             4 if is_name(b"host") => Self::Host,
             6 if is_name(b"expect") => Self::Expect,
@@ -52,11 +52,11 @@ impl Name {
             _ => Self::Other,
         };
         let prefix = name.get(..12);
-        match known {
+        match kind {
             Self::Other if prefix.is_some_and(|p| p.eq_ignore_ascii_case(b"x-forwarded-")) => {
                 Self::Forwarded
             }
-            known => known,
+            kind => kind,
         }
     }
 }
@@ -103,8 +103,8 @@ impl Field {
 
     /// Returns the value in `head` if the field has this name, and its sender may set it.
     pub fn trusted_value<'a>(&self, name: &[u8], head: &'a [u8]) -> Option<&'a [u8]> {
-        let is_found = !self.untrusted && self.name_in(head).eq_ignore_ascii_case(name);
-        is_found.then(|| self.value_in(head))
+        let is_match = !self.untrusted && self.name_in(head).eq_ignore_ascii_case(name);
+        is_match.then(|| self.value_in(head))
     }
 
     /// Returns whether this is a framing field with unusual whitespace around its value, which some parsers treat as
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn names_are_recognized_in_any_case() {
-        for (known, other, expected) in [
+        for (name, other, expected) in [
             ("TE", "DN", Name::HopByHop),
             ("Host", "Date", Name::Host),
             ("Expect", "Cookie", Name::Expect),
@@ -229,9 +229,9 @@ mod tests {
             ),
             ("X-Forwarded-Port", "X-Forward-Header", Name::Forwarded),
         ] {
-            assert_eq!(known.len(), other.len());
-            for spelling in [known.to_ascii_lowercase(), known.to_ascii_uppercase()] {
-                assert_eq!(Name::from_bytes(spelling.as_bytes()), expected, "{known}");
+            assert_eq!(name.len(), other.len());
+            for spelling in [name.to_ascii_lowercase(), name.to_ascii_uppercase()] {
+                assert_eq!(Name::from_bytes(spelling.as_bytes()), expected, "{name}");
             }
             assert_eq!(Name::from_bytes(other.as_bytes()), Name::Other, "{other}");
         }

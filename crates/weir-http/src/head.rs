@@ -12,7 +12,7 @@ use std::ops::Range;
 use weir_model::{Proxy, Underscores};
 
 use self::framing::{connection_options, framing};
-use self::line::{empty_lines, request_line, status_line};
+use self::line::{empty_lines, parse_request_line, parse_status_line};
 use crate::byte_class::{is_authority, members};
 use crate::field::{Field, Name, line_end, parse_fields};
 use crate::parse_error::ParseError;
@@ -67,7 +67,7 @@ pub enum Framing {
     Length(u64),
     /// The body ends after the last chunk.
     Chunked,
-    /// The body of a response ends with the connection.
+    /// The body of a response ends when the server closes the connection.
     UntilClose,
 }
 
@@ -167,7 +167,7 @@ impl Request {
     }
 
     /// Returns whether the target contains the host.
-    pub const fn is_absolute(&self) -> bool {
+    pub const fn has_authority(&self) -> bool {
         self.authority.is_some()
     }
 }
@@ -191,13 +191,13 @@ pub struct Response {
 ///
 /// # Errors
 /// Fails if the request is malformed, ambiguous, or exceeds the limits.
-pub fn request(
+pub fn parse_request(
     input: &[u8],
     limits: &HeadLimits,
     fields: &mut Vec<Field>,
 ) -> Result<Option<Request>, ParseError> {
     let start = empty_lines(input);
-    let too_large = |len: usize| {
+    let check_length = |len: usize| {
         if len > limits.head {
             Err(ParseError::HeadTooLarge)
         } else {
@@ -205,13 +205,13 @@ pub fn request(
         }
     };
     let Some(line) = line_end(input, start)? else {
-        return too_large(input.len()).map(|()| None);
+        return check_length(input.len()).map(|()| None);
     };
-    let mut request = request_line(&input[..line - 2], start, limits)?;
+    let mut request = parse_request_line(&input[..line - 2], start, limits)?;
     let Some(end) = parse_fields(input, line, limits.fields, fields)? else {
-        return too_large(input.len()).map(|()| None);
+        return check_length(input.len()).map(|()| None);
     };
-    too_large(end)?;
+    check_length(end)?;
     request.len = end;
     interpret_request(input, &mut request, limits.underscores, fields)?;
     Ok(Some(request))
@@ -305,13 +305,13 @@ fn interpret_request(
 ///
 /// # Errors
 /// Fails if the response is malformed, ambiguous, or exceeds the limits.
-pub fn response(
+pub fn parse_response(
     input: &[u8],
     to_head: bool,
     limits: &HeadLimits,
     fields: &mut Vec<Field>,
 ) -> Result<Option<Response>, ParseError> {
-    let too_large = |len: usize| {
+    let check_length = |len: usize| {
         if len > limits.head {
             Err(ParseError::HeadTooLarge)
         } else {
@@ -319,13 +319,13 @@ pub fn response(
         }
     };
     let Some(line) = line_end(input, 0)? else {
-        return too_large(input.len()).map(|()| None);
+        return check_length(input.len()).map(|()| None);
     };
-    let (http10, status) = status_line(&input[..line - 2])?;
+    let (http10, status) = parse_status_line(&input[..line - 2])?;
     let Some(end) = parse_fields(input, line, limits.fields, fields)? else {
-        return too_large(input.len()).map(|()| None);
+        return check_length(input.len()).map(|()| None);
     };
-    too_large(end)?;
+    check_length(end)?;
     let options = connection_options(input, fields);
     let switches_protocol = status == 101;
     for field in fields.iter_mut() {
@@ -335,15 +335,16 @@ pub fn response(
             _ => {}
         }
     }
-    let declared = framing(input, fields, http10)?;
+    let declared_framing = framing(input, fields, http10)?;
     let has_no_body = to_head || status < 200 || status == 204 || status == 304;
     let framing = if has_no_body {
         Framing::None
     } else {
-        declared.unwrap_or(Framing::UntilClose)
+        declared_framing.unwrap_or(Framing::UntilClose)
     };
     if status < 200 || status == 204 {
-        // RFC 9110 section 8.6: such responses must not have these fields.
+        // Such responses must not have these fields (Content-Length: RFC 9110 section 8.6; Transfer-Encoding: RFC 9112
+        // section 6.1).
         drop_all(fields, &[Name::ContentLength, Name::TransferEncoding]);
     }
     Ok(Some(Response {
@@ -390,10 +391,10 @@ pub fn head_end(input: &[u8], start: usize) -> Result<Option<usize>, ParseError>
         }
         // Empty lines before the first line do not end the head.
         let first: Range<usize> = 0..newline.saturating_sub(1);
-        let is_only_line_ends = input[first]
+        let only_line_endings = input[first]
             .iter()
             .all(|byte| matches!(byte, b'\r' | b'\n'));
-        if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !is_only_line_ends {
+        if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !only_line_endings {
             return Ok(Some(newline + 1));
         }
         offset = newline + 1;

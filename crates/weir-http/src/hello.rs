@@ -77,9 +77,9 @@ pub fn server_name(input: &[u8]) -> SniResult {
             _ => {}
         }
         match handshake.read_number(3) {
-            Some(wanted) if wanted > MAX_HELLO => return SniResult::NoName,
-            Some(wanted) if handshake.0.len() >= wanted => {
-                return parse_name(&handshake.0[..wanted])
+            Some(body_length) if body_length > MAX_HELLO => return SniResult::NoName,
+            Some(body_length) if handshake.0.len() >= body_length => {
+                return parse_name(&handshake.0[..body_length])
                     .map_or(SniResult::NoName, SniResult::Name);
             }
             _ => {}
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn input_without_a_name_is_recognized() {
         let zero = [HANDSHAKE, 3, 1, 0, 0];
-        let endless = [HANDSHAKE, 3, 1, 0, 4, CLIENT_HELLO, 0xff, 0xff, 0xff];
+        let oversized = [HANDSHAKE, 3, 1, 0, 4, CLIENT_HELLO, 0xff, 0xff, 0xff];
         let other = [HANDSHAKE, 3, 1, 0, 4, 2, 0, 0, 9];
         for bytes in [
             &hello(None, 1000)[..],
@@ -181,7 +181,7 @@ mod tests {
             b"GET / HTTP/1.1\r\n",
             b"\x16\x02",
             &zero,
-            &endless,
+            &oversized,
             &other,
         ] {
             assert_eq!(server_name(bytes), SniResult::NoName, "{bytes:?}");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_input_than_the_maximum_has_no_name() {
+    fn input_beyond_the_maximum_has_no_name() {
         let record = [&[HANDSHAKE, 3, 3][..], &with_length(2, &[0; 1000])].concat();
         let mut bytes = record.repeat(20);
         bytes[5..9].copy_from_slice(&[CLIENT_HELLO, 0, 0x40, 0]);

@@ -2,8 +2,9 @@
 //!
 //! [`head`] parses requests and responses and rejects messages that two parsers could interpret differently;
 //! [`rewrite`] forwards heads by copying ranges; [`chunk`] parses the chunked coding; [`exchange`] pairs a request with
-//! its response and decides when it ends and whether the connections persist; [`hello`] reads the server name of a TLS
-//! ClientHello; [`local_response`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a route.
+//! its response and decides when the exchange ends and whether the connections persist; [`hello`] reads the server name
+//! in a TLS ClientHello; [`local_response`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a
+//! route.
 //!
 //! The crate owns no buffer, socket, clock or header map. Names and values are ranges in the caller's input.
 

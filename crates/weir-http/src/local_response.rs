@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_phrases_match_rfc_9110() {
+    fn reason_phrases_match_the_iana_registry() {
         for (status, phrase) in [
             (200, "OK"),
             (301, "Moved Permanently"),
@@ -215,18 +215,18 @@ mod tests {
     fn reason_phrases_match_the_http_crate() {
         // These reason phrases are newer than those of the `http` crate, or spelled differently in RFC 9110, RFC 2324
         // and the IANA registry.
-        let differs = [203, 413, 418, 422];
+        let differing_statuses = [203, 413, 418, 422];
         let mut count = 0;
         for status in 200..600 {
             let phrase = reason_phrase(status);
-            let other = http::StatusCode::from_u16(status).unwrap();
-            if phrase != "Unknown" && !differs.contains(&status) {
-                assert_eq!(Some(phrase), other.canonical_reason(), "{status}");
+            let other_status = http::StatusCode::from_u16(status).unwrap();
+            if phrase != "Unknown" && !differing_statuses.contains(&status) {
+                assert_eq!(Some(phrase), other_status.canonical_reason(), "{status}");
                 count += 1;
             }
         }
         assert_eq!(count, 53);
-        let phrases = differs.map(reason_phrase);
+        let phrases = differing_statuses.map(reason_phrase);
         let expected = [
             "Non-Authoritative Information",
             "Content Too Large",
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_has_location_and_busy_response_has_retry_after() {
+    fn location_and_retry_after_are_written() {
         let response = LocalResponse {
             location: Some(b"https://a.example/"),
             retry_after: Some(30),

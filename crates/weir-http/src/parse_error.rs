@@ -42,11 +42,11 @@ pub enum ParseError {
     /// `Host` is missing in HTTP/1.1, occurs several times, or is not a host with an optional port.
     #[error("missing or malformed Host")]
     Host,
-    /// `Content-Length` occurs twice or is not a number.
-    #[error("ambiguous Content-Length")]
+    /// `Content-Length` occurs twice, or is not a number of at most 18 digits.
+    #[error("invalid or repeated Content-Length")]
     ContentLength,
     /// `Transfer-Encoding` occurs twice, with `Content-Length` or in HTTP/1.0, or is not exactly `chunked`.
-    #[error("ambiguous Transfer-Encoding")]
+    #[error("unsupported or ambiguous Transfer-Encoding")]
     TransferEncoding,
     /// A chunk's size or end violates RFC 9112 section 7.1.
     #[error("malformed chunk")]
@@ -57,7 +57,7 @@ pub enum ParseError {
     /// The body is longer than allowed.
     #[error("body too large")]
     BodyTooLarge,
-    /// `Upgrade` or `Expect` occurs twice: servers use the first value, the last, or both.
+    /// `Upgrade` or `Expect` occurs twice: some servers use the first value, some the last, and some both.
     #[error("duplicate Upgrade or Expect field")]
     Repeated,
     /// A field name contains `_`, and the service rejects such names.

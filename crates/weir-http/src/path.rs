@@ -353,11 +353,11 @@ pub enum Pattern {
 
 /// Checks a route's pattern, in which `*` matches any bytes. Only escapes are normalized: a pattern with dot segments
 /// or duplicate slashes can never match, because requests are normalized before the comparison.
-pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
-    let Some(spelled) = normalize_escapes(written.as_bytes(), rules) else {
+pub fn check_pattern(pattern: &str, rules: &NormalizePath) -> Pattern {
+    let Some(normalized) = normalize_escapes(pattern.as_bytes(), rules) else {
         return Pattern::Unmatchable(None);
     };
-    let pieces: Vec<&[u8]> = spelled.split(|byte| *byte == b'*').collect();
+    let pieces: Vec<&[u8]> = normalized.split(|byte| *byte == b'*').collect();
     let last = pieces.len() - 1;
     let has_dots_or_slashes = |(index, piece): (usize, &&[u8])| {
         let ends_with_dots = index == last
@@ -374,10 +374,10 @@ pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
         .filter(|piece| has_dots_or_slashes(*piece));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     match (defects.next(), defects.next()) {
-        (None, _) if spelled == written.as_bytes() => Pattern::Normal,
-        (None, _) => text(spelled).map_or(Pattern::Unmatchable(None), Pattern::Normalized),
+        (None, _) if normalized == pattern.as_bytes() => Pattern::Normal,
+        (None, _) => text(normalized).map_or(Pattern::Unmatchable(None), Pattern::Normalized),
         // The segment that a dot segment after a star removes is unknown.
-        (Some((0, _)), None) if spelled.starts_with(b"/") => {
+        (Some((0, _)), None) if normalized.starts_with(b"/") => {
             let piece_len = pieces[0].len();
             let prefix_len = if last == 0 {
                 piece_len
@@ -385,8 +385,8 @@ pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
                 memchr::memrchr(b'/', pieces[0]).map_or(0, |slash| slash + 1)
             };
             let mut out = Vec::new();
-            let normal = write_normal(&spelled[..prefix_len], rules, &mut out);
-            out.extend_from_slice(&spelled[prefix_len..]);
+            let normal = write_normal(&normalized[..prefix_len], rules, &mut out);
+            out.extend_from_slice(&normalized[prefix_len..]);
             Pattern::Unmatchable(normal.ok().and_then(|()| text(out)))
         }
         _ => Pattern::Unmatchable(None),

@@ -234,12 +234,12 @@ mod tests {
     /// Writes a header of each version with two addresses, and asserts that parsing the headers yields the expected
     /// source and destination.
     fn assert_read(
-        written: (SocketAddr, SocketAddr),
+        addresses: (SocketAddr, SocketAddr),
         (source, destination): (SocketAddr, SocketAddr),
     ) {
         for version in ProxyHeader::ALL {
             let mut text = Vec::new();
-            write(version, written.0, written.1, &mut text);
+            write(version, addresses.0, addresses.1, &mut text);
             let expected = Preamble::Client {
                 len: text.len(),
                 source,
@@ -286,10 +286,10 @@ mod tests {
             let (source, destination) = (address(source), address(destination));
             let mut text = Vec::new();
             write(ProxyHeader::V1, source, destination, &mut text);
-            let shown = String::from_utf8_lossy(&text);
+            let lossy_text = String::from_utf8_lossy(&text);
             assert!(
-                shown.starts_with("PROXY TCP6 ") && shown.contains(" ::ffff:192.0.2.1 "),
-                "{shown}"
+                lossy_text.starts_with("PROXY TCP6 ") && lossy_text.contains(" ::ffff:192.0.2.1 "),
+                "{lossy_text}"
             );
             assert_read((source, destination), (source, destination));
         }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn header_of_version_2_has_a_maximum_length() {
+    fn version_2_header_has_a_maximum_length() {
         for (block_len, expected) in [
             (4080, Ok(Some(Preamble::Local { len: 4096 }))),
             (4081, Err(ParseError::Preamble)),
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn malformed_headers_are_rejected() {
-        for wrong in [
+        for malformed in [
             b"GET / HTTP/1.1\r\n".as_slice(),
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n",
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
@@ -373,11 +373,11 @@ mod tests {
             b"PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n",
             &[b'P'; 200],
         ] {
-            assert_eq!(read(wrong), Err(ParseError::Preamble), "{wrong:?}");
+            assert_eq!(read(malformed), Err(ParseError::Preamble), "{malformed:?}");
         }
-        let mut long = b"PROXY ".to_vec();
-        long.resize(MAX_LINE, b'x');
-        assert_eq!(read(&long), Err(ParseError::Preamble));
+        let mut long_header = b"PROXY ".to_vec();
+        long_header.resize(MAX_LINE, b'x');
+        assert_eq!(read(&long_header), Err(ParseError::Preamble));
         let mut version = SIGNATURE.to_vec();
         version.extend_from_slice(&[0x11, 0x11, 0, 12]);
         assert_eq!(read(&version), Err(ParseError::Preamble));

@@ -120,7 +120,7 @@ pub fn write_request(
         out.extend_from_slice(b"Host: ");
         out.extend_from_slice(host);
         out.extend_from_slice(b"\r\n");
-    } else if request.is_absolute() || !has_host {
+    } else if request.has_authority() || !has_host {
         out.extend_from_slice(b"Host: ");
         out.extend_from_slice(request.host_in(head, fields).unwrap_or(edit.host));
         out.extend_from_slice(b"\r\n");
@@ -421,7 +421,7 @@ pub(crate) fn write_response(
             _ => false,
         };
         let replaced = hop.coding.is_some() && encoding::is_content_field(head, field);
-        let is_named = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let is_named = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         let edited = edit.remove.iter().any(|removed| is_named(removed))
             || conditional().any(|line| line.replaces && is_named(line.name));
         !(meaningless || replaced || edited || field.is_unusual_framing())

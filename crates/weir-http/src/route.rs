@@ -69,13 +69,13 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
 }
 
 /// Returns the client's address in a field that trusted proxies send, such as `X-Forwarded-For`: the last address that
-/// is not in `skipped`, or the first address if all are. Ports, and values before one that is not an address, are
-/// ignored. Returns `None` if the field is absent or does not end with an address.
+/// is not in `skipped_networks`, or the first address if all are. Ports, and values before one that is not an address,
+/// are ignored. Returns `None` if the field is absent or does not end with an address.
 pub fn client_address(
     head: &[u8],
     fields: &[Field],
     name: &str,
-    skipped: &[Network],
+    skipped_networks: &[Network],
 ) -> Option<IpAddr> {
     let values = fields
         .iter()
@@ -88,7 +88,10 @@ pub fn client_address(
             break;
         };
         client = Some(address);
-        if !skipped.iter().any(|network| network.contains(address)) {
+        if !skipped_networks
+            .iter()
+            .any(|network| network.contains(address))
+        {
             break;
         }
     }
@@ -98,10 +101,10 @@ pub fn client_address(
 /// Parses an address, with or without a port.
 fn parse_address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
-    let bare = text
+    let unbracketed = text
         .strip_prefix('[')
         .and_then(|text| text.strip_suffix(']'));
-    let address = bare.unwrap_or(text).parse();
+    let address = unbracketed.unwrap_or(text).parse();
     let address = address.or_else(|_| text.parse().map(|address: SocketAddr| address.ip()));
     address.ok().map(|address: IpAddr| address.to_canonical())
 }
@@ -161,7 +164,7 @@ fn meets(
         return None;
     }
     let path = route_input.target.path();
-    let named =
+    let names_match =
         |list: &[NamedCondition], matches: &dyn Fn(&NamedCondition) -> bool| match every_name {
             true => list.iter().all(|condition| {
                 list.iter()
@@ -205,14 +208,14 @@ fn meets(
             let mut patterns = conditions.client_cert_subjects.iter();
             patterns.any(|pattern| value_matches(pattern, subject.as_bytes()))
         }),
-        ConditionKey::Header => named(&conditions.headers, &|condition| {
+        ConditionKey::Header => names_match(&conditions.headers, &|condition| {
             has_field(route_input, condition)
         }),
-        ConditionKey::Query => named(&conditions.queries, &|condition| {
+        ConditionKey::Query => names_match(&conditions.queries, &|condition| {
             cookie::parameters(route_input.target.query(), condition.name.as_bytes())
                 .any(|value| condition_matches(condition, value))
         }),
-        ConditionKey::Cookie => named(&conditions.cookies, &|condition| {
+        ConditionKey::Cookie => names_match(&conditions.cookies, &|condition| {
             has_cookie(route_input, condition)
         }),
     })
@@ -231,8 +234,8 @@ pub fn compared_value(
     };
     let fields = |names: &dyn Fn(&[u8]) -> bool| {
         let fields = route_input.fields.iter();
-        let found = fields.filter(|field| names(field.name_in(route_input.head)));
-        let values: Vec<String> = found
+        let matching = fields.filter(|field| names(field.name_in(route_input.head)));
+        let values: Vec<String> = matching
             .map(|field| {
                 let (name, value) = (
                     field.name_in(route_input.head),
@@ -287,18 +290,18 @@ fn has_cookie(route_input: &RouteInput<'_>, condition: &NamedCondition) -> bool 
 }
 
 /// Returns whether the value matches, or true if the condition requires no value.
-fn condition_matches(condition: &NamedCondition, found: &[u8]) -> bool {
+fn condition_matches(condition: &NamedCondition, value: &[u8]) -> bool {
     condition
         .value
         .as_ref()
-        .is_none_or(|pattern| value_matches(pattern, found))
+        .is_none_or(|pattern| value_matches(pattern, value))
 }
 
-fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
+fn value_matches(pattern: &ValuePattern, value: &[u8]) -> bool {
     match pattern {
-        ValuePattern::Exact(text) => text.as_bytes() == found,
-        ValuePattern::Wildcard(text) => glob(text.as_bytes(), found),
-        ValuePattern::Regex(regex) => regex.matches(found),
+        ValuePattern::Exact(text) => text.as_bytes() == value,
+        ValuePattern::Wildcard(text) => glob(text.as_bytes(), value),
+        ValuePattern::Regex(regex) => regex.matches(value),
     }
 }
 

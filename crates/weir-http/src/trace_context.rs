@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_flag_means_sampled() {
+    fn only_the_lowest_flag_bit_means_sampled() {
         let sampled = |flags: &str| {
             let field = format!("{}{flags}", &FIELD[..53]);
             TraceContext::parse(field.as_bytes()).map(|it| it.is_sampled)
@@ -102,12 +102,12 @@ mod tests {
 
     #[test]
     fn later_versions_may_be_longer() {
-        let parsed = |field: String| TraceContext::parse(field.as_bytes()).is_some();
-        assert!(parsed(format!("01{}", &FIELD[2..])));
-        assert!(parsed(format!("cc{}-what", &FIELD[2..])));
-        assert!(!parsed(format!("cc{}what", &FIELD[2..])));
-        assert!(!parsed(format!("ff{}", &FIELD[2..])));
-        assert!(!parsed(format!("{FIELD}-what")));
+        let is_valid = |field: String| TraceContext::parse(field.as_bytes()).is_some();
+        assert!(is_valid(format!("01{}", &FIELD[2..])));
+        assert!(is_valid(format!("cc{}-what", &FIELD[2..])));
+        assert!(!is_valid(format!("cc{}what", &FIELD[2..])));
+        assert!(!is_valid(format!("ff{}", &FIELD[2..])));
+        assert!(!is_valid(format!("{FIELD}-what")));
     }
 
     #[test]

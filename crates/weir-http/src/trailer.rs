@@ -22,7 +22,7 @@ pub struct TrailerFilter {
 impl TrailerFilter {
     /// Returns whether a trailer with this name is forwarded.
     fn keeps(&self, name: &[u8]) -> bool {
-        let is_named = |known: &String| known.as_bytes().eq_ignore_ascii_case(name);
+        let is_named = |removed: &String| removed.as_bytes().eq_ignore_ascii_case(name);
         if self.names.iter().any(is_named) {
             return false;
         }
@@ -66,9 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn fields_with_a_rule_are_removed() {
-        let all = String::from_utf8(TRAILERS.to_vec()).unwrap();
-        assert_eq!(filter_text(&TrailerFilter::default()), all);
+    fn trailers_are_filtered_by_name_and_by_client_field_rules() {
+        let unchanged = String::from_utf8(TRAILERS.to_vec()).unwrap();
+        assert_eq!(filter_text(&TrailerFilter::default()), unchanged);
         let mut filter = TrailerFilter {
             names: vec!["X-User".to_owned()],
             removes_client_fields: true,

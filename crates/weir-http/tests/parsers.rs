@@ -1,19 +1,19 @@
 //! Tests the parsers of untrusted input with random bytes and mutated valid input.
 //!
-//! They do not panic, the result for a prefix never contradicts the result for the whole input, and written values are
-//! parsed back.
+//! The parsers do not panic, the result for a prefix never contradicts the result for the whole input, and written
+//! values are parsed back.
 
 use std::net::{IpAddr, SocketAddr};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use weir_http::head::{HeadLimits, request};
+use weir_http::head::{HeadLimits, parse_request};
 use weir_http::preamble::{self, Preamble};
 use weir_http::{cookie, encoding};
 use weir_model::{Coding, ProxyHeader};
 
-/// Returns a client's head with one field.
+/// Returns the head of a request with `Host` and one other field.
 fn head_with(name: &[u8], value: &[u8]) -> Vec<u8> {
     [
         b"GET /a HTTP/1.1\r\nHost: h\r\n" as &[u8],
@@ -80,12 +80,12 @@ proptest! {
         let source = SocketAddr::from(source);
         // Both ends of a connection have the same address family.
         let destination = SocketAddr::new(source.ip(), port);
-        let mut written = Vec::new();
-        preamble::write(version, source, destination, &mut written);
-        let len = written.len();
-        written.extend(rest);
+        let mut bytes = Vec::new();
+        preamble::write(version, source, destination, &mut bytes);
+        let len = bytes.len();
+        bytes.extend(rest);
         prop_assert_eq!(
-            preamble::read(&written),
+            preamble::read(&bytes),
             Ok(Some(Preamble::Client { len, source, destination }))
         );
     }
@@ -100,8 +100,8 @@ proptest! {
         prop_assert_eq!(value[range.start - 1], b'=');
         prop_assert!(!value[range.clone()].contains(&b';'));
         let pairs = |text: &[u8]| {
-            let all = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-            all.filter(|pair| !pair.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>()
+            let parts = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+            parts.filter(|pair| !pair.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>()
         };
         let index = value[..range.start].iter().filter(|byte| **byte == b';').count();
         let mut others: Vec<Vec<u8>> = value.split(|byte| *byte == b';').map(<[u8]>::to_vec).collect();
@@ -115,10 +115,10 @@ proptest! {
         query in vec(select(b"ab=&%+".to_vec()), 0..40),
         name in vec(select(b"ab".to_vec()), 1..3),
     ) {
-        let found = cookie::parameter(&query, &name);
+        let value = cookie::parameter(&query, &name);
         let mut pairs = query.split(|byte| *byte == b'&');
         let has_name = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
-        prop_assert_eq!(found.is_some(), pairs.any(|pair| has_name(&pair)));
+        prop_assert_eq!(value.is_some(), pairs.any(|pair| has_name(&pair)));
     }
 
     /// The negotiated coding is one that the client listed or allowed with `*`.
@@ -132,7 +132,7 @@ proptest! {
         let value: Vec<String> = members.iter().map(|(name, quality)| format!("{name}{quality}")).collect();
         let head = head_with(b"Accept-Encoding", value.join(",").as_bytes());
         let mut fields = Vec::new();
-        let read = request(&head, &HeadLimits::default(), &mut fields);
+        let read = parse_request(&head, &HeadLimits::default(), &mut fields);
         prop_assert!(matches!(read, Ok(Some(_))));
         if let Some(coding) = encoding::negotiate(&head, &fields, &Coding::ALL) {
             let is_listed = members.iter().any(|(name, _)| {
@@ -146,7 +146,7 @@ proptest! {
     fn arbitrary_accept_encoding_does_not_panic(value in vec(32u8..127, 0..60)) {
         let head = head_with(b"Accept-Encoding", &value);
         let mut fields = Vec::new();
-        if let Ok(Some(_)) = request(&head, &HeadLimits::default(), &mut fields) {
+        if let Ok(Some(_)) = parse_request(&head, &HeadLimits::default(), &mut fields) {
             let _ = encoding::negotiate(&head, &fields, &Coding::ALL);
         }
     }

@@ -246,7 +246,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
             assert_eq!(
                 (request_at_server.number, &request_at_server.content),
                 (number, &request.content),
-                "seed {seed}: the request at the server"
+                "seed {seed}: the server must receive the sent request"
             );
         }
         assert!(
@@ -273,7 +273,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
         assert_eq!(
             (received.number, &received.content),
             (sent.number, &sent.content),
-            "seed {seed}: the response at the client"
+            "seed {seed}: the client must receive the sent response"
         );
     }
     assert!(
@@ -299,7 +299,7 @@ fn exchange(
     let mut arrived = 0;
     let request = loop {
         arrived = (arrived + 1 + random.below(30)).min(from_client.len());
-        match head::request(&from_client[..arrived], &limits, fields) {
+        match head::parse_request(&from_client[..arrived], &limits, fields) {
             Ok(Some(request)) => break request,
             Ok(None) => {}
             Err(error) => panic!("a valid request is rejected: {error}"),
@@ -347,7 +347,7 @@ fn exchange(
         if processed < from_client.len() && !random.one_in(3) {
             let end = (processed + 1 + random.below(60)).min(from_client.len());
             let upload = exchange
-                .client_data(&from_client[processed..end])
+                .process_client_data(&from_client[processed..end])
                 .expect("body is valid");
             to_server.extend_from_slice(&from_client[processed..processed + upload.forward_len]);
             to_server.extend_from_slice(&upload.trailers);
@@ -357,7 +357,7 @@ fn exchange(
             if exchange.response_done() {
                 return (ServerEnd::Complete, to_server, exchange.client_persists());
             }
-            let end = exchange.server_end();
+            let end = exchange.handle_server_end();
             return (
                 end,
                 to_server,
@@ -368,7 +368,7 @@ fn exchange(
         let mut out = Vec::new();
         let input = &from_server[consumed..read];
         let step = exchange
-            .server_data(
+            .process_server_data(
                 input,
                 &limits,
                 false,

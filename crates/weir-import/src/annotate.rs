@@ -26,8 +26,8 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
             comments_before.entry(*start).or_default().extend(comments);
         }
     }
-    let lost = notes.losses_by_line();
-    for (position, note) in &lost {
+    let losses = notes.losses_by_line();
+    for (position, note) in &losses {
         let nearest = first_tables.range(..=*position).next_back();
         let nearest = nearest.map(|(_, start)| *start);
         let offset = nearest.or(starts.first().map(|start| start.0));
@@ -38,20 +38,20 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
             .push(format!("LOST {note}"));
     }
     let mut out = String::with_capacity(text.text.len());
-    let mut written = 0;
+    let mut copied_len = 0;
     for (start, comments) in comments_before {
-        out.push_str(&text.text[written..start]);
-        written = start;
+        out.push_str(&text.text[copied_len..start]);
+        copied_len = start;
         for comment in comments {
             push_comment(&mut out, &comment);
         }
     }
-    out.push_str(&text.text[written..]);
-    if !lost.is_empty() {
-        if !out.is_empty() && !out.ends_with("\n\n") {
-            out.push('\n');
-        }
-        let lines = lost.iter().map(|(position, _)| position.line().to_string());
+    out.push_str(&text.text[copied_len..]);
+    if !losses.is_empty() {
+        out.push('\n');
+        let lines = losses
+            .iter()
+            .map(|(position, _)| position.line().to_string());
         let mut lines: Vec<String> = lines.collect();
         lines.dedup();
         push_comment(
@@ -73,4 +73,86 @@ fn push_comment(out: &mut String, text: &str) {
     out.push_str("# ");
     out.push_str(text.trim());
     out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Entry as Key, Table};
+
+    /// Returns the annotated text of a document that has a table for each of `table_lines` and a loss for each of
+    /// `lost_lines`.
+    fn annotate_lines(file: &str, table_lines: &[usize], lost_lines: &[usize]) -> String {
+        let mut notes = Notes::default();
+        notes.add_file("f", file);
+        let mut document = Document::default();
+        for line in table_lines {
+            let position = Position::new(0, *line);
+            let mut table = Table::new(&["pool", &format!("p{line}")], position);
+            table.push(Key::implied("key", true));
+            document.push(table);
+        }
+        for line in lost_lines {
+            notes.add(Position::new(0, *line), "lost");
+        }
+        annotate(&document, &document.render(), &notes)
+    }
+
+    #[test]
+    fn comments_and_lost_lines_precede_their_table() {
+        for (file, tables, lost, expected) in [
+            ("a", &[1][..], &[][..], "[pool.p1]\nkey = true\n"),
+            (
+                "# one\na\n# two\nb\n",
+                &[2, 4],
+                &[],
+                "# one\n[pool.p2]\nkey = true\n\n# two\n[pool.p4]\nkey = true\n",
+            ),
+            // A comment is written once for several tables of one line.
+            (
+                "# one\na\n",
+                &[2, 2],
+                &[],
+                "# one\n[pool.p2]\nkey = true\n\n[pool.p2]\nkey = true\n",
+            ),
+            (
+                "a\nb\nc\n",
+                &[1, 3],
+                &[2],
+                "# LOST line 2: b: lost\n[pool.p1]\nkey = true\n\n[pool.p3]\nkey = true\n\n\
+                 # Lines that are not imported, or imported with changes (LOST above): 2\n",
+            ),
+            // Without a table that precedes the line, the note is before the first table.
+            (
+                "a\nb\n",
+                &[2],
+                &[1],
+                "# LOST line 1: a: lost\n[pool.p2]\nkey = true\n\n\
+                 # Lines that are not imported, or imported with changes (LOST above): 1\n",
+            ),
+            (
+                "a\nb\n",
+                &[],
+                &[2, 1],
+                "# LOST line 1: a: lost\n# LOST line 2: b: lost\n\n\
+                 # Lines that are not imported, or imported with changes (LOST above): 1 2\n",
+            ),
+        ] {
+            assert_eq!(annotate_lines(file, tables, lost), expected, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn comment_has_no_control_characters_except_tabs() {
+        for (text, expected) in [
+            ("a b", "# a b\n"),
+            ("a\tb", "# a\tb\n"),
+            ("a\u{1}b\u{7f}c\rd", "# abcd\n"),
+            ("  a  ", "# a\n"),
+        ] {
+            let mut out = String::new();
+            push_comment(&mut out, text);
+            assert_eq!(out, expected, "{text:?}");
+        }
+    }
 }

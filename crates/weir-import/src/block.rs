@@ -69,11 +69,89 @@ impl Node {
         }
     }
 
-    /// Adds a remark to the directive and its block: the program does not use them, or Weir does not need them.
+    /// Adds a remark about the directive and its block: the program does not use them, or Weir does not need them.
     pub(crate) fn ignore(&self, notes: &mut Notes, reason: &str) {
         let reason = format!("not imported: {reason}");
         for position in self.block_positions().into_iter().chain([self.position]) {
             notes.remark(position, &reason);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(line: usize, token: usize, words: &[&str], block: Option<Vec<Node>>) -> Node {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Node::new(Position::new(0, line).token(token), words, block)
+    }
+
+    /// Returns the directive `a` of the lines `a x { f;`, `b; c { d }` and `e`, and the notes for this file.
+    fn tree() -> (Node, Notes) {
+        let inner = vec![node(2, 6, &["d"], None)];
+        let block = vec![
+            node(1, 3, &["f"], None),
+            node(2, 4, &["b"], None),
+            node(2, 5, &["c"], Some(inner)),
+            node(3, 7, &["e"], None),
+        ];
+        let mut notes = Notes::default();
+        notes.add_file("f", "a x { f;\nb; c { d }\ne\n");
+        (node(1, 1, &["a", "x"], Some(block)), notes)
+    }
+
+    #[test]
+    fn words_and_inner_directives_are_returned() {
+        let (node, _) = tree();
+        assert_eq!(node.keyword(), "a");
+        assert_eq!(
+            (node.word(0), node.word(1), node.word(2)),
+            (Some("a"), Some("x"), None)
+        );
+        let inner: Vec<&str> = node.inner().iter().map(Node::keyword).collect();
+        assert_eq!(inner, ["f", "b", "c", "e"]);
+        let empty = super::Node::new(Position::FIRST, Vec::new(), None);
+        assert_eq!((empty.keyword(), empty.word(0)), ("", None));
+        assert!(empty.inner().is_empty());
+        let mut positions = node.block_positions();
+        positions.sort_unstable();
+        let at = |line, token| Position::new(0, line).token(token);
+        assert_eq!(
+            positions,
+            [at(1, 3), at(2, 4), at(2, 5), at(2, 6), at(3, 7)]
+        );
+    }
+
+    #[test]
+    fn rejected_block_has_a_note_for_each_line() {
+        let (node, mut notes) = tree();
+        node.reject(&mut notes, "why");
+        assert!(notes.has_note(Position::new(0, 1).token(3)));
+        assert_eq!(notes.losses().len(), 3);
+        assert_eq!(
+            notes.finish(),
+            [
+                "line 1: a x { f;: not imported: why",
+                "line 2: b; c { d }: not imported: it is in the block that begins on line 1, which is not imported",
+                "line 3: e: not imported: it is in the block that begins on line 1, which is not imported",
+            ]
+        );
+    }
+
+    #[test]
+    fn ignored_block_has_a_remark_for_each_line() {
+        let (node, mut notes) = tree();
+        node.ignore(&mut notes, "why");
+        assert!(notes.losses().is_empty());
+        assert!(notes.has_note(Position::new(0, 2).token(6)));
+        assert_eq!(
+            notes.finish(),
+            [
+                "line 1: a x { f;: not imported: why",
+                "line 2: b; c { d }: not imported: why",
+                "line 3: e: not imported: why",
+            ]
+        );
     }
 }

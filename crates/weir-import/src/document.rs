@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::name::numbered;
 use crate::note::Position;
 
-/// A value.
+/// A TOML value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
@@ -27,7 +27,7 @@ pub(crate) struct Item {
     pub(crate) value: Value,
     /// Source line, or `None` if it is the line of the enclosing value or table.
     pub(crate) position: Option<Position>,
-    /// Marked for removal.
+    /// Whether the item is marked for removal.
     pub(crate) removed: bool,
 }
 
@@ -45,7 +45,7 @@ impl Eq for Item {}
 pub(crate) struct Entry {
     pub(crate) key: &'static str,
     pub(crate) item: Item,
-    /// The enclosing value or table is removed if this key is removed.
+    /// Whether the enclosing value or table is removed if this key is removed.
     pub(crate) essential: bool,
     /// The value to use if the original value is rejected.
     pub(crate) fallback: Option<Value>,
@@ -222,9 +222,9 @@ impl Document {
         self.tables.push(table);
     }
 
-    /// Returns a name for a new table `[kind.NAME]`: `wanted`, with a number appended if it is taken.
-    pub(crate) fn free_name(&self, kind: &str, wanted: &str) -> String {
-        numbered(wanted, |name| {
+    /// Returns a name for a new table `[kind.NAME]`: `preferred`, with a number appended if it is taken.
+    pub(crate) fn free_name(&self, kind: &str, preferred: &str) -> String {
+        numbered(preferred, |name| {
             let mut tables = self.tables.iter();
             tables.any(|table| table.path == [kind, name])
         })
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_has_its_span() {
+    fn nested_key_has_its_span() {
         let position = Position::new(0, 3);
         let mut table = Table::new(&["pool", "a.b"], position);
         let server = Value::Table(vec![Entry::implied("address", "10.0.0.5")]);
@@ -382,14 +382,136 @@ mod tests {
     }
 
     #[test]
+    fn values_are_written_as_toml() {
+        let item = |value: Value| Item::new(value, None);
+        for (key, value, expected) in [
+            ("key", Value::from("a\"b"), "key = \"a\\\"b\""),
+            ("key", "a".to_owned().into(), "key = \"a\""),
+            ("key", Value::from(7_u64), "key = 7"),
+            ("key", Value::from(7_u32), "key = 7"),
+            ("key", Value::Hundredths(1205), "key = 12.05"),
+            ("key", Value::Hundredths(50), "key = 0.50"),
+            ("key", Value::from(true), "key = true"),
+            ("key", Value::List(Vec::new()), "key = []"),
+            (
+                "key",
+                vec!["a".to_owned(), "b".to_owned()].into(),
+                "key = [\"a\", \"b\"]",
+            ),
+            ("servers", Value::List(Vec::new()), "servers = []"),
+            (
+                "servers",
+                vec![item(1_u64.into()), item(vec![item(2_u64.into())].into())].into(),
+                "servers = [\n  1,\n  [2],\n]",
+            ),
+            (
+                "key",
+                vec![Entry::implied("a", 1_u64), Entry::implied("b", "x")].into(),
+                "key = { a = 1, b = \"x\" }",
+            ),
+        ] {
+            let mut table = Table::new(&["t"], Position::FIRST);
+            table.push(Entry::implied(key, value));
+            let mut document = Document::default();
+            document.push(table);
+            assert_eq!(document.render().text, format!("[t]\n{expected}\n"));
+        }
+    }
+
+    /// Returns a document with an empty `[a]`, `[[b]]` with one key, and `[a.c]`.
+    fn three_tables() -> Document {
+        let mut document = Document::default();
+        document.push(Table::new(&["a"], Position::FIRST));
+        let mut repeated = Table::new(&["b"], Position::FIRST).repeated();
+        repeated.push(Entry::implied("k", 1_u64));
+        document.push(repeated);
+        document.push(Table::new(&["a", "c"], Position::FIRST));
+        document
+    }
+
+    #[test]
+    fn table_is_found_at_each_of_its_offsets() {
+        let text = three_tables().render();
+        assert_eq!(text.text, "[a]\n\n[[b]]\nk = 1\n\n[a.c]\n");
+        let table_at = |offset| {
+            let (index, spans) = text.table_at(offset)?;
+            Some((
+                index,
+                spans
+                    .iter()
+                    .map(|(_, path)| path.clone())
+                    .collect::<Vec<Path>>(),
+            ))
+        };
+        for (offset, expected) in [
+            (0, Some((0, vec![vec![0]]))),
+            (3, Some((0, vec![vec![0]]))),
+            (4, None),
+            (5, Some((1, vec![vec![1, 0], vec![1]]))),
+            (16, Some((1, vec![vec![1, 0], vec![1]]))),
+            (17, None),
+            (18, Some((2, vec![vec![2]]))),
+            (23, Some((2, vec![vec![2]]))),
+            (24, None),
+        ] {
+            assert_eq!(table_at(offset), expected, "{offset}");
+        }
+    }
+
+    #[test]
+    fn free_name_is_not_the_name_of_a_table_of_this_kind() {
+        let document = three_tables();
+        for (kind, preferred, expected) in [
+            ("a", "c", "c-2"),
+            ("a", "d", "d"),
+            ("b", "c", "c"),
+            ("check", "tcp", "tcp"),
+        ] {
+            assert_eq!(
+                document.free_name(kind, preferred),
+                expected,
+                "{kind}.{preferred}"
+            );
+        }
+        assert_eq!(Document::default().free_name("a", "c"), "c");
+    }
+
+    #[test]
+    fn keys_of_a_table_are_read_and_replaced() {
+        let mut table = Table::new(&["t"], Position::FIRST);
+        table.push(Entry::implied("a", "x"));
+        table.push(Entry::implied("b", 1_u64));
+        let texts = |table: &Table| ["a", "b", "c"].map(|key| table.text(key).map(str::to_owned));
+        assert_eq!(texts(&table), [Some("x".to_owned()), None, None]);
+        table.replace(Entry::implied("a", "y"));
+        table.replace(Entry::implied("c", "z"));
+        let keys: Vec<&str> = table.entries.iter().map(|entry| entry.key).collect();
+        assert_eq!(keys, ["b", "a", "c"]);
+        let expected = [Some("y".to_owned()), None, Some("z".to_owned())];
+        assert_eq!(texts(&table), expected);
+    }
+
+    #[test]
+    fn values_are_compared_without_their_positions() {
+        let item = |number: u64, line| Item::new(number, Some(Position::new(0, line)));
+        assert_eq!(item(1, 1), item(1, 2));
+        assert_ne!(item(1, 1), item(2, 1));
+        let entry = Entry::new("a", 1_u64, Position::FIRST).essential().or("b");
+        assert!(entry.essential);
+        assert_eq!(entry.fallback, Some("b".into()));
+        assert_eq!(entry.item.position, Some(Position::FIRST));
+        assert_eq!(Entry::implied("a", 1_u64).item.position, None);
+    }
+
+    #[test]
     fn positions_of_all_parts_are_visited() {
         let at = |line| Position::new(0, line);
         let table = vec![Entry::new("a", 1_u64, at(3)), Entry::implied("b", 2_u64)];
         let list = vec![Item::new(1_u64, Some(at(2))), Item::new(table, None)];
-        let mut found = Vec::new();
+        let mut lines = Vec::new();
         visit_positions(&[Entry::new("list", list, at(1))], &mut |position| {
-            found.push(position.line());
+            lines.push(position.line());
         });
-        assert_eq!(found, [1, 2, 3]);
+        assert_eq!(lines, [1, 2, 3]);
     }
 }

@@ -107,7 +107,7 @@ pub(crate) fn nginx_directive_restricts_access(words: &[String]) -> bool {
     }
 }
 
-/// Returns whether a directive of a location rejects some clients before nginx looks for content.
+/// Returns whether a directive of a location may reject clients before nginx looks for content.
 pub(crate) fn rejects_before_content(words: &[String]) -> bool {
     const REJECTING_DIRECTIVES: &[&str] = &[
         "deny",
@@ -131,6 +131,90 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_action_and_keyword_of_haproxy_that_restricts_access_is_recognized() {
+        let rules = [
+            "http-request",
+            "http-response",
+            "http-after-response",
+            "tcp-request content",
+            "tcp-response content",
+        ];
+        for rule in rules {
+            for action in ACTIONS {
+                let line = format!("{rule} {action} if x");
+                assert!(haproxy_line_restricts_access(&words(&line)), "{line}");
+                // After `if`, the word is the name of an ACL.
+                let line = format!("{rule} pass if {action}");
+                assert!(!haproxy_line_restricts_access(&words(&line)), "{line}");
+            }
+        }
+        for keyword in LEGACY_RULES {
+            assert!(haproxy_line_restricts_access(&words(keyword)), "{keyword}");
+        }
+        for (line, expected) in [
+            ("", false),
+            ("deny", false),
+            ("http-request pass deny", false),
+            ("tcp-request inspect-delay deny-delay 5s", false),
+            ("tcp-request connection accept deny", false),
+            ("tcp-request connection del-header X", false),
+            ("http-request replace-header A deny x", false),
+            ("http-response set-header X %[ssl_c_sha1]", true),
+            ("http-request set-header X a if { ssl_c_used }", false),
+            ("use_backend admin", false),
+            ("use_backend admin unless public", true),
+            ("default_backend deny", false),
+        ] {
+            assert_eq!(
+                haproxy_line_restricts_access(&words(line)),
+                expected,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_directive_of_nginx_that_restricts_access_is_recognized() {
+        for directive in DIRECTIVES {
+            let line = format!("{directive} x");
+            assert!(nginx_directive_restricts_access(&words(&line)), "{line}");
+            let line = format!("{directive} off");
+            assert!(!nginx_directive_restricts_access(&words(&line)), "{line}");
+        }
+        for status in ["401", "403", "404", "405", "410", "429", "444"] {
+            let line = words(&format!("return {status} text"));
+            assert!(nginx_directive_restricts_access(&line), "{status}");
+        }
+        for line in ["", "return", "return off", "return 400", "proxy_pass deny"] {
+            assert!(!nginx_directive_restricts_access(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_some_directives_reject_before_nginx_looks_for_content() {
+        for (line, expected) in [
+            ("deny all", true),
+            ("internal", true),
+            ("limit_except GET", true),
+            ("satisfy any", true),
+            ("auth_basic realm", true),
+            ("auth_basic off", false),
+            ("auth_request /auth", true),
+            ("auth_request off", false),
+            ("auth_jwt x", true),
+            ("ssl_verify_client on", true),
+            ("ssl_verify_client off", false),
+            ("limit_req zone=a", false),
+            ("allow all", false),
+            ("return 403", false),
+            ("root /srv", false),
+            ("", false),
+        ] {
+            assert_eq!(rejects_before_content(&words(line)), expected, "{line}");
+        }
     }
 
     #[test]

@@ -282,7 +282,7 @@ pub(crate) fn is_inert_haproxy_line(words: &[String]) -> bool {
     }
 }
 
-/// Returns whether a directive of nginx.conf is inert, or sets a header field that a proxy service sets anyway.
+/// Returns whether a directive of nginx.conf is inert, or sets a value that a proxy service uses anyway.
 /// `http` are the keywords of `http` and its blocks.
 pub(crate) fn is_inert_nginx_directive(words: &[String], http: &[Unsupported]) -> bool {
     let word = |index: usize| words.get(index).map_or("", String::as_str);
@@ -301,5 +301,169 @@ pub(crate) fn is_inert_nginx_directive(words: &[String], http: &[Unsupported]) -
         // Weir sends the same type for files without a known extension.
         "default_type" => word(1) == "application/octet-stream",
         keyword => NGINX.contains(&keyword) || is_inert(http, keyword),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[Unsupported] = &[
+        Unsupported {
+            reason: "one",
+            visible: &["a"],
+            inert: &["b", "c"],
+        },
+        Unsupported {
+            reason: "two",
+            visible: &["d"],
+            inert: &[],
+        },
+    ];
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn unsupported_keyword_is_found_in_both_lists() {
+        for (keyword, reason, expected) in [
+            ("a", Some("one"), false),
+            ("b", Some("one"), true),
+            ("c", Some("one"), true),
+            ("d", Some("two"), false),
+            ("e", None, false),
+        ] {
+            let found = find_unsupported(TABLE, keyword).map(|it| it.reason);
+            assert_eq!(found, reason, "{keyword}");
+            assert_eq!(is_inert(TABLE, keyword), expected, "{keyword}");
+        }
+    }
+
+    #[test]
+    fn lines_of_keepalived_about_its_processes_are_inert() {
+        for (line, expected) in [
+            ("debug 3", true),
+            ("b", true),
+            ("vrrp_priority -5", true),
+            ("checker_rt_priority 3", true),
+            ("bfd_no_swap", true),
+            ("enable_snmp_rfc", true),
+            ("snmp_socket unix:/x", true),
+            ("priority 100", false),
+            ("a", false),
+            ("virtual_ipaddress debug", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                is_inert_keepalived_line(&words(line), TABLE),
+                expected,
+                "{line}"
+            );
+        }
+        assert!(!is_inert_keepalived_line(&words("b"), &[]));
+    }
+
+    #[test]
+    fn directives_of_ldirectord_about_its_process_are_inert() {
+        for name in LDIRECTORD {
+            assert!(is_inert_ldirectord_directive(name), "{name}");
+        }
+        for name in ["", "real", "quiescent", "execute", "fallback"] {
+            assert!(!is_inert_ldirectord_directive(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn lines_of_haproxy_without_effect_on_clients_are_inert() {
+        for (line, expected) in [
+            ("mode http", true),
+            ("mode tcp", true),
+            ("mode health", false),
+            ("mode", false),
+            ("option httplog", true),
+            ("option forwardfor", false),
+            ("option", false),
+            ("timeout mail 3s", true),
+            ("timeout client 3s", false),
+            ("no option httplog", true),
+            ("no option forwardfor", false),
+            ("no httplog", false),
+            ("no enable httplog", false),
+            ("no log", true),
+            ("no busy-polling", true),
+            ("no quic", false),
+            ("no", false),
+            ("http-request set-log-level err", true),
+            ("http-response set-nice 1", true),
+            ("http-after-response capture x", true),
+            ("http-request deny", false),
+            ("http-request x capture", false),
+            ("tcp-request content capture x", true),
+            ("tcp-response content set-mark 1", true),
+            ("tcp-request capture content", false),
+            ("tcp-request content reject", false),
+            ("log global", true),
+            ("nbthread 4", true),
+            ("tune.bufsize 1", true),
+            ("profiling.tasks on", true),
+            ("httpclient.ssl.verify none", true),
+            ("51degrees-data-file x", true),
+            ("deviceatlas-json-file x", true),
+            ("wurfl-data-file x", true),
+            ("server a 10.0.0.5", false),
+            ("bind :80", false),
+            ("balance log", false),
+            ("", false),
+        ] {
+            assert_eq!(is_inert_haproxy_line(&words(line)), expected, "{line}");
+        }
+        for option in HAPROXY_OPTIONS {
+            assert!(
+                is_inert_haproxy_line(&words(&format!("option {option}"))),
+                "{option}"
+            );
+            assert!(
+                is_inert_haproxy_line(&words(&format!("no option {option}"))),
+                "{option}"
+            );
+        }
+    }
+
+    #[test]
+    fn nginx_directives_for_values_that_weir_uses_anyway_are_inert() {
+        for (line, expected) in [
+            ("proxy_set_header Host $host", true),
+            ("proxy_set_header host $http_host", true),
+            ("proxy_set_header Host a.example", false),
+            (
+                "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for",
+                true,
+            ),
+            ("proxy_set_header X-Forwarded-For $remote_addr", false),
+            ("proxy_set_header X-Forwarded-Proto $scheme", true),
+            ("proxy_set_header X-Forwarded-Proto https", false),
+            ("proxy_set_header Upgrade $http_upgrade", true),
+            ("proxy_set_header Upgrade websocket", false),
+            ("proxy_set_header Connection", true),
+            ("proxy_set_header Connection upgrade", true),
+            ("proxy_set_header Connection Upgrade", true),
+            ("proxy_set_header Connection close", false),
+            ("proxy_set_header X-Real-IP $remote_addr", false),
+            ("default_type application/octet-stream", true),
+            ("default_type text/html", false),
+            ("worker_processes 4", true),
+            ("b on", true),
+            ("a on", false),
+            ("listen 80", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                is_inert_nginx_directive(&words(line), TABLE),
+                expected,
+                "{line}"
+            );
+        }
+        assert!(!is_inert_nginx_directive(&words("b"), &[]));
     }
 }

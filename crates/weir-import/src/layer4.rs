@@ -35,7 +35,7 @@ pub(crate) struct Method {
     pub(crate) tunnel: Option<Encapsulation>,
 }
 
-/// Persistence: `-p` and `-M` of ipvsadm.
+/// Persistence, like `-p` and `-M` of ipvsadm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Persistence {
     pub(crate) position: Position,
@@ -131,6 +131,15 @@ impl Method {
             tunnel: None,
         }
     }
+
+    /// Returns the encapsulation; the default is `ipip`.
+    fn encapsulation(self) -> Encapsulation {
+        self.tunnel.unwrap_or(Encapsulation {
+            kind: TunnelKind::Ipip,
+            port: 0,
+            checksum: TunnelChecksum::None,
+        })
+    }
 }
 
 impl Writer {
@@ -216,13 +225,13 @@ pub(crate) fn mark_listener(mark: u64, ipv6: bool) -> String {
     format!("fwmark{family}/{mark}")
 }
 
-/// Derives a service name from its listener.
+/// Derives a service's name from its listener.
 pub(crate) fn service_name(listen: &str) -> String {
     listen.replace(":*", "-any")
 }
 
-/// Returns the prefix length of a dotted mask such as `255.255.255.0`, or `None` if the mask is empty or not
-/// contiguous.
+/// Returns the prefix length of a dotted mask such as `255.255.255.0`, or `None` if the mask is invalid, `0.0.0.0` or
+/// not contiguous.
 pub(crate) fn mask_length(text: &str) -> Option<u8> {
     let bits = text.parse::<Ipv4Addr>().ok()?.to_bits();
     let length = bits.leading_ones();
@@ -234,15 +243,15 @@ pub(crate) fn mask_length(text: &str) -> Option<u8> {
 
 /// Removes duplicate servers, which the kernel rejects too, and a sorry server that is one of the servers.
 fn remove_duplicates(spec: &mut VirtualService, notes: &mut Notes) {
-    let mut seen = HashSet::new();
-    let is_nat = |real: &RealServer, spec: &Method| match real.method {
+    let mut known_servers = HashSet::new();
+    let is_nat = |real: &RealServer, service_method: &Method| match real.method {
         Some((method, _)) => method.forward == Forward::Nat,
-        None => spec.forward == Forward::Nat,
+        None => service_method.forward == Forward::Nat,
     };
     let method = spec.method.value;
     spec.real_servers.retain(|real| {
         let port = if is_nat(real, &method) { real.port } else { 0 };
-        let is_new = seen.insert((real.address, port));
+        let is_new = known_servers.insert((real.address, port));
         if !is_new {
             notes.remark(
                 real.position,
@@ -257,7 +266,7 @@ fn remove_duplicates(spec: &mut VirtualService, notes: &mut Notes) {
         } else {
             0
         };
-        seen.contains(&(sorry.address, port))
+        known_servers.contains(&(sorry.address, port))
     }) {
         notes.add(
             sorry.position,
@@ -290,8 +299,8 @@ fn set_check_ports(spec: &mut VirtualService) {
 /// Returns the checks of the servers if all servers have the same checks.
 fn shared_probes(real_servers: &[RealServer]) -> Option<&Vec<Probe>> {
     let first = &real_servers.first()?.probes;
-    let same = real_servers.iter().all(|real| real.probes == *first);
-    same.then_some(first)
+    let are_equal = real_servers.iter().all(|real| real.probes == *first);
+    are_equal.then_some(first)
 }
 
 fn push_scheduler(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
@@ -368,9 +377,8 @@ fn server_entries(real: &RealServer, spec: &VirtualService, notes: &mut Notes) -
         if method.forward != spec.method.value.forward {
             entries.push(Entry::new("forward", method.forward.as_str(), position).essential());
         }
-        if let Some(tunnel) = method.tunnel
-            && method != spec.method.value
-        {
+        let tunnel = method.encapsulation();
+        if method.forward == Forward::Tunnel && tunnel != spec.method.value.encapsulation() {
             entries.push(Entry::new("tunnel", tunnel_value(tunnel), position).essential());
         }
     }
@@ -449,3 +457,6 @@ fn service_table(
     }
     service
 }
+
+#[cfg(test)]
+mod tests;

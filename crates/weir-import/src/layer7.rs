@@ -112,7 +112,7 @@ impl Action {
 }
 
 impl Condition {
-    /// Returns whether the condition depends only on the client's address, not on its request.
+    /// Returns whether the condition depends only on the client's address, not on the request.
     pub(crate) fn depends_only_on_client(&self) -> bool {
         let client_part = Self {
             sources: self.sources.clone(),
@@ -158,11 +158,12 @@ impl Condition {
         let methods = match (self.methods.as_slice(), other.methods.as_slice()) {
             ([], methods) | (methods, []) => methods.to_vec(),
             (a, b) => {
-                let both: Vec<String> = a.iter().filter(|word| b.contains(word)).cloned().collect();
-                if both.is_empty() {
+                let common: Vec<String> =
+                    a.iter().filter(|word| b.contains(word)).cloned().collect();
+                if common.is_empty() {
                     return None;
                 }
-                both
+                common
             }
         };
         // A route cannot require a client to be in two networks.
@@ -173,10 +174,10 @@ impl Condition {
         };
         let mut not = self.not.clone();
         for (key, values) in &other.not {
-            let all = not.entry(key).or_default();
-            let new = values.iter().filter(|value| !all.contains(value));
+            let combined = not.entry(key).or_default();
+            let new = values.iter().filter(|value| !combined.contains(value));
             let new: Vec<String> = new.cloned().collect();
-            all.extend(new);
+            combined.extend(new);
         }
         Some(Self {
             not,
@@ -211,7 +212,7 @@ impl Condition {
                     .collect()
             };
         let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
-        // Values of one field are alternatives: none of them may be present.
+        // Values for the same field are alternatives, so the negation excludes all of them.
         keys.extend(
             group_by_name(&self.headers)
                 .into_iter()
@@ -219,7 +220,7 @@ impl Condition {
         );
         keys.extend(one_per_value("cookie", &self.cookies));
         keys.extend(one_per_value("query", &self.queries));
-        let mut found: Vec<Self> = keys
+        let mut alternatives: Vec<Self> = keys
             .into_iter()
             .filter(|(_, values)| !values.is_empty())
             .map(|(key, values)| Self {
@@ -234,7 +235,7 @@ impl Condition {
                 "method" => positive.methods = values(),
                 "source" => positive.sources = values(),
                 _ => {
-                    found.extend(
+                    alternatives.extend(
                         values()
                             .into_iter()
                             .map(|value| Self::with_value(key, value)),
@@ -242,9 +243,9 @@ impl Condition {
                     continue;
                 }
             }
-            found.push(positive);
+            alternatives.push(positive);
         }
-        found
+        alternatives
     }
 
     /// Returns a condition with one value for a key.
@@ -272,7 +273,10 @@ fn group_by_name(headers: &[String]) -> Vec<Vec<String>> {
     };
     let mut fields: Vec<Vec<String>> = Vec::new();
     for header in headers {
-        match fields.iter_mut().find(|it| name(&it[0]) == name(header)) {
+        match fields
+            .iter_mut()
+            .find(|group| name(&group[0]) == name(header))
+        {
             Some(field) => field.push(header.clone()),
             None => fields.push(vec![header.clone()]),
         }
@@ -291,7 +295,10 @@ fn combine_fields(first: &[String], second: &[String]) -> Option<Vec<String>> {
     };
     let mut fields = group_by_name(first);
     for field in group_by_name(second) {
-        match fields.iter_mut().find(|it| name(&it[0]) == name(&field[0])) {
+        match fields
+            .iter_mut()
+            .find(|group| name(&group[0]) == name(&field[0]))
+        {
             None => fields.push(field),
             Some(existing) if *existing == field || !field[0].contains(':') => {}
             Some(existing) if !existing[0].contains(':') => *existing = field,
@@ -301,10 +308,10 @@ fn combine_fields(first: &[String], second: &[String]) -> Option<Vec<String>> {
     Some(fields.concat())
 }
 
-/// Combines two lists of conditions on cookies or parameters into one that requires both. Returns `None` if they have
-/// different values for a name, which a route would treat as alternatives.
+/// Combines two lists of conditions on cookies or query parameters into one that requires both. Returns `None` if they
+/// have different values for a name, which a route would treat as alternatives.
 fn combine_named(first: &[String], second: &[String], separator: char) -> Option<Vec<String>> {
-    // The values of one list may be alternatives.
+    // If only one list has conditions, it may contain alternatives.
     match (first, second) {
         ([], list) | (list, []) => return Some(list.to_vec()),
         _ => {}
@@ -447,9 +454,9 @@ fn push_action(table: &mut Table, action: &Action) {
     }
 }
 
-/// Moves the response fields of a route's action to the keys of its changes. The changes replace fields with the same
-/// names.
-fn add_own_fields(table: &mut Table, changes: &Fields, entries: &mut Vec<Entry>) {
+/// Moves the response fields of a route's action to the keys for its header changes, if these keys change response
+/// fields too. Drops fields that the changes replace.
+fn move_action_fields(table: &mut Table, changes: &Fields, entries: &mut Vec<Entry>) {
     const KEY: &str = "set_response_header";
     let has_changes = entries
         .iter()
@@ -458,8 +465,8 @@ fn add_own_fields(table: &mut Table, changes: &Fields, entries: &mut Vec<Entry>)
     let Some(index) = index.filter(|_| has_changes) else {
         return;
     };
-    let mut own = table.entries.remove(index);
-    let Value::List(fields) = &mut own.item.value else {
+    let mut action_entry = table.entries.remove(index);
+    let Value::List(fields) = &mut action_entry.item.value else {
         return;
     };
     fields.retain(|field| match &field.value {
@@ -471,7 +478,7 @@ fn add_own_fields(table: &mut Table, changes: &Fields, entries: &mut Vec<Entry>)
     {
         changed.splice(0..0, std::mem::take(fields));
     } else if !fields.is_empty() {
-        entries.insert(0, own);
+        entries.insert(0, action_entry);
     }
 }
 
@@ -480,10 +487,12 @@ impl Writer {
     pub(crate) fn write_pool(&mut self, pool: Pool) {
         // Servers from DNS have the pool's checks.
         let probes = pool.servers.iter().map(|server| &server.probes);
-        let mut all = probes.chain(pool.probes.as_ref());
-        let shared = match (&pool.probes, all.next()) {
+        let mut probe_lists = probes.chain(pool.probes.as_ref());
+        let shared = match (&pool.probes, probe_lists.next()) {
             (Some(pool_probes), _) => Some(pool_probes.clone()),
-            (None, Some(first)) => all.all(|probes| probes == first).then(|| first.clone()),
+            (None, Some(first)) => probe_lists
+                .all(|probes| probes == first)
+                .then(|| first.clone()),
             (None, None) => Some(Vec::new()),
         };
         let mut table = Table::new(&["pool", &pool.name], pool.position);
@@ -499,7 +508,10 @@ impl Writer {
                     .collect();
                 entries.push(Entry::new("check", names, server.position));
             } else if server.probes.is_empty()
-                && pool.probes.as_ref().is_some_and(|it| !it.is_empty())
+                && pool
+                    .probes
+                    .as_ref()
+                    .is_some_and(|probes| !probes.is_empty())
             {
                 // The pool's checks are for its servers from DNS.
                 entries.push(Entry::new("check", Vec::<Item>::new(), server.position));
@@ -577,13 +589,13 @@ impl Writer {
     fn add_edits(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
             let mut entries = edits.entries();
-            add_own_fields(table, &edits.response, &mut entries);
+            move_action_fields(table, &edits.response, &mut entries);
             table.entries.extend(entries);
         }
         self.add_keys(edits);
     }
 
-    /// Adds `access_log` to the last route, the only key that affects a connection without a response.
+    /// Adds `access_log`, the only key that affects a connection without a response, to the last route.
     fn add_log_key(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
             let keys = edits.keys.iter().filter(|key| key.key == "access_log");
@@ -630,7 +642,7 @@ impl Writer {
         if !condition.sources.is_empty() {
             let sources = condition.sources.iter();
             let sources: Vec<Item> = sources
-                .map(|it| Item::new(value_or_file(it), None))
+                .map(|source| Item::new(value_or_file(source), None))
                 .collect();
             table.push(Entry::implied("source", sources).essential());
         }
@@ -645,7 +657,7 @@ impl Writer {
             let keys = keys.map(|(key, values)| {
                 let values = values.iter();
                 let values: Vec<Item> = values
-                    .map(|it| Item::new(value_or_file(it), None))
+                    .map(|value| Item::new(value_or_file(value), None))
                     .collect();
                 Entry::implied(key, values).essential()
             });

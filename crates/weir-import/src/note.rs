@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-/// A line of one of the files that were read.
+/// A line of a source file, or a directive on that line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position {
     file: usize,
@@ -77,12 +77,12 @@ impl Notes {
 
     /// Records whether a directive affects clients or servers.
     pub(crate) fn record_effect(&mut self, position: Position, is_inert: bool) {
-        let lines = if is_inert {
+        let directives = if is_inert {
             &mut self.inert
         } else {
             &mut self.effective
         };
-        lines.insert(position);
+        directives.insert(position);
     }
 
     /// Records that an existing note covers this position too.
@@ -175,10 +175,10 @@ impl Notes {
         self.render(|_, _| true)
     }
 
-    fn render(&mut self, is_wanted: impl Fn(&Self, &Note) -> bool) -> Vec<String> {
+    fn render(&mut self, is_included: impl Fn(&Self, &Note) -> bool) -> Vec<String> {
         self.notes.sort_by_key(|note| note.line);
-        let wanted = self.notes.iter().filter(|note| is_wanted(self, note));
-        wanted.map(|note| self.format_note(note)).collect()
+        let included = self.notes.iter().filter(|note| is_included(self, note));
+        included.map(|note| self.format_note(note)).collect()
     }
 }
 
@@ -220,5 +220,173 @@ impl Position {
     /// Returns the line number, counted from 1.
     pub(crate) const fn line(self) -> usize {
         self.line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(file: usize, line: usize) -> Position {
+        Position::new(file, line)
+    }
+
+    /// Three files: `f` with the lines `a` to `d`, `g` with `x` and an empty line, and `h` without lines.
+    fn files() -> Notes {
+        let mut notes = Notes::default();
+        assert_eq!(notes.file_count(), 0);
+        assert_eq!(notes.add_file("f", " a\nb\t\nc\nd"), 0);
+        assert_eq!(notes.file_count(), 1);
+        assert_eq!(notes.add_file("g", "x\n\n"), 1);
+        assert_eq!(notes.add_file("h", ""), 2);
+        assert_eq!(notes.file_count(), 3);
+        notes
+    }
+
+    #[test]
+    fn notes_are_in_file_order_and_without_duplicates() {
+        let mut notes = files();
+        for (position, reason) in [
+            (at(1, 1), "other file"),
+            (at(0, 3), "third"),
+            (at(0, 1), "one"),
+            (at(0, 1), "two"),
+            (at(0, 1).token(4), "one"),
+            (at(1, 2), "empty line"),
+            (at(0, 9), "after the end"),
+        ] {
+            notes.add(position, reason);
+        }
+        let expected = [
+            "line 1: a: one",
+            "line 1: a: two",
+            "line 3: c: third",
+            "line 9: after the end",
+            "g line 1: x: other file",
+            "g line 2: empty line",
+        ];
+        assert_eq!(notes.losses(), expected);
+        let by_line = notes.losses_by_line();
+        let lines: Vec<usize> = by_line
+            .iter()
+            .map(|(position, _)| position.line())
+            .collect();
+        assert_eq!(lines, [1, 1, 3, 9, 1, 2]);
+        let texts: Vec<&str> = by_line.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, expected);
+        assert_eq!(notes.finish(), expected);
+    }
+
+    #[test]
+    fn remarks_and_notes_about_inert_directives_are_not_losses() {
+        let mut notes = files();
+        notes.add(at(0, 1).token(1), "loss");
+        notes.remark(at(0, 2), "remark");
+        for (line, effects) in [(3, &[true][..]), (4, &[true, false])] {
+            notes.add(at(0, line), "inert or not");
+            for is_inert in effects {
+                notes.record_effect(at(0, line), *is_inert);
+            }
+        }
+        notes.add(at(1, 1), "effective");
+        notes.record_effect(at(1, 1), false);
+        let lines = [at(0, 1), at(0, 2), at(0, 3), at(0, 4), at(1, 1), at(1, 2)];
+        let has_loss = lines.map(|position| notes.has_loss(position));
+        assert_eq!(has_loss, [true, false, false, true, true, false]);
+        assert!(notes.has_loss(at(0, 1).token(7)));
+        let losses = [
+            "line 1: a: loss",
+            "line 4: d: inert or not",
+            "g line 1: x: effective",
+        ];
+        assert_eq!(notes.losses(), losses);
+        assert_eq!(notes.losses_by_line().len(), 3);
+        assert_eq!(notes.finish().len(), 5);
+    }
+
+    #[test]
+    fn effect_of_one_directive_does_not_affect_another_on_the_same_line() {
+        let mut notes = files();
+        notes.record_effect(at(0, 1).token(1), true);
+        notes.add(at(0, 1).token(1), "inert");
+        assert!(!notes.has_loss(at(0, 1)));
+        notes.record_effect(at(0, 1).token(2), false);
+        notes.add(at(0, 1).token(2), "effective");
+        assert!(notes.has_loss(at(0, 1)));
+        assert_eq!(notes.losses(), ["line 1: a: effective"]);
+    }
+
+    #[test]
+    fn lost_restrictions_are_unguarded_unless_unmarked() {
+        let mut notes = files();
+        for line in 1..=4 {
+            notes.mark_restriction(at(0, line).token(line));
+        }
+        notes.add(at(0, 1), "lost");
+        notes.remark(at(0, 2), "remark");
+        notes.add(at(0, 3), "rejects the same clients");
+        notes.unmark_restriction(at(0, 3).token(9));
+        notes.add(at(1, 1), "no restriction");
+        assert_eq!(notes.unguarded(), ["line 1: a: lost"]);
+        assert_eq!(notes.losses().len(), 3);
+    }
+
+    #[test]
+    fn position_has_a_note_if_a_note_is_about_it_or_covers_it() {
+        let mut notes = files();
+        notes.add(at(0, 1).token(2), "loss");
+        notes.remark(at(0, 2), "remark");
+        notes.mark_covered(at(0, 3));
+        for (position, expected) in [
+            (at(0, 1).token(2), true),
+            (at(0, 1), false),
+            (at(0, 2), true),
+            (at(0, 3), true),
+            (at(0, 4), false),
+            (at(1, 2), false),
+        ] {
+            assert_eq!(notes.has_note(position), expected, "{position:?}");
+        }
+        assert_eq!(notes.finish().len(), 2);
+    }
+
+    #[test]
+    fn comment_lines_directly_above_belong_to_a_line() {
+        let mut notes = Notes::default();
+        notes.add_file("f", "# old\n\n  ## one\n#\n! two\na\nb # x\nc\n#last\n");
+        notes.add_file("g", "#other\nd\n");
+        for (position, expected) in [
+            (at(0, 1), &[][..]),
+            (at(0, 2), &["old"]),
+            (at(0, 3), &[]),
+            (at(0, 5), &["one"]),
+            (at(0, 6), &["one", "two"]),
+            (at(0, 7), &[]),
+            (at(0, 8), &[]),
+            (at(0, 10), &["last"]),
+            (at(0, 99), &[]),
+            (at(1, 2), &["other"]),
+        ] {
+            assert_eq!(notes.comments_before(position), expected, "{position:?}");
+        }
+    }
+
+    #[test]
+    fn positions_are_compared_by_file_line_and_token() {
+        let position = at(1, 5).token(3);
+        assert_eq!(position.line(), 5);
+        assert_eq!(position.whole_line(), at(1, 5));
+        assert_ne!(position, at(1, 5));
+        assert_ne!(position, at(1, 5).token(4));
+        assert_eq!(at(0, 0), at(0, 1));
+        for (other, expected) in [
+            (at(1, 5), true),
+            (at(1, 5).token(9), true),
+            (at(1, 6), false),
+            (at(0, 5), false),
+            (at(0, 6), false),
+        ] {
+            assert_eq!(position.is_on_same_line(other), expected, "{other:?}");
+        }
     }
 }

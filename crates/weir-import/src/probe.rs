@@ -131,12 +131,111 @@ pub(crate) fn literal(pattern: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn probe(kind: &str) -> Probe {
+        Probe::new(kind, Position::FIRST)
+    }
+
+    #[test]
+    fn checks_are_equal_if_their_keys_are() {
+        let other_line = Probe::new("tcp", Position::new(0, 2));
+        assert!(probe("tcp") == other_line);
+        assert!(probe("tcp") != probe("ping"));
+        let mut with_port = probe("tcp");
+        with_port.push(Entry::implied("port", 80_u64));
+        assert!(with_port != probe("tcp"));
+        assert_eq!(
+            (with_port.has("port"), with_port.has("send")),
+            (true, false)
+        );
+        assert_eq!(
+            (probe("udp").kind(), probe("udp").has("port")),
+            ("udp", false)
+        );
+        let mut number = probe("http");
+        number.entries[0].item.value = 1_u64.into();
+        assert_eq!(number.kind(), "tcp");
+    }
+
+    #[test]
+    fn checks_of_a_kind_with_a_port_use_the_port_of_the_server() {
+        for (kind, expected) in [
+            ("tcp", true),
+            ("http", true),
+            ("udp", true),
+            ("ping", false),
+            ("script", false),
+            ("file", false),
+        ] {
+            let mut probe = probe(kind);
+            assert_eq!(probe.uses_server_port(), expected, "{kind}");
+            probe.push(Entry::implied("port", 80_u64));
+            assert!(!probe.uses_server_port(), "{kind} with a port");
+        }
+    }
+
+    /// Returns the value of `key` and the notes after `set`.
+    fn value_and_notes(
+        key: &'static str,
+        set: impl Fn(&mut Probe, &mut Notes),
+    ) -> (Value, Vec<String>) {
+        let mut notes = Notes::default();
+        notes.add_file("f", "x\n");
+        let mut probe = probe("tcp");
+        set(&mut probe, &mut notes);
+        let entry = probe.entries.pop().expect("no entry was added");
+        assert_eq!(
+            (entry.key, entry.item.position),
+            (key, Some(Position::FIRST))
+        );
+        (entry.item.value, notes.finish())
+    }
+
+    #[test]
+    fn times_and_counts_are_limited_to_the_allowed_range() {
+        let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).expect("it fits");
+        for (key, (min, max)) in [("interval", Timing::INTERVAL), ("timeout", Timing::TIMEOUT)] {
+            for (value, used) in [
+                (millis(min), millis(min)),
+                (millis(max), millis(max)),
+                (millis(min) - 1, millis(min)),
+                (millis(max) + 1, millis(max)),
+            ] {
+                let show = time::format_millis;
+                let (found, notes) = value_and_notes(key, |probe, notes| {
+                    probe.set_time(key, value, Position::FIRST, notes);
+                });
+                assert_eq!(found, Value::Text(show(used)), "{key} {value}");
+                let note = format!(
+                    "line 1: x: {key} = {} was changed to {}, the nearest allowed value",
+                    show(value),
+                    show(used)
+                );
+                let expected: &[String] = if value == used { &[] } else { &[note] };
+                assert_eq!(notes, expected, "{key} {value}");
+            }
+        }
+        assert_ne!(Timing::INTERVAL, Timing::TIMEOUT);
+        let (min, max) = (u64::from(Timing::COUNT.0), u64::from(Timing::COUNT.1));
+        for (value, used) in [(min, min), (max, max), (min - 1, min), (max + 1, max)] {
+            let (found, notes) = value_and_notes("fall", |probe, notes| {
+                probe.set_count("fall", value, Position::FIRST, notes);
+            });
+            assert_eq!(found, Value::Integer(used));
+            let note = format!(
+                "line 1: x: fall = {value} was changed to {used}, the nearest allowed value"
+            );
+            let expected: &[String] = if value == used { &[] } else { &[note] };
+            assert_eq!(notes, expected, "{value}");
+        }
+    }
+
     #[test]
     fn only_expressions_without_operators_are_literal() {
         assert_eq!(literal("All systems go"), Some("All systems go".to_owned()));
         assert_eq!(literal(r"v1\.2"), Some("v1.2".to_owned()));
         assert_eq!(literal("ok|up"), None);
         assert_eq!(literal(r"\d"), None);
+        assert_eq!(literal(""), None);
         assert_eq!(literal("a\\"), None);
         let text = r"1+1 (=) [2] {x} a|b \ ^.$*?";
         assert_eq!(literal(&escape_regex(text)).as_deref(), Some(text));

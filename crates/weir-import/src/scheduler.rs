@@ -40,11 +40,11 @@ mod tests {
             "ip_hash",
             "first",
         ] {
-            let written = match scheduler(name) {
+            let imported = match scheduler(name) {
                 Value::Text(text) => format!("\"{text}\""),
                 _ => "{ name = \"sh\", flags = [\"sh-fallback\"] }".to_owned(),
             };
-            assert_eq!(parse(&written), parse(&format!("\"{name}\"")), "{name}");
+            assert_eq!(parse(&imported), parse(&format!("\"{name}\"")), "{name}");
         }
     }
 }

@@ -113,6 +113,112 @@ mod tests {
         assert!(!merge_equal_checks(&mut document, &notes));
     }
 
+    fn notes() -> Notes {
+        let mut notes = Notes::default();
+        notes.add_file("f", &"word\n".repeat(20));
+        notes
+    }
+
+    /// Returns `[check.NAME]` with the same keys as the check of `pool`.
+    fn named(name: &str, interval: &str, line: usize) -> Table {
+        let [_, mut check] = pool("x", interval, line);
+        check.path = vec!["check".to_owned(), name.to_owned()];
+        check
+    }
+
+    /// Returns the document without blank lines.
+    fn text(document: &Document) -> String {
+        document.render().text.replace("\n\n", "\n")
+    }
+
+    #[test]
+    fn check_of_a_pool_is_replaced_by_an_equal_named_check() {
+        let mut document = Document::default();
+        for table in pool("a", "1s", 1) {
+            document.push(table);
+        }
+        document.push(named("n", "1s", 2));
+        document.push(named("other", "2s", 3));
+        for table in pool("b", "1s", 4) {
+            document.push(table);
+        }
+        assert!(merge_equal_checks(&mut document, &notes()));
+        assert_eq!(
+            text(&document),
+            "[pool.a]\ncheck = \"n\"\n[check.n]\nkind = \"tcp\"\ninterval = \"1s\"\n\
+             [check.other]\nkind = \"tcp\"\ninterval = \"2s\"\n[pool.b]\ncheck = \"n\"\n"
+        );
+        let check = &document.tables[1];
+        let lines: Vec<usize> = check.dependent_lines.iter().map(|it| it.line()).collect();
+        assert_eq!(lines, [1, 1, 1, 4, 4, 4]);
+    }
+
+    #[test]
+    fn merged_check_gets_an_unused_name() {
+        let mut document = Document::default();
+        document.push(named("tcp", "9s", 1));
+        for (line, name) in [(2, "a"), (3, "b"), (4, "c")] {
+            for table in pool(name, "1s", line) {
+                document.push(table);
+            }
+        }
+        assert!(merge_equal_checks(&mut document, &notes()));
+        assert_eq!(
+            text(&document),
+            "[check.tcp]\nkind = \"tcp\"\ninterval = \"9s\"\n[pool.a]\ncheck = \"tcp-2\"\n\
+             [check.tcp-2]\nkind = \"tcp\"\ninterval = \"1s\"\n[pool.b]\ncheck = \"tcp-2\"\n\
+             [pool.c]\ncheck = \"tcp-2\"\n"
+        );
+        let lines: Vec<usize> = document.tables[2]
+            .dependent_lines
+            .iter()
+            .map(|it| it.line())
+            .collect();
+        assert_eq!(lines, [3, 3, 3, 4, 4, 4]);
+    }
+
+    #[test]
+    fn tables_other_than_named_checks_and_only_checks_of_pools_are_not_merged() {
+        let table = |path: &[&str]| {
+            let mut table = Table::new(path, Position::FIRST);
+            table.push(Entry::implied("kind", "tcp"));
+            table
+        };
+        for (path, repeated) in [
+            (&["pool", "x", "check"][..], true),
+            (&["pool", "x"], false),
+            (&["service", "x", "tls"], false),
+            (&["service", "x"], false),
+            (&["check"], false),
+            (&["check", "x", "y"], false),
+            (&["pool", "x", "check", "y"], false),
+        ] {
+            let mut document = Document::default();
+            for _ in 0..2 {
+                let mut table = table(path);
+                table.repeated = repeated;
+                document.push(table);
+            }
+            assert!(!merge_equal_checks(&mut document, &notes()), "{path:?}");
+            assert_eq!(document.tables.len(), 2, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn checks_from_one_line_are_merged_even_with_a_comment() {
+        let mut document = Document::default();
+        for name in ["a", "b"] {
+            for table in pool(name, "1s", 2) {
+                document.push(table);
+            }
+        }
+        let mut notes = Notes::default();
+        notes.add_file("f", "# comment\nword\n");
+        assert!(merge_equal_checks(&mut document, &notes));
+        assert_eq!(document.tables.len(), 3);
+        assert!(!merge_equal_checks(&mut Document::default(), &notes));
+    }
+
     #[test]
     fn check_with_comment_is_not_merged() {
         let mut document = Document::default();

@@ -71,8 +71,23 @@ mod tests {
             ("-1", None),
             ("1s", None),
             ("99999999999", None),
+            ("999999999", Some(999_999_999_000)),
+            ("1000000000", None),
+            ("1.", Some(1000)),
+            ("2.1234", Some(2124)),
+            ("0.0000009", Some(0)),
+            ("+5", None),
+            ("1.5x", None),
+            ("1.5.5", None),
         ] {
             assert_eq!(parse_decimal_seconds(text), millis, "{text}");
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_formatted_with_a_unit() {
+        for (millis, expected) in [(0, "0s"), (500, "500ms"), (1000, "1s"), (1500, "1500ms")] {
+            assert_eq!(format_millis(millis), expected);
         }
     }
 

@@ -4,6 +4,7 @@
 //! traces each error back to its source line, and removes the smallest removable part, until the parser reports no
 //! error.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use weir_config::{Code, Diagnostic, Host, Severity};
@@ -18,7 +19,6 @@ use crate::shared_check::merge_equal_checks;
 
 /// Returns weir.toml without the parts that the parser rejects, and the notes about the source.
 pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
-    let mut checks_were_merged = false;
     loop {
         let text = document.render();
         let diagnostics = match weir_config::parse(&text.text, &Host::default()) {
@@ -28,12 +28,7 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
                 continue;
             }
             // Equal checks are merged last: until then, each line of a rejected check gets its own note.
-            Ok(_)
-                if !std::mem::replace(&mut checks_were_merged, true)
-                    && merge_equal_checks(&mut document, &notes) =>
-            {
-                continue;
-            }
+            Ok(_) if merge_equal_checks(&mut document, &notes) => continue,
             Ok(_) => {
                 return Imported {
                     toml: annotate(&document, &text, &notes),
@@ -143,7 +138,7 @@ fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &
     let innermost = spans
         .iter()
         .filter(contains)
-        .min_by_key(|(span, path)| (span.len(), usize::MAX - path.len()));
+        .min_by_key(|(span, path)| (span.len(), Reverse(path.len())));
     let Some((_, path)) = innermost else { return };
     let Some((table, inner_path)) = path.split_first() else {
         return;
@@ -213,7 +208,7 @@ fn mark_item(item: &mut Item, path: &[usize], position: Position, reason: &str, 
     mark_removed(item, position, reason, notes);
 }
 
-/// Returns the message without backquotes, followed by the cause if the error has no label.
+/// Returns the message without backticks, followed by the cause if the error has no label.
 fn diagnostic_text(error: &Diagnostic) -> String {
     let message = error.message.replace('`', "");
     match &error.cause {
@@ -253,7 +248,7 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         });
         table.removed |= lost_essential;
     }
-    let removed: HashSet<Vec<String>> = document
+    let removed_paths: HashSet<Vec<String>> = document
         .tables
         .iter()
         .filter(|table| table.removed && !table.repeated)
@@ -261,7 +256,7 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
         .collect();
     for table in &mut document.tables {
         let mut lengths = 1..=table.path.len();
-        table.removed |= lengths.any(|length| removed.contains(&table.path[..length]));
+        table.removed |= lengths.any(|length| removed_paths.contains(&table.path[..length]));
     }
     mark_unused_pools(document);
     for table in document.tables.iter().filter(|table| table.removed) {
@@ -356,7 +351,7 @@ fn remove_marked_in(item: &mut Item) -> bool {
     item.removed
 }
 
-/// Marks pools that only removed tables used.
+/// Marks as removed the pools that only removed tables use.
 fn mark_unused_pools(document: &mut Document) {
     let pool_of = |table: &Table| table.text("pool").map(str::to_owned);
     let (removed, remaining): (Vec<&Table>, Vec<&Table>) =
@@ -375,76 +370,4 @@ fn mark_unused_pools(document: &mut Document) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn notes_for_lines(lines: usize) -> Notes {
-        let mut notes = Notes::default();
-        notes.add_file("a", &"word\n".repeat(lines));
-        notes
-    }
-
-    fn pool(position: Position, address: &str) -> Table {
-        let mut pool = Table::new(&["pool", "a"], position);
-        let servers = vec![Item::new(address, Some(position))];
-        pool.push(Entry::new("servers", servers, position));
-        pool
-    }
-
-    #[test]
-    fn only_rejected_key_is_removed() {
-        let position = Position::new(0, 1);
-        let mut document = Document::default();
-        let mut pool = pool(position, "10.0.0.5");
-        pool.push(Entry::new("color", "red", Position::new(0, 2)));
-        document.push(pool);
-        let imported = validate(document, notes_for_lines(2));
-        let lost = "# LOST line 2: word: not imported: unknown key color in [pool.NAME]\n";
-        assert!(imported.toml.starts_with(lost), "{}", imported.toml);
-        assert!(
-            imported
-                .toml
-                .contains("\n[pool.a]\nservers = [\n  \"10.0.0.5\",\n]\n")
-        );
-        assert!(imported.toml.ends_with("(LOST above): 2\n"));
-        assert_eq!(imported.notes.len(), 1);
-        assert!(imported.notes[0].starts_with("line 2: word: not imported:"));
-    }
-
-    #[test]
-    fn service_without_essential_key_is_removed_with_its_pool() {
-        let mut document = Document::default();
-        document.push(pool(Position::new(0, 3), "10.0.0.5"));
-        let mut service = Table::new(&["service", "a"], Position::new(0, 1));
-        let listen = vec![Item::new("sctp/192.0.2.1:80", None)];
-        service.push(Entry::new("listen", listen, Position::new(0, 2)).essential());
-        service.push(Entry::implied("forward", "nat").essential());
-        service.push(Entry::implied("pool", "a").essential());
-        document.push(service);
-        let imported = validate(document, notes_for_lines(3));
-        assert!(
-            imported
-                .toml
-                .lines()
-                .all(|line| line.is_empty() || line.starts_with('#'))
-        );
-        let lines: Vec<&str> = imported
-            .notes
-            .iter()
-            .filter_map(|note| note.get(..6))
-            .collect();
-        assert_eq!(lines, ["line 1", "line 2", "line 3"]);
-    }
-
-    #[test]
-    fn rejected_value_is_replaced_by_fallback() {
-        let position = Position::new(0, 1);
-        let mut document = Document::default();
-        let mut table = pool(position, "10.0.0.5");
-        table.push(Entry::new("no_server", "shout", position).or("drop"));
-        document.push(table);
-        let imported = validate(document, notes_for_lines(1));
-        assert!(imported.toml.contains("no_server = \"drop\""));
-        assert!(imported.notes[0].ends_with("; drop is used instead"));
-    }
-}
+mod tests;

@@ -267,7 +267,7 @@ fn ldirectord_errors_are_noted() {
 }
 
 /// Returns the line numbers in a program's output, as in `[FILE:3]` or ` FILE:3`.
-fn output_lines(output: &str, file: &str) -> Vec<usize> {
+fn line_numbers(output: &str, file: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
     for (offset, _) in output.match_indices(&format!("{file}:")) {
         let rest = &output[offset + file.len() + 1..];
@@ -288,7 +288,7 @@ fn haproxy_errors_are_noted() {
         let noted_lines = noted_lines(&imported);
         let alerts = output.lines().filter(|line| line.contains("[ALERT]"));
         for line in alerts {
-            for number in output_lines(line, &case.name) {
+            for number in line_numbers(line, &case.name) {
                 assert!(
                     noted_lines.contains(&number),
                     "{}: haproxy reports {line}, the importer {:#?}",
@@ -335,7 +335,7 @@ fn nginx_errors_are_noted() {
             if expected_texts.iter().any(|text| line.contains(text)) {
                 continue;
             }
-            for number in output_lines(line, &case.name) {
+            for number in line_numbers(line, &case.name) {
                 assert!(
                     noted_lines.contains(&number),
                     "{}: nginx reports {line}, the importer {:#?}",

@@ -1,4 +1,4 @@
-//! Tests details of real files that an importer can easily lose.
+//! Tests details of real configuration files that an importer can easily lose.
 
 mod fake_environment;
 
@@ -159,7 +159,7 @@ fn added_header_without_always_applies_to_some_statuses() {
 }
 
 #[test]
-fn parts_of_hosts_become_patterns() {
+fn partial_host_matches_become_patterns() {
     for (matcher, host) in [
         ("hdr_beg(host) -i www.", "www.*"),
         ("hdr_end(host) .example", "*.example"),
@@ -189,8 +189,8 @@ fn backend_rules_apply_to_its_requests() {
          backend a\n server a 10.0.0.5:80\n\
          backend b\n option forwardfor\n http-request deny if { method POST }\n server b 10.0.0.6:80\n",
     );
-    let denied = find_table(&imported.toml, &["path = \"/b*\"", "status = 403"]);
-    assert!(denied.contains("method = [\"POST\"]"), "{denied}");
+    let deny_route = find_table(&imported.toml, &["path = \"/b*\"", "status = 403"]);
+    assert!(deny_route.contains("method = [\"POST\"]"), "{deny_route}");
     let route = find_table(&imported.toml, &["path = \"/b*\"", "pool = \"b\""]);
     assert!(
         route.contains("add_header = [\"X-Forwarded-For: {client}\"]"),
@@ -267,7 +267,7 @@ fn values_of_server_cookies_are_imported_if_haproxy_uses_them() {
 }
 
 #[test]
-fn limits_of_several_services_are_losses() {
+fn limits_that_apply_to_several_services_are_reported() {
     let frontend = |bind: &str| {
         import_haproxy(&format!(
             "frontend web\n mode http\n bind :80\n{bind} maxconn 9\n \
@@ -302,7 +302,7 @@ fn certificate_of_missing_store_is_a_loss() {
 }
 
 #[test]
-fn certificate_and_key_are_found_by_file_name() {
+fn key_file_must_have_the_name_of_its_certificate() {
     let tls = |pair: &str| {
         import_nginx(&format!(
             "server {{ listen 443 ssl; {pair} location / {{ return 204; }} }}"
@@ -328,7 +328,7 @@ fn statistics_section_is_not_imported_as_service() {
 }
 
 #[test]
-fn default_host_and_mode_are_not_losses() {
+fn http_version_1_1_and_tcp_mode_are_not_losses() {
     let imported =
         import_server("location / { proxy_pass http://10.0.0.5; proxy_http_version 1.1; }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
@@ -343,9 +343,9 @@ fn rules_of_an_unused_backend_are_losses() {
         "defaults\n mode http\nfrontend web\n bind :80\n use_backend b if {{ src_conn_rate gt 9 }}\n \
          default_backend app\n{BACKEND}backend b\n http-request deny if {{ path /x }}\n server b 10.0.0.6:80\n"
     ));
-    let noted = |text: &str| imported.losses.iter().any(|note| note.contains(text));
-    assert!(noted("use_backend b"), "{:?}", imported.losses);
-    assert!(noted("http-request deny"), "{:?}", imported.losses);
+    let is_noted = |text: &str| imported.losses.iter().any(|note| note.contains(text));
+    assert!(is_noted("use_backend b"), "{:?}", imported.losses);
+    assert!(is_noted("http-request deny"), "{:?}", imported.losses);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn lines_that_keepalived_ignores_are_not_losses() {
 }
 
 #[test]
-fn names_of_several_servers_are_a_list() {
+fn names_of_several_servers_become_a_list() {
     let imported = import_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n server a one.example:8080 check weight 3\n \
          server b two.example:8080 check maxconn 9\n server c 10.0.0.5:8080 check\n",
@@ -403,7 +403,7 @@ fn names_of_several_servers_are_a_list() {
 }
 
 #[test]
-fn weights_of_server_listed_twice_are_added() {
+fn weights_of_server_listed_twice_are_summed() {
     let imported = import_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n server a 10.0.0.5:80 weight 2\n server b 10.0.0.5:80\n",
     );
@@ -423,7 +423,7 @@ fn forwardfor_except_becomes_x_forwarded_except() {
 }
 
 #[test]
-fn port_of_the_listener_is_a_constant_or_a_variable() {
+fn listener_port_becomes_a_constant_or_a_variable() {
     let imported = import_frontend("http-request set-header X-Forwarded-Port %[dst_port]");
     assert!(
         imported.toml.contains("\"X-Forwarded-Port: 80\""),
@@ -480,14 +480,14 @@ fn forwarded_for_of_one_location_does_not_apply_to_others() {
         service.contains("x_forwarded = { for = \"append\" }"),
         "{service}"
     );
-    let appended = find_table(&imported.toml, &["path = \"/a*\""]);
-    assert!(!appended.contains("x_forwarded"), "{appended}");
-    let replaced = find_table(&imported.toml, &["path = \"/b*\""]);
+    let append_route = find_table(&imported.toml, &["path = \"/a*\""]);
+    assert!(!append_route.contains("x_forwarded"), "{append_route}");
+    let replace_route = find_table(&imported.toml, &["path = \"/b*\""]);
     assert!(
-        replaced.contains("set_header = [\"X-Forwarded-For: {client}\"]"),
-        "{replaced}"
+        replace_route.contains("set_header = [\"X-Forwarded-For: {client}\"]"),
+        "{replace_route}"
     );
-    assert!(!replaced.contains("x_forwarded"), "{replaced}");
+    assert!(!replace_route.contains("x_forwarded"), "{replace_route}");
     let last_route = imported
         .toml
         .rsplit("[[route]]")
@@ -550,8 +550,8 @@ fn authentication_without_a_file_admits_every_client() {
     let imported = import_server("location / { auth_basic Staff; proxy_pass http://10.0.0.5; }");
     assert!(!imported.toml.contains("basic_auth"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let noted = |note: &String| note.contains("admits every client");
-    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+    let is_noted = |note: &String| note.contains("admits every client");
+    assert!(imported.notes.iter().any(is_noted), "{:?}", imported.notes);
 }
 
 #[test]
@@ -560,10 +560,10 @@ fn limit_except_rejects_other_methods() {
         "location /a { limit_except GET { deny all; } proxy_pass http://10.0.0.5; }\n\
          location / { return 204; }",
     );
-    let rejected = find_table(&imported.toml, &["path = \"/a*\"", "status = 403"]);
+    let reject_route = find_table(&imported.toml, &["path = \"/a*\"", "status = 403"]);
     assert!(
-        rejected.contains("not = { method = [\"GET\", \"HEAD\"] }"),
-        "{rejected}"
+        reject_route.contains("not = { method = [\"GET\", \"HEAD\"] }"),
+        "{reject_route}"
     );
     let (first, second) = (
         imported.toml.find("status = 403"),
@@ -588,9 +588,9 @@ fn missing_error_page_is_noted_and_not_imported() {
         imported.toml
     );
     assert!(!imported.toml.contains("b.html"), "{}", imported.toml);
-    let noted =
+    let is_noted =
         |note: &String| note.starts_with("line 3:") && note.contains("/srv/b.html does not exist");
-    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+    assert!(imported.notes.iter().any(is_noted), "{:?}", imported.notes);
 }
 
 #[test]
@@ -602,12 +602,16 @@ fn service_with_local_address_group_is_imported_without_the_group() {
     let service = find_table(&imported.toml, &["[service."]);
     assert!(service.contains("192.0.2.1:80"), "{service}");
     assert!(imported.toml.contains("10.0.0.5"), "{}", imported.toml);
-    let noted = |line: &str| imported.notes.iter().any(|note| note.starts_with(line));
-    assert!(noted("line 1:") && noted("line 6:"), "{:?}", imported.notes);
+    let is_noted = |line: &str| imported.notes.iter().any(|note| note.starts_with(line));
+    assert!(
+        is_noted("line 1:") && is_noted("line 6:"),
+        "{:?}",
+        imported.notes
+    );
 }
 
 #[test]
-fn comments_in_a_different_encoding_are_kept() {
+fn comments_in_other_encodings_are_imported() {
     // `weir import` replaces bytes that are not UTF-8 in the same way.
     let text = String::from_utf8_lossy(
         b"# der gro\xdfe Laden\nlisten web\n mode http\n bind :80\n server a 10.0.0.5:80\n",
@@ -618,7 +622,7 @@ fn comments_in_a_different_encoding_are_kept() {
 }
 
 #[test]
-fn equal_checks_of_pools_are_written_once() {
+fn equal_checks_of_pools_become_one_check() {
     let haproxy = "defaults\n mode http\n option httpchk GET /up\nfrontend web\n bind :80\n \
                    use_backend b if { path_beg /b }\n default_backend a\n\
                    backend a\n server a 10.0.0.5:80 check\nbackend b\n server b 10.0.0.6:80 check\n";
@@ -673,8 +677,8 @@ fn limits_of_a_location_become_limits_of_its_route() {
     );
     // nginx counts the requests of two locations together if they share a zone.
     assert!(!find_table(&imported.toml, &["path = \"/b*\""]).contains("\nlimits"));
-    let lost: Vec<&str> = imported.losses.iter().map(|note| &note[..7]).collect();
-    assert_eq!(lost, ["line 2:", "line 5:", "line 6:"]);
+    let lost_lines: Vec<&str> = imported.losses.iter().map(|note| &note[..7]).collect();
+    assert_eq!(lost_lines, ["line 2:", "line 5:", "line 6:"]);
 }
 
 #[test]
@@ -689,8 +693,8 @@ fn http_rules_of_checks_without_http_are_not_losses() {
         imported.toml
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let noted = |note: &String| note.starts_with("line 6:") && note.contains("ignores it");
-    assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
+    let is_noted = |note: &String| note.starts_with("line 6:") && note.contains("ignores it");
+    assert!(imported.notes.iter().any(is_noted), "{:?}", imported.notes);
 }
 
 #[test]

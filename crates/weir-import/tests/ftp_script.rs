@@ -1,4 +1,4 @@
-//! Runs the perl script generated from ldirectord's check of a file over FTP, against a server in this test.
+//! Runs the Perl script generated from ldirectord's check of a file over FTP, against a server in this test.
 
 #![expect(
     clippy::disallowed_types,
@@ -16,7 +16,7 @@ use weir_import::{EmptyEnvironment, ldirectord};
 /// Maximum time for reads, and for the script.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves one FTP session: the part of RFC 959 that perl's client uses.
+/// Serves one FTP session: the part of RFC 959 that Perl's client uses.
 fn serve(control: &TcpStream) -> std::io::Result<()> {
     control.set_read_timeout(Some(TIMEOUT))?;
     let mut writer = control.try_clone()?;

@@ -37,7 +37,7 @@ fn find_table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
 }
 
 #[test]
-fn redirects_with_expressions_become_routes() {
+fn redirects_with_regular_expressions_become_routes() {
     let toml = lossless_toml(import_server(
         "location /old/ { rewrite ^/old/(.*)$ /new/$1 permanent; proxy_pass http://10.0.0.5; }\n \
          location / { proxy_pass http://10.0.0.6; }\n rewrite ^/legacy$ https://a.example/? redirect;",
@@ -66,7 +66,7 @@ fn redirect_after_a_rewrite_is_a_loss() {
 }
 
 #[test]
-fn groups_of_expressions_become_variables() {
+fn capture_groups_become_variables() {
     let toml = lossless_toml(import_server(
         "location ~ ^/a/(.*)$ { proxy_pass http://10.0.0.5/b/$1$is_args$args; }\n \
          location ~ ^/c/(.*)$ { proxy_pass http://10.0.0.5/d/$1; }\n \
@@ -92,7 +92,7 @@ fn numbered_groups_after_rewrite_are_not_imported() {
 }
 
 #[test]
-fn maps_with_texts_and_expressions_select_pools() {
+fn maps_with_strings_and_regular_expressions_select_pools() {
     let imported = import_nginx(
         "map $host $up { default one; b.example two; \"~^v[0-9]\" three; }\n\
          upstream one { server 10.0.0.1; }\nupstream two { server 10.0.0.2; }\n\
@@ -154,7 +154,7 @@ fn fallback_page_with_other_fields_is_a_loss() {
 }
 
 #[test]
-fn rates_and_connections_of_clients_become_limits() {
+fn client_rates_and_connections_become_limits() {
     let toml = lossless_toml(import_frontend(
         "stick-table type ip size 100k expire 30s store http_req_rate(10s)\n http-request track-sc0 src\n \
          http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000 }",
@@ -192,7 +192,7 @@ fn response_for_missing_file_has_fields_of_the_error_page() {
 }
 
 #[test]
-fn text_of_return_has_default_type() {
+fn text_of_return_has_the_default_content_type() {
     let toml = lossless_toml(import_server(
         "default_type application/json;\n location /a { return 200 '{}'; }\n location /b { return 404; }\n \
          location /c { return 200 x; add_header Content-Type text/x; }",
@@ -226,7 +226,7 @@ fn field_that_is_set_twice_is_sent_twice() {
 }
 
 #[test]
-fn user_id_is_a_cookie_for_clients_without_one() {
+fn userid_sets_a_cookie_for_clients_without_one() {
     let toml = lossless_toml(import_nginx(
         "userid on;\nuserid_name seen;\nuserid_domain a.example;\nuserid_expires 365d;\n\
          userid_p3p 'policyref=\"/p\"';\n\
@@ -259,7 +259,7 @@ fn redirect_of_a_server_block_keeps_the_query_and_groups() {
 }
 
 #[test]
-fn ssl_on_makes_every_address_use_tls() {
+fn ssl_on_makes_addresses_use_tls_except_on_port_80() {
     let imported = import_nginx(
         "server { listen 80; listen 8443; ssl on; ssl_certificate /c/a.crt; ssl_certificate_key /c/a.key;\n\
          error_page 497 https://$host$uri; location / { proxy_pass http://10.0.0.5; } }\n",
@@ -287,7 +287,7 @@ fn ssl_on_makes_every_address_use_tls() {
 }
 
 #[test]
-fn nested_locations_inherit_lines() {
+fn nested_locations_inherit_lines_but_nested_expressions_are_losses() {
     let toml = lossless_toml(import_server(
         "location /a/ { proxy_set_header X-A 1; proxy_pass http://10.0.0.5;\n \
          location /a/b/ { proxy_pass http://10.0.0.6; }\n \
@@ -338,7 +338,7 @@ fn error_page_of_missing_file_is_proxied() {
 }
 
 #[test]
-fn host_with_unusual_characters_is_sent() {
+fn host_with_a_backslash_is_sent() {
     let toml = lossless_toml(import_server(
         "location / { proxy_pass http://10.0.0.5; proxy_set_header Host \\$host; }",
     ));

@@ -16,8 +16,11 @@ fn conditions(imported: &Imported) -> Vec<String> {
     let routes = imported.toml.split("[[route]]").skip(1);
     let keys = routes.map(|route| {
         let lines = route.lines().filter(|line| {
-            let is_other = ["#", "service", "status"].map(|start| line.starts_with(start));
-            !line.is_empty() && !is_other.contains(&true)
+            let other_prefixes = ["#", "service", "status"];
+            !line.is_empty()
+                && !other_prefixes
+                    .iter()
+                    .any(|prefix| line.starts_with(*prefix))
         });
         lines.collect::<Vec<_>>().join("; ")
     });
@@ -77,7 +80,7 @@ fn header_cookie_and_query_criteria_are_imported() {
 }
 
 #[test]
-fn addresses_in_fields_become_regular_expressions() {
+fn addresses_in_headers_become_regular_expressions() {
     for (criterion, expected) in [
         (
             "hdr_ip(X-A) 10.0.0.0/8",
@@ -341,15 +344,15 @@ fn unsupported_criteria_are_reported() {
     for (criterion, reason) in UNSUPPORTED {
         let imported = import(&format!("{{ {criterion} }}"));
         let losses: Vec<_> = imported.losses.iter().collect();
-        assert_eq!(losses.len(), 1, "{losses:?}");
-        assert!(losses[0].contains(reason), "{losses:?}");
+        assert_eq!(losses.len(), 1, "{criterion}: {losses:?}");
+        assert!(losses[0].contains(reason), "{criterion}: {losses:?}");
         // The rule may protect something, so the imported route rejects all requests.
         assert_eq!(conditions(&imported), [""], "{criterion}");
     }
 }
 
 #[test]
-fn port_of_a_service_with_several_ports_is_unknown() {
+fn port_criterion_is_unsupported_if_it_matches_only_some_listeners() {
     let import = |criterion: &str| {
         let text = format!(
             "frontend web\n mode http\n bind :80\n bind :81\n http-request deny if {{ {criterion} }}\n \

@@ -1,5 +1,5 @@
-//! Tests files that the other program rejects: templates with placeholders, lines of old versions, and malformed lines.
-//! All other lines of these files must be imported.
+//! Tests unusual files: templates with placeholders, lines of old versions, malformed lines, and lines whose equivalent
+//! in Weir has a different form. All lines with an equivalent must be imported.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord};
 
@@ -94,7 +94,7 @@ fn servers_of_virtual_server_with_placeholder_become_a_pool() {
         ],
     );
     assert!(!imported.toml.contains("[service."), "{}", imported.toml);
-    // The header, the method and the protocol are lost.
+    // The header, `lb_kind` and `protocol` are lost.
     assert_eq!(imported.losses.len(), 3, "{:?}", imported.losses);
 }
 
@@ -123,7 +123,7 @@ fn lines_of_a_virtual_service_are_imported_without_indentation() {
 }
 
 #[test]
-fn ldirectord_family_and_old_directives_are_imported() {
+fn ldirectord_ipv6_services_and_old_directives_are_imported() {
     let imported = import_ldirectord(
         "timeout=7\nvirtual=[2001:db8::1]:80\n    real=[fd00::1]:80 masq\n    checktype=connect\n",
     );
@@ -190,7 +190,7 @@ fn responses_keep_media_type_and_fields() {
 }
 
 #[test]
-fn statuses_of_checks_are_expanded_from_expressions() {
+fn expected_statuses_of_checks_become_ranges() {
     let import = |expect: &str| {
         let text = format!(
             "defaults\n mode http\nlisten web\n bind :80\n option httpchk\n http-check connect port 81\n \
@@ -240,7 +240,7 @@ fn unused_lines_are_not_losses() {
          http-request track-sc0 src\n http-request set-header X-Secure yes if { ssl_fc }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // If a rule uses the lines, they are losses.
+    // If a rule depends on them, such lines are losses.
     let imported = import_haproxy(
         "stick-table type ip size 1m expire 1m store gpc0\n http-request track-sc0 src\n \
          http-request deny if { sc0_get_gpc0 gt 0 }",

@@ -102,7 +102,7 @@ fn unicast_ttl_and_its_minimum_are_imported() {
 /// Without `preferred_lft forever`, keepalived and Weir both add the address as a deprecated address.
 #[test]
 fn ipv6_address_that_stays_preferred_is_not_imported_silently() {
-    let notes = |address: &str| {
+    let has_note = |address: &str| {
         let text = format!(
             "vrrp_instance VI {{\n interface eth0\n virtual_router_id 51\n native_ipv6\n virtual_ipaddress {{\n  \
              {address}\n }}\n}}\n"
@@ -110,13 +110,13 @@ fn ipv6_address_that_stays_preferred_is_not_imported_silently() {
         let toml = keepalived("keepalived.conf", &text, &EmptyEnvironment).toml;
         toml.contains("preferred_lft forever")
     };
-    assert!(notes("fd00::10 preferred_lft forever"));
-    assert!(notes("fd00::10/128 preferred_lft forever"));
+    assert!(has_note("fd00::10 preferred_lft forever"));
+    assert!(has_note("fd00::10/128 preferred_lft forever"));
     for address in [
         "fd00::10",
         "fd00::10 preferred_lft 0",
         "fd00::10/64 preferred_lft forever",
     ] {
-        assert!(!notes(address), "{address}");
+        assert!(!has_note(address), "{address}");
     }
 }

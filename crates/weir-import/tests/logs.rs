@@ -14,7 +14,7 @@ fn import(global: &str, defaults: &str, frontend: &str) -> Imported {
     imported
 }
 
-/// Returns the value of `access_log` of the service.
+/// Returns the value of the service's `access_log`.
 fn access_log(imported: &Imported) -> &str {
     let (_, service) = imported
         .toml
@@ -78,7 +78,7 @@ fn log_format_becomes_a_template() {
 }
 
 #[test]
-fn notes_name_the_weir_key() {
+fn note_about_a_remote_log_suggests_syslog() {
     for (global, frontend) in [
         ("log 10.0.0.9:514 local0", "log global"),
         ("", "log 10.0.0.9:514 local0"),
@@ -86,9 +86,9 @@ fn notes_name_the_weir_key() {
     ] {
         let imported = import(global, "", frontend);
         let mut notes = imported.notes.iter();
-        let is_wanted =
+        let suggests_syslog =
             |note: &String| note.contains("access_log = \"syslog\"") && note.contains("10.0.0.9");
-        assert!(notes.any(is_wanted), "{:#?}", imported.notes);
+        assert!(notes.any(suggests_syslog), "{:#?}", imported.notes);
     }
 }
 

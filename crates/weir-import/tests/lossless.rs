@@ -1,4 +1,4 @@
-//! Tests rules and settings that the importers convert without a loss.
+//! Tests that common rules and settings are imported without a loss, and that their unsupported forms are reported.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, nginx};
 
@@ -46,7 +46,7 @@ fn header_changes_with_conditions_become_routes() {
 }
 
 #[test]
-fn redirect_to_path_drops_the_query() {
+fn redirect_with_path_omits_the_query() {
     let imported = import_frontend(
         "http-request redirect code 301 location https://%[req.hdr(host)]%[path] if { path /old }",
     );
@@ -161,7 +161,7 @@ fn haproxy_maps_select_pools() {
 }
 
 #[test]
-fn programs_of_servers_and_sync_groups_are_imported() {
+fn notification_programs_of_servers_and_sync_groups_are_imported() {
     let imported = assert_valid(keepalived(
         "keepalived.conf",
         "vrrp_sync_group G {\n group {\n A\n B\n }\n notify_master /bin/up\n track_interface {\n eth1\n }\n}\n\
@@ -189,7 +189,7 @@ fn programs_of_servers_and_sync_groups_are_imported() {
 }
 
 #[test]
-fn file_with_only_defaults_is_imported() {
+fn file_without_proxies_is_imported_as_defaults() {
     let imported = import_haproxy(
         "global\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout server 30s\n retries 2\n option \
          forwardfor\n",
@@ -215,7 +215,7 @@ fn import_server(options: &str) -> Imported {
 }
 
 #[test]
-fn options_of_servers_become_keys() {
+fn server_options_become_keys() {
     for (options, heading, key) in [
         (
             "check on-marked-down shutdown-sessions",
@@ -277,7 +277,7 @@ fn options_of_servers_become_keys() {
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
 }
 
-/// Imports a backend whose server in line 6 has these options, and a backend `check` with a checked server.
+/// Imports a backend `app` with these lines, the first of which is line 6, and a backend `other` with servers to track.
 fn import_tracking(server: &str) -> Imported {
     import_haproxy(&format!(
         "frontend web\n bind :80\n mode http\n default_backend app\nbackend app\n {server}\nbackend other\n mode \
@@ -287,7 +287,7 @@ fn import_tracking(server: &str) -> Imported {
 }
 
 #[test]
-fn tracking_server_has_the_check_of_the_other_server() {
+fn tracking_server_gets_the_check_of_the_tracked_server() {
     for (server, keys) in [
         (
             "server a 10.0.0.5:80 track other/b",
@@ -339,11 +339,16 @@ fn server_that_cannot_be_tracked_is_reported() {
         ("server a a.example:80 track other/b", ""),
     ] {
         let imported = import_tracking(server);
-        let lost = imported
+        let is_lost = imported
             .losses
             .iter()
             .any(|loss| loss.starts_with("line 6:") && loss.contains(reason));
-        assert_eq!(lost, !reason.is_empty(), "{server}: {:?}", imported.losses);
+        assert_eq!(
+            is_lost,
+            !reason.is_empty(),
+            "{server}: {:?}",
+            imported.losses
+        );
     }
 }
 
@@ -360,7 +365,7 @@ fn port_of_several_listeners_is_forwarded() {
 }
 
 #[test]
-fn options_of_binds_become_keys() {
+fn bind_options_become_keys() {
     let imported = import_frontend(
         "bind :443 ssl crt /a.pem default-crt /b.pem force-tlsv13 tls-ticket-keys /k no-ca-names",
     );
@@ -394,14 +399,14 @@ fn use_server_becomes_a_server_of_the_route() {
         &["method = [\"POST\"]", "server = \"10.0.0.5:80\""],
     );
     assert!(!one.contains("path"), "{one}");
-    let lost = import_haproxy(
+    let computed = import_haproxy(
         "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\nbackend app\n use-server \
          %[hdr(x)] if TRUE\n server one 10.0.0.5:80\n",
     );
     assert!(
-        lost.losses[0].contains("the name is computed"),
+        computed.losses[0].contains("the name is computed"),
         "{:?}",
-        lost.losses
+        computed.losses
     );
 }
 
@@ -433,10 +438,10 @@ fn cookie_that_haproxy_only_reads_becomes_routes() {
 }
 
 #[test]
-fn variable_with_another_variable_is_replaced() {
+fn variable_set_from_another_variable_is_replaced() {
     let lines = "http-request set-var(txn.a) req.hdr(X-A)\n http-request set-var(txn.b) var(txn.a)\n http-request \
                  set-var(txn.c) var(txn.b)\n http-request set-header X-C %[var(txn.c)]";
-    // The result must not depend on the order of a hash table.
+    // The import is repeated, because the result must not depend on the iteration order of a hash map.
     for _ in 0..8 {
         let imported = import_frontend(lines);
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);
@@ -470,14 +475,14 @@ fn use_server_in_mode_tcp_becomes_a_pool_with_backups() {
             assert!(pool.contains(server), "{pool}");
         }
     }
-    let lost = import_haproxy(
+    let unresolved = import_haproxy(
         "listen app\n bind :443\n mode tcp\n use-server b if { src 10.0.0.0/8 }\n server a 10.0.0.5:443\n server b \
          b.example:443\n",
     );
     assert!(
-        lost.losses.iter().any(|it| it.starts_with("line 4:")),
+        unresolved.losses.iter().any(|it| it.starts_with("line 4:")),
         "{:?}",
-        lost.losses
+        unresolved.losses
     );
 }
 
@@ -546,7 +551,7 @@ fn split_clients_becomes_a_split() {
     let route = find_table(&imported.toml, &["[[route]]", "split"]);
     assert!(route.contains("split = [\"a:50\", \"b:9950\"]"), "{route}");
     assert!(route.contains("split_by = \"{client}x\""), "{route}");
-    // Half of the requests have no value.
+    // The variable is empty for half of the requests.
     let partial = import_nginx(
         "split_clients $remote_addr $variant {\n 50% a;\n}\nserver {\n listen 80;\n location / {\n proxy_pass \
          http://$variant;\n }\n}",
@@ -572,7 +577,7 @@ fn import_ldirectord(text: &str) -> Imported {
 }
 
 #[test]
-fn services_of_ldirectord_fork_are_imported() {
+fn pingpong_services_of_ldirectord_fork_are_imported() {
     let imported = import_ldirectord(
         "[default]\nquiescent=yes\n[master]\nvirtual=192.0.2.1:6666\n    real=10.0.0.5:6666 masq\n    \
          service=pingpong_master\n    protocol=tcp\nvirtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    \
@@ -593,7 +598,7 @@ fn services_of_ldirectord_fork_are_imported() {
 }
 
 #[test]
-fn lines_without_virtual_servers_have_no_effect() {
+fn lvs_sync_daemon_is_a_loss_only_with_virtual_servers() {
     let vrrp = "vrrp_instance A {\n interface eth0\n virtual_router_id 7\n lvs_sync_daemon_interface eth0\n \
                 virtual_ipaddress {\n 192.0.2.1\n }\n}\n";
     let group = "track_group T {\n group {\n A\n }\n}\n";

@@ -78,8 +78,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         index().prop_map(Change::Drop),
         index().prop_map(Change::Duplicate),
         (index(), index()).prop_map(|(a, b)| Change::Swap(a, b)),
-        (index(), any_word()).prop_map(|(index, any_word)| Change::Insert(index, any_word)),
-        (index(), any_word()).prop_map(|(index, any_word)| Change::Replace(index, any_word)),
+        (index(), any_word()).prop_map(|(index, word)| Change::Insert(index, word)),
+        (index(), any_word()).prop_map(|(index, word)| Change::Replace(index, word)),
         index().prop_map(Change::Cut),
     ]
 }

@@ -4,7 +4,7 @@ use weir_import::{EmptyEnvironment, Imported, nginx};
 
 const FILE: &str = "access_log /var/log/nginx/a.log;";
 
-/// Imports two server blocks with the same address; all arguments are lines of their level.
+/// Imports two server blocks that listen on the same address. Each argument contains the lines of one level.
 fn import(http: &str, server: &str, location: &str, other_server: &str) -> Imported {
     let imported = nginx(
         "nginx.conf",
@@ -66,7 +66,7 @@ fn innermost_level_sets_the_log_of_a_service() {
 }
 
 #[test]
-fn requests_without_a_log_have_routes_with_access_log_false() {
+fn access_log_off_becomes_access_log_false_in_routes() {
     let imported = import(FILE, "", "access_log off;", "");
     assert!(is_disabled(&imported, "path = \"/up*\""));
     assert!(!is_disabled(&imported, "host = \"b.example\""));
@@ -102,7 +102,7 @@ fn other_logs_of_a_service_are_reported() {
 }
 
 #[test]
-fn format_of_a_log_becomes_a_template() {
+fn log_format_becomes_a_template() {
     let map = "map $http_x $kind { default none; a first; }";
     for (format, expected) in [
         (
@@ -135,7 +135,7 @@ fn format_of_a_log_becomes_a_template() {
 }
 
 #[test]
-fn log_of_a_stream_has_its_own_format() {
+fn stream_log_format_is_not_imported() {
     let imported = nginx(
         "nginx.conf",
         "stream {\nlog_format basic '$remote_addr $session_time';\naccess_log /var/log/stream.log basic;\n\

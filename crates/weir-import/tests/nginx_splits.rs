@@ -1,4 +1,4 @@
-//! Tests the import of nginx's splits, file tests, and lines that have no effect.
+//! Tests the import of `split_clients`, file tests, limits, and lines of nginx.conf that have no effect.
 
 use weir_import::{EmptyEnvironment, Imported, nginx};
 
@@ -51,14 +51,14 @@ fn file_tests_become_files_of_the_route() {
             assert!(route.contains(key), "{lines}: {key}: {route}");
         }
     }
-    let lost = import_nginx(
+    let imported = import_nginx(
         "server {\n listen 80;\n location / {\n root /srv/www;\n if (!-f $request_filename) {\n rewrite ^/(.*)$ \
          /index.php?p=$1 last;\n }\n }\n}",
     );
     assert!(
-        lost.losses.iter().any(|it| it.starts_with("line 7:")),
+        imported.losses.iter().any(|it| it.starts_with("line 7:")),
         "{:?}",
-        lost.losses
+        imported.losses
     );
 }
 
@@ -67,14 +67,14 @@ fn location_without_target_keeps_its_access_rules() {
     let imported = import_nginx(
         "server {\n listen 80;\n allow 10.0.0.0/8;\n deny all;\n location /x {\n content_by_lua_file /x.lua;\n }\n}",
     );
-    let lost: Vec<&str> = imported
+    let lost_lines: Vec<&str> = imported
         .losses
         .iter()
         .filter_map(|it| it.get(..7))
         .collect();
-    assert_eq!(lost, ["line 7:", "line 8:"], "{:?}", imported.losses);
-    let allowed = find_table(&imported.toml, &["path = \"/x*\"", "source = "]);
-    assert!(allowed.contains("status = 404"), "{allowed}");
+    assert_eq!(lost_lines, ["line 7:", "line 8:"], "{:?}", imported.losses);
+    let allow_route = find_table(&imported.toml, &["path = \"/x*\"", "source = "]);
+    assert!(allow_route.contains("status = 404"), "{allow_route}");
     find_table(&imported.toml, &["path = \"/x*\"", "status = 403"]);
 }
 

@@ -2,7 +2,7 @@
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
-fn check(imported: Imported) -> Imported {
+fn assert_valid(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
     imported
@@ -13,14 +13,14 @@ fn import(defaults: &str, frontend: &str, backend: &str) -> Imported {
         "defaults\n mode http\n timeout connect 2s\n {defaults}\nfrontend web\n bind :80\n {frontend}\n \
          default_backend app\nbackend app\n {backend}\n server a 10.0.0.5:80\n"
     );
-    check(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
+    assert_valid(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
 
 fn import_location(lines: &str) -> Imported {
     let text = format!(
         "http {{ server {{ listen 80; location / {{ proxy_pass http://10.0.0.5; {lines} }} }} }}\n"
     );
-    check(nginx("nginx.conf", &text, &EmptyEnvironment))
+    assert_valid(nginx("nginx.conf", &text, &EmptyEnvironment))
 }
 
 /// Asserts that the output contains the text, and that there are no losses.
@@ -102,7 +102,7 @@ fn error_pages_are_files_redirects_or_empty() {
 fn error_page_with_a_url_is_a_redirect() {
     let text = "http { server { listen 80; error_page 502 504 http://a.b/x; error_page 503 =303 https://c/; location / \
                 { proxy_pass http://10.0.0.5; } } }\n";
-    let imported = check(nginx("nginx.conf", text, &EmptyEnvironment));
+    let imported = assert_valid(nginx("nginx.conf", text, &EmptyEnvironment));
     assert_imported_without_loss(
         &imported,
         "error_pages = [{ status = \"502,504\", redirect = \"http://a.b/x\" }, { status = \"503\", redirect = \
@@ -133,7 +133,30 @@ fn timeouts_of_rules_keep_the_other_timeouts() {
 }
 
 #[test]
-fn monitored_networks_get_a_response() {
+fn monitor_net_becomes_a_route() {
     let imported = import("", "monitor-net 10.0.0.0/8", "");
     assert_imported_without_loss(&imported, "source = [\"10.0.0.0/8\"]\nstatus = 200\n");
+}
+
+/// In nginx, each `add_header` has its own statuses, even if another one adds the same field.
+#[test]
+fn fields_with_the_same_name_have_their_own_statuses() {
+    let limited = |field: &str| {
+        format!("{{ header = \"{field}\", status = \"200-201,204,206,301-304,307-308\" }}")
+    };
+    for (lines, expected) in [
+        (
+            "add_header X-A 1; add_header X-A 2 always;",
+            format!("add_response_header = [{}, \"X-A: 2\"]", limited("X-A: 1")),
+        ),
+        (
+            "add_header Cache-Control no-store always; expires 1h;",
+            format!(
+                "add_response_header = [\"Cache-Control: no-store\", {}]",
+                limited("Cache-Control: max-age=3600")
+            ),
+        ),
+    ] {
+        assert_imported_without_loss(&import_location(lines), &expected);
+    }
 }

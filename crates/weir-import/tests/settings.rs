@@ -25,7 +25,7 @@ fn find_table<'t>(toml: &'t str, text: &str) -> &'t str {
 }
 
 #[test]
-fn host_of_a_check_has_its_own_key() {
+fn checks_and_agents_are_imported_with_their_options() {
     let check = |lines: &str| {
         import_haproxy(&format!(
             "listen l\n mode http\n bind :80\n {lines}\n server a 10.0.0.5:80 check\n"
@@ -53,7 +53,7 @@ fn host_of_a_check_has_its_own_key() {
 }
 
 #[test]
-fn unset_variable_in_an_option_does_not_lose_the_server() {
+fn unset_variable_in_an_option_does_not_drop_the_server() {
     let imported = import_haproxy(
         "listen l\n mode http\n bind :80\n server a 10.0.0.5:80 \"${OPTION}\" weight 3\n",
     );
@@ -66,7 +66,7 @@ fn unset_variable_in_an_option_does_not_lose_the_server() {
 }
 
 #[test]
-fn each_delivery_of_emails_is_a_receiver() {
+fn sections_with_equal_email_settings_share_a_receiver() {
     let section = |name: &str, to: &str| {
         format!(
             "listen {name}\n mode tcp\n bind :{to}\n email-alert mailers m\n email-alert from a@b.example\n \
@@ -108,7 +108,7 @@ fn identifying_cookie_is_set_with_its_attributes() {
 }
 
 #[test]
-fn options_of_an_address_without_effect_are_not_losses() {
+fn address_options_are_losses_only_if_they_have_an_effect() {
     let import = |options: &str| {
         let text = format!(
             "vrrp_instance v {{\n interface eth0\n virtual_router_id 5\n virtual_ipaddress {{\n {options}\n }}\n}}\n"

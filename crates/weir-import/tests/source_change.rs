@@ -111,7 +111,7 @@ fn every_source_change_is_detected() {
 }
 
 #[test]
-fn backend_rules_follow_frontend_rules_and_source_changes() {
+fn source_change_in_frontend_or_backend_affects_backend_rules() {
     let deny = "http-request deny if { src 9.9.9.0/24 }";
     let exact = "source = [\"9.9.9.0/24\"]; status = 403";
     for (frontend, backend, expected) in [

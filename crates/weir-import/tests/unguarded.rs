@@ -1,4 +1,5 @@
-//! Tests that lost lines that restrict access are reported as unguarded.
+//! Tests that lost lines that restrict access are reported as unguarded, and that the imported file rejects the clients
+//! that they could affect.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
@@ -43,7 +44,7 @@ fn import_server(lines: &[&str]) -> Imported {
 }
 
 #[test]
-fn lost_rules_of_haproxy_are_unguarded() {
+fn lost_access_rules_of_haproxy_are_reported_as_unguarded() {
     for line in [
         "http-request deny if { req.hdr_cnt(content-length) gt 1 }",
         "http-request auth realm staff unless internal",
@@ -67,7 +68,7 @@ fn lost_rules_of_haproxy_are_unguarded() {
 }
 
 #[test]
-fn imported_lines_are_not_unguarded() {
+fn imported_lines_are_not_reported_as_unguarded() {
     let imported = import_frontend(&[
         "http-request deny if { path_beg /admin }",
         "http-request deny if internal",
@@ -107,7 +108,7 @@ fn imported_lines_are_not_unguarded() {
 }
 
 #[test]
-fn lost_directives_of_nginx_are_unguarded() {
+fn lost_access_directives_of_nginx_are_reported_as_unguarded() {
     for line in [
         "auth_request /auth;",
         "satisfy any;",

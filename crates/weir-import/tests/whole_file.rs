@@ -84,7 +84,7 @@ const LINES: &[&str] = &[
 
 #[test]
 fn unsupported_line_does_not_affect_other_lines() {
-    let mut silent = Vec::new();
+    let mut lines_without_note = Vec::new();
     for line in LINES {
         for section in ["web", "app", "defaults"] {
             let line_in = |name: &str| match name == section {
@@ -114,15 +114,20 @@ fn unsupported_line_does_not_affect_other_lines() {
             let number = number.expect("the file contains the line") + 1;
             let prefix = format!("line {number}:");
             let mut notes = imported.notes.iter();
-            // Without a path, the check uses `/`; an unused default and a supported rule are not losses.
+            // These lines need no note: the check uses `/` if there is no path, no server follows the default, and the
+            // rule is supported.
             let is_imported = matches!(*line, "option httpchk GET" | "default-server frobnicate 3")
                 || (*line, section) == ("use-server a if TRUE", "app");
             if !is_imported && !notes.any(|note| note.starts_with(&prefix)) {
-                silent.push(format!("{section}: {line}: {:?}", imported.notes));
+                lines_without_note.push(format!("{section}: {line}: {:?}", imported.notes));
             }
         }
     }
-    assert!(silent.is_empty(), "{}", silent.join("\n"));
+    assert!(
+        lines_without_note.is_empty(),
+        "{}",
+        lines_without_note.join("\n")
+    );
 }
 
 #[test]
@@ -146,7 +151,7 @@ fn frontend_without_usable_address_listens_on_loopback() {
 }
 
 #[test]
-fn frontend_with_address_of_another_frontend_listens_on_loopback() {
+fn loopback_address_of_another_frontend_is_not_used_again() {
     let text = format!(
         "{DEFAULTS}frontend one\n bind nowhere.example:80\n default_backend app\nfrontend two\n bind \
          nowhere.example:80\n bind elsewhere.example:80\n default_backend app\n{BACKEND}"
@@ -271,7 +276,7 @@ fn only_lines_of_active_blocks_are_imported() {
     ] {
         assert!(reported.contains(part), "{reported}");
     }
-    // An unset variable, a condition that cannot be evaluated, and missing directives are reported.
+    // An unset variable, a condition that cannot be evaluated, a missing `.if`, and an alert are reported.
     for (line, expected) in [
         ("bind :80\n .if streq(\"$OTHER\",1)\n bind :81\n .endif", 6),
         ("bind :80\n .if enabled(POLL)\n .endif", 6),

@@ -9,11 +9,11 @@ use crate::{
 };
 
 /// Maximum length of an address and port, in bytes.
-const ENDPOINT_MAX_BYTES: usize = 59;
+const MAX_ENDPOINT_BYTES: usize = 59;
 /// Maximum length of an IPv4 service's title, in bytes.
-const SERVICE_MAX_BYTES: usize = 33;
+const MAX_SERVICE_BYTES: usize = 33;
 /// Maximum length of an IPv4 server's address and port, in bytes.
-const SERVER_MAX_BYTES: usize = 28;
+const MAX_SERVER_BYTES: usize = 28;
 
 /// Formats the cells of a listing.
 pub(crate) struct CellFormatter<'a> {
@@ -78,7 +78,7 @@ pub(crate) fn endpoint(
     names: Option<&dyn Names>,
 ) -> String {
     let mut text = full_endpoint(address, port, protocol, names);
-    truncate(&mut text, ENDPOINT_MAX_BYTES);
+    truncate(&mut text, MAX_ENDPOINT_BYTES);
     text
 }
 
@@ -187,7 +187,7 @@ fn service_title(listed: &ListedService, formatter: &CellFormatter<'_>) -> Strin
             }
             let mut title = format!("{:<4} {endpoint}", protocol.title());
             if address.is_ipv4() {
-                truncate(&mut title, SERVICE_MAX_BYTES);
+                truncate(&mut title, MAX_SERVICE_BYTES);
             }
             title
         }
@@ -227,7 +227,7 @@ pub(crate) fn append_server(
     let server = &listed.server;
     let mut name = formatter.endpoint(server.key.address, server.key.port);
     if server.key.address.is_ipv4() {
-        truncate(&mut name, SERVER_MAX_BYTES);
+        truncate(&mut name, MAX_SERVER_BYTES);
     }
     let _ = write!(text, "  -> {name:<28}");
     let columns = formatter.columns;

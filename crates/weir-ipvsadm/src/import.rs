@@ -29,7 +29,7 @@ impl ImportResult {
 
 /// Imports the output of `ipvsadm -S`. Lines that begin with `#` are skipped.
 pub fn import(text: &str, names: &dyn Names) -> ImportResult {
-    let mut imported = ImportResult::default();
+    let mut result = ImportResult::default();
     let mut table = Table::default();
     let mut timeouts = Timeouts::default();
     for (index, line) in text.lines().enumerate() {
@@ -43,18 +43,18 @@ pub fn import(text: &str, names: &dyn Names) -> ImportResult {
         let note = |reason: &str| format!("line {}: {}: {reason}", index + 1, line.trim());
         match parse("ipvsadm", &arguments, names) {
             Ok(Command::Edit(Edit::Zero(_))) => {
-                imported.notes.push(note("weir.toml contains no counters"));
+                result.notes.push(note("weir.toml contains no counters"));
             }
             Ok(Command::Edit(edit)) => {
                 if let Err(reason) = apply_edit(&mut table, &mut timeouts, &edit) {
-                    imported.add_loss(note(&reason));
+                    result.add_loss(note(&reason));
                 }
             }
-            Ok(_) => imported.notes.push(note("no effect on weir.toml")),
-            Err(exit) => imported.add_loss(note(exit.stderr.trim_end())),
+            Ok(_) => result.notes.push(note("no effect on weir.toml")),
+            Err(exit) => result.add_loss(note(exit.stderr.trim_end())),
         }
     }
-    write_timeouts(&mut imported.toml, timeouts);
+    write_timeouts(&mut result.toml, timeouts);
     // The oldest service comes first, because the file lists services in the order in which they were added.
     for entry in table.services().iter().rev() {
         let Some((service, mut pool)) = lower(entry) else {
@@ -65,19 +65,19 @@ pub fn import(text: &str, names: &dyn Names) -> ImportResult {
             let max = weir_model::MAX_WEIGHT;
             let note =
                 format!("weights were divided by {divisor}: the maximum in weir.toml is {max}");
-            imported.notes.push(format!("{name}: {note}"));
+            result.notes.push(format!("{name}: {note}"));
         }
         if entry.service.scheduler == NO_SCHEDULER {
             let note = "no scheduler: its servers are quiesced (weight = 0)";
-            imported.notes.push(format!("{name}: {note}"));
+            result.notes.push(format!("{name}: {note}"));
         }
-        if !imported.toml.is_empty() {
-            imported.toml.push('\n');
+        if !result.toml.is_empty() {
+            result.toml.push('\n');
         }
-        write_pool(&mut imported.toml, &name, &service, &pool);
-        write_service(&mut imported.toml, &name, &service);
+        write_pool(&mut result.toml, &name, &service, &pool);
+        write_service(&mut result.toml, &name, &service);
     }
-    imported
+    result
 }
 
 /// Scales the weights proportionally to fit the range of weir.toml. Returns the divisor if scaling was necessary.
@@ -110,8 +110,8 @@ fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result
     {
         return Err("Weir does not balance SCTP".to_owned());
     }
-    let applied = table.apply(edit);
-    applied.map_err(|errno| EditError::from(errno).message(edit).to_owned())
+    let result = table.apply(edit);
+    result.map_err(|errno| EditError::from(errno).message(edit).to_owned())
 }
 
 /// Converts a service's name into a name that is valid in weir.toml, such as `tcp-192.0.2.10-80`.
@@ -263,19 +263,19 @@ mod tests {
             + &line(2, 65_536)
             + &line(3, 1)
             + &line(4, 0);
-        let imported = import(&text, &NumericNames);
+        let result = import(&text, &NumericNames);
         assert_eq!(
-            imported.notes,
+            result.notes,
             ["tcp-192.0.2.10-80: weights were divided by 2: the maximum in weir.toml is 65535"]
         );
         for (last, weight) in [(1, 65_535), (2, 32_768), (3, 1), (4, 0)] {
             let server = format!("address = \"10.0.0.{last}\", weight = {weight} ");
-            assert!(imported.toml.contains(&server), "{}", imported.toml);
+            assert!(result.toml.contains(&server), "{}", result.toml);
         }
-        let small = import(
+        let small_import = import(
             &text.replace("131070", "65535").replace("65536", "3"),
             &NumericNames,
         );
-        assert!(small.notes.is_empty(), "{:?}", small.notes);
+        assert!(small_import.notes.is_empty(), "{:?}", small_import.notes);
     }
 }

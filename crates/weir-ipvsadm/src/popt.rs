@@ -40,7 +40,7 @@ impl OptionError {
     }
 }
 
-/// An iterator over a command line.
+/// An iterator over the options of a command line.
 #[derive(Debug)]
 pub(crate) struct Options<'a, T: 'static> {
     options: &'static [OptionSpec<T>],

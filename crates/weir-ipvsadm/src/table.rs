@@ -104,7 +104,7 @@ impl From<Errno> for EditError {
 }
 
 impl EditError {
-    /// Returns the tool's message (libipvs.c: ipvs_strerror).
+    /// Returns the message that ipvsadm prints (libipvs.c: ipvs_strerror).
     pub fn message(&self, edit: &Edit) -> &str {
         let errno = match self {
             Self::Message(message)
@@ -168,7 +168,7 @@ impl Table {
         self.services.iter().find(|entry| entry.service.key == *key)
     }
 
-    /// Applies an edit. Edits of timeouts, counters and daemons do not change the table.
+    /// Applies an edit. Edits to timeouts, counters and daemons do not change the table.
     ///
     /// # Errors
     /// Returns the kernel's error; the table is unchanged.
@@ -304,7 +304,7 @@ mod tests {
     use crate::{Persistence, Protocol};
 
     #[test]
-    fn only_schedulers_of_ipvs_have_a_name() {
+    fn only_ipvs_schedulers_are_found_by_name() {
         assert_eq!(scheduler("wlc"), Some(SchedulerKind::Wlc));
         for name in ["maglev", "p2c", "hash", "none", "x"] {
             assert_eq!(scheduler(name), None, "{name}");

@@ -34,7 +34,7 @@ fn lower_only_service(lines: &str) -> (weir_model::Service, weir_model::Pool) {
 
 #[test]
 fn imported_table_is_complete() {
-    let saved = "\
+    let rules = "\
 -A -t 192.0.2.10:80 -s sh -b sh-port,sh-fallback -p 300 -M 255.255.255.0
 -a -t 192.0.2.10:80 -r 10.0.0.1:8080 -m -w 3 -x 100 -y 50
 -a -t 192.0.2.10:80 -r 10.0.0.2:80 -g -w 1
@@ -45,7 +45,7 @@ fn imported_table_is_complete() {
 -a -f 7 -r 10.0.0.4:0 -i -w 1 --tun-type gre
 -a -f 7 -r 10.0.0.5:0 -i -w 1
 ";
-    let imported = import(saved, &NumericNames);
+    let imported = import(rules, &NumericNames);
     assert_eq!(imported.notes, [""; 0]);
     assert_eq!(
         imported.toml,
@@ -143,15 +143,15 @@ fn lines_without_effect_are_noted_and_lost_lines_are_losses() {
         assert_eq!(imported.losses.len(), usize::from(is_loss), "{line}");
         assert_eq!(imported.toml, "", "{line}");
     }
-    let invalid = import("-A\n", &NumericNames);
-    assert_eq!(invalid.losses, invalid.notes);
+    let invalid_import = import("-A\n", &NumericNames);
+    assert_eq!(invalid_import.losses, invalid_import.notes);
     assert!(
-        invalid.notes[0].starts_with("line 1: -A: "),
+        invalid_import.notes[0].starts_with("line 1: -A: "),
         "{:?}",
-        invalid.notes
+        invalid_import.notes
     );
-    let none = "-A -t 192.0.2.10:80 -s none\n-a -t 192.0.2.10:80 -r 10.0.0.1:80 -w 5\n";
-    let imported = import(none, &NumericNames);
+    let rules = "-A -t 192.0.2.10:80 -s none\n-a -t 192.0.2.10:80 -r 10.0.0.1:80 -w 5\n";
+    let imported = import(rules, &NumericNames);
     assert_eq!(
         imported.notes,
         ["tcp-192.0.2.10-80: no scheduler: its servers are quiesced (weight = 0)"]
@@ -280,7 +280,7 @@ fn scheduler_flags_apply_only_to_hashing_schedulers() {
 }
 
 #[test]
-fn edits_change_the_table_like_the_kernel() {
+fn edits_change_the_table_as_in_the_kernel() {
     let base =
         "-A -t 192.0.2.10:80 -s rr\n-A -f 7 -s wlc\n-a -f 7 -r 10.0.0.1 -g\n-a -f 7 -r 10.0.0.2 -g";
     let key = ServiceKey::Mark { mark: 7, v6: false };

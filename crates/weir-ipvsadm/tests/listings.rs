@@ -85,7 +85,7 @@ fn run_listing(line: &str, names: &dyn Names) -> String {
         Command::List(List::All, columns) => listing().format_all(columns, names),
         Command::List(List::Service(key), columns) => listing()
             .format_service(&key, columns, names)
-            .expect("the service is listed"),
+            .expect("service is not listed"),
         Command::Save(columns) => listing().save(columns.numeric, names),
         other => panic!("{other:?}"),
     }
@@ -406,7 +406,7 @@ fn servers_with_the_same_address_are_sorted_by_port() {
         ..Columns::default()
     };
     let output = listing_of(&table(lines)).format_all(columns, &NumericNames);
-    let position = |text: &str| output.find(text).expect("listed");
+    let position = |text: &str| output.find(text).expect("text is not listed");
     assert!(
         position("10.0.0.1:80") < position("10.0.0.1:81"),
         "{output}"

@@ -1,4 +1,4 @@
-//! Tests every message of the tool with its exit code, and valid command lines.
+//! Tests every message of ipvsadm with its exit code, and some valid command lines.
 //!
 //! The expected values were compared with ipvsadm 1.31 and popt 1.19.
 
@@ -285,7 +285,7 @@ const USAGE_ERRORS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn limits_of_daemon_options_are_accepted() {
+fn boundary_values_of_daemon_options_are_accepted() {
     for option in [
         "--syncid 0",
         "--syncid 255",
@@ -334,7 +334,7 @@ fn popt_errors_exit_with_255_and_restore_continues() {
 }
 
 #[test]
-fn first_option_without_command_refers_to_help() {
+fn command_line_without_leading_command_refers_to_help() {
     let help = "Try `ipvsadm -h' or 'ipvsadm --help' for more information.\n";
     for line in [
         "foo",
@@ -362,7 +362,7 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!(exit("-v").stdout, version);
 }
 
-/// Command lines that a table with one service and one server rejects, and the tool's messages; the exit code is 255.
+/// Command lines that a table with one service and one server rejects, and ipvsadm's messages; the exit code is 255.
 const TABLE_ERRORS: &[(&str, &str)] = &[
     ("-A -t 10.0.0.1:80", "Service already exists"),
     (
@@ -428,7 +428,7 @@ fn kernel_errors_have_ipvsadm_messages() {
 
 const PERMISSION: &str = "Permission denied (you must be root)";
 
-/// All messages of the tool with their exit codes; `%s` is a placeholder for a variable part.
+/// All messages of ipvsadm with their exit codes; `%s` is a placeholder for a variable part.
 const REFERENCE: &[(i32, &str)] = &[
     (2, "You need to supply the '%s' option for the '%s' command"),
     (2, "Illegal '%s' option with the '%s' command"),
@@ -506,7 +506,7 @@ fn every_tool_message_is_tested() {
     }
 }
 
-/// All option names in messages, each with a command that accepts the option and with the option's syntax.
+/// All option names in messages, each with a command that accepts the option, and an example of the option.
 const OPTIONS: &[(&str, &str, &str)] = &[
     ("numeric", "-L", "-n"),
     ("connection", "-L", "-c"),
@@ -595,7 +595,7 @@ fn option_order_matters() {
 }
 
 #[test]
-fn weight_range_matches_the_kernel() {
+fn weights_up_to_the_kernel_maximum_are_accepted() {
     for weight in [0, 65_535, 65_536, 70_000, i32::MAX as u32] {
         let line = format!("-a -t 10.0.0.1:80 -r 10.0.0.2 -w {weight}");
         match edit(&line) {
@@ -606,9 +606,9 @@ fn weight_range_matches_the_kernel() {
 }
 
 /// Resolves three host names and one port name.
-struct FewNames;
+struct FixedNames;
 
-impl Names for FewNames {
+impl Names for FixedNames {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         ["vip.example", "both.example"]
             .contains(&host)
@@ -636,13 +636,13 @@ impl Names for FewNames {
 
 #[test]
 fn host_and_port_names_are_resolved() {
-    let parsed = |line: &str| parse("ipvsadm", &words(line), &FewNames);
+    let parsed = |line: &str| parse("ipvsadm", &words(line), &FixedNames);
     assert_eq!(
         parsed("-D -t vip.example:http").unwrap(),
         Command::Edit(edit("-D -t 10.0.0.1:80"))
     );
     assert!(parsed("-D -u vip.example:http").is_err());
-    // Names of IPv6 hosts, as written by `-S`.
+    // Names of IPv6 hosts, as `-S` prints them.
     for host in ["six.example", "both.example"] {
         assert_eq!(
             parsed(&format!("-D -t [{host}]:http")).unwrap(),

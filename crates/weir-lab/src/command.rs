@@ -57,7 +57,7 @@ pub struct ReportArguments {
     pub weir: Option<PathBuf>,
 }
 
-/// Arguments of `weir lab run`. The defaults are the values of the original report.
+/// Arguments of `weir lab run`. The defaults are the values of the experiment's field report.
 #[derive(Clone, Debug, Args)]
 pub struct RunArguments {
     /// The experiment's name; `weir lab list` shows all names.
@@ -101,7 +101,7 @@ pub struct RunArguments {
     /// The weir program to test [default: the running program].
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
-    /// The weir program of some directors, in events with two builds [default: a copy of the other program]
+    /// The weir program of some directors, for faults that need two builds [default: a copy of the other program]
     /// (scale-out).
     #[arg(long, value_name = "PATH")]
     pub second_weir: Option<PathBuf>,
@@ -176,11 +176,11 @@ pub fn execute_attack(arguments: &AttackArguments) -> ExitCode {
 }
 
 fn run(arguments: &RunArguments) -> Result<ExitCode> {
-    let known: Vec<&str> = experiments().map(|(name, _)| name).collect();
-    if !known.contains(&arguments.name.as_str()) {
+    let names: Vec<&str> = experiments().map(|(name, _)| name).collect();
+    if !names.contains(&arguments.name.as_str()) {
         return Err(LabError::UnknownExperiment {
             name: arguments.name.clone(),
-            known: known.join(", "),
+            existing: names.join(", "),
         });
     }
     if arguments.pacemaker && arguments.name != pacemaker::EXPERIMENT {
@@ -240,7 +240,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     })
 }
 
-/// Returns an option that was given but that this run does not support.
+/// Returns the first specified option that this run does not support.
 fn unsupported_option(arguments: &RunArguments) -> Option<&'static str> {
     let supported = match arguments.name.as_str() {
         failover::NAME => ["--methods", "--faults", "--repeat"].as_slice(),
@@ -384,10 +384,10 @@ mod tests {
         let line = "lab run saturated-uplink --json --rate 100mbit --requests 20 --concurrency 4 --repeat 3 \
                     --scheduler wlc --methods direct,nat --report out";
         let parsed = Line::try_parse_from(line.split_whitespace())
-            .expect("valid")
+            .expect("parse arguments")
             .command;
         let LabCommand::Run(arguments) = parsed else {
-            panic!("run")
+            panic!("expected `run`")
         };
         let options = RunOptions::from(&arguments);
         assert_eq!(options.rate.map(Rate::bits_per_second), Some(100_000_000));
@@ -400,16 +400,16 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_rejected() {
-        for wrong in [
+        for invalid in [
             "--rate 10",
             "--requests 0",
             "--repeat 0",
             "--concurrency -1",
         ] {
-            let line = format!("lab run saturated-uplink {wrong}");
+            let line = format!("lab run saturated-uplink {invalid}");
             assert!(
                 Line::try_parse_from(line.split_whitespace()).is_err(),
-                "{wrong}"
+                "{invalid}"
             );
         }
     }
@@ -417,13 +417,15 @@ mod tests {
     #[test]
     fn options_and_values_of_other_experiments_are_rejected() {
         let error = |line: &str| {
-            let parsed = Line::try_parse_from(line.split_whitespace()).expect("valid");
+            let parsed = Line::try_parse_from(line.split_whitespace()).expect("parse arguments");
             let LabCommand::Run(arguments) = parsed.command else {
-                panic!("run")
+                panic!("expected `run`")
             };
-            run(&arguments).expect_err("usage error").exit_code()
+            run(&arguments)
+                .expect_err("the arguments were accepted")
+                .exit_code()
         };
-        for wrong in [
+        for invalid in [
             "lab run small-box-nat --pacemaker",
             "lab run small-box-nat --faults kill",
             "lab run clustered-rest --pacemaker --methods kill",
@@ -433,7 +435,7 @@ mod tests {
             "lab run scale-out --faults none",
             "lab run scale-out --methods haproxy",
         ] {
-            assert_eq!(error(wrong), 2, "{wrong}");
+            assert_eq!(error(invalid), 2, "{invalid}");
         }
     }
 
@@ -455,18 +457,20 @@ mod tests {
             ("no-such-thing", ""),
         ] {
             let line = format!("lab run {line}");
-            let parsed = Line::try_parse_from(line.split_whitespace()).expect("valid");
+            let parsed = Line::try_parse_from(line.split_whitespace()).expect("parse arguments");
             let LabCommand::Run(arguments) = parsed.command else {
-                panic!("run")
+                panic!("expected `run`")
             };
-            let error = run(&arguments).expect_err("usage error");
+            let error = run(&arguments).expect_err("the arguments were accepted");
             assert_eq!(error.exit_code(), 2, "{line}: {error}");
             match error {
                 LabError::Usage {
                     option: reported, ..
                 } => assert_eq!(reported, option, "{line}"),
-                LabError::UnknownExperiment { known, .. } => {
-                    assert!(known.contains(failover::NAME) && known.contains(scale_out::NAME));
+                LabError::UnknownExperiment { existing, .. } => {
+                    assert!(
+                        existing.contains(failover::NAME) && existing.contains(scale_out::NAME)
+                    );
                 }
                 other => panic!("{line}: {other}"),
             }

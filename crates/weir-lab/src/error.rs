@@ -12,12 +12,12 @@ pub type Result<T, E = LabError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The experiment does not exist.
-    #[error("unknown experiment \"{name}\"; the experiments are: {known}")]
+    #[error("unknown experiment \"{name}\"; the experiments are: {existing}")]
     UnknownExperiment {
         /// The requested name.
         name: String,
         /// The existing names, comma-separated.
-        known: String,
+        existing: String,
     },
     /// An option is not supported, or has an invalid value.
     #[error("{option}: {reason}")]

@@ -11,7 +11,8 @@ pub(crate) const ALL_FRAMES: &str = "drop";
 
 /// Drops frames at the hooks (`ingress`, `egress`) of a port, as if a cable behind the port were cut. The link stays
 /// up, so the switch keeps its forwarding table. Without the entry for the host, the switch would flood the frames to
-/// the host to all ports, and other directors would forward them.
+/// the host to all ports, and other directors would forward them. `rule` selects the frames; [`ALL_FRAMES`] selects
+/// all of them.
 ///
 /// # Errors
 /// Fails if nftables rejects the rules.

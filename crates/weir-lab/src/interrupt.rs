@@ -1,6 +1,6 @@
 //! Handles SIGINT and SIGTERM with a flag that every wait loop in the lab checks.
 //!
-//! After the first signal, all wait loops end with [`LabError::Interrupted`], so that guards are dropped and clean up.
+//! After the first signal, all wait loops end with [`LabError::Interrupted`], so guards are dropped and clean up.
 //! A second signal terminates the process immediately; the next run then cleans up.
 
 use std::sync::Once;

@@ -82,7 +82,7 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
     })
 }
 
-/// The namespace and the log directory of a program.
+/// Starts programs in a namespace and a cgroup, with their log files in a directory.
 pub(crate) struct Launcher<'a> {
     /// The network namespace.
     pub(crate) namespace: &'a Namespace,

@@ -14,7 +14,7 @@ const MIN_BITS_PER_SECOND: u64 = 64_000;
 const MAX_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 impl Rate {
-    /// The rate of the original report: `tbf rate 10240kbit`.
+    /// The rate in the original report: `tbf rate 10240kbit`.
     pub const ORIGINAL_REPORT: Rate = Rate(10_240_000);
 
     /// A rate that two CPUs can saturate on several hosts at the same time with pages of several kilobytes.
@@ -130,7 +130,7 @@ mod tests {
         #[test]
         fn printed_rate_parses_to_same_value(bits in MIN_BITS_PER_SECOND..MAX_BITS_PER_SECOND) {
             let rate = Rate(bits);
-            // The limits are far below 2^53, so a double represents them exactly.
+            // All rates are far below 2^53, so a double represents them exactly.
             prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));
         }
     }

@@ -106,10 +106,10 @@ pub(crate) fn require_programs(programs: impl IntoIterator<Item = Program>) -> R
     Err(LabError::MissingPrograms { programs })
 }
 
-/// Returns the path of the `weir` program: the given path, the running program if it is `weir`, `weir` next to the
+/// Returns the path of the `weir` program: the specified path, the running program if it is `weir`, `weir` next to the
 /// running program, or `weir` in `PATH`, in this order.
 pub(crate) fn find_weir(specified: Option<&Path>) -> Result<PathBuf> {
-    let missing = |program: String| LabError::MissingPrograms {
+    let missing_program = |program: String| LabError::MissingPrograms {
         programs: vec![program],
     };
     if let Some(path) = specified {
@@ -124,8 +124,9 @@ pub(crate) fn find_weir(specified: Option<&Path>) -> Result<PathBuf> {
     if sibling.is_file() {
         return Ok(sibling);
     }
-    process::find("weir")
-        .ok_or_else(|| missing("weir (build it with `make build`, or specify --weir PATH)".into()))
+    process::find("weir").ok_or_else(|| {
+        missing_program("weir (build it with `make build`, or specify --weir PATH)".into())
+    })
 }
 
 /// Raises the open-file limit of this process and its children: `ab -c 1000` needs more than the default of 1024.
@@ -149,8 +150,8 @@ mod tests {
     #[test]
     fn missing_programs_are_listed_once_with_their_packages() {
         let absent = program("no-such-balancer", "balancer");
-        let error =
-            require_programs([absent, absent, program("sh", "dash")]).expect_err("missing program");
+        let error = require_programs([absent, absent, program("sh", "dash")])
+            .expect_err("a missing program was accepted");
         assert_eq!(
             error.to_string(),
             "missing programs: no-such-balancer (package balancer). `make deps` installs them without starting services"

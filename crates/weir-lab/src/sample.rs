@@ -176,7 +176,7 @@ fn collect(topology: &Topology, stop: &AtomicBool) -> Result<Series> {
 mod tests {
     use super::*;
 
-    const DEV: &str = "\
+    const PROC_NET_DEV: &str = "\
 Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier \
  compressed
@@ -188,7 +188,7 @@ server1-a:  700       9    0    0    0     0          0         0     4242      
 
     #[test]
     fn counters_are_parsed() {
-        let counters = parse_counters(DEV);
+        let counters = parse_counters(PROC_NET_DEV);
         assert_eq!(counters.get("server1-a"), Some(&(700, 4242)));
         assert_eq!(counters.len(), 2);
     }
@@ -211,7 +211,7 @@ server1-a:  700       9    0    0    0     0          0         0     4242      
     }
 
     #[test]
-    fn downsampling_keeps_the_last_interval() {
+    fn downsampling_averages_adjacent_intervals() {
         let downsampled = series().downsample(2);
         assert_eq!(downsampled.seconds, [2.0, 4.0]);
         assert_eq!(downsampled.hosts[0].transmit, [5.0, 5.0]);

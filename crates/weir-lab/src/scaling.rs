@@ -19,7 +19,7 @@ pub struct ScalingArguments {
     /// Number of directors.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub directors: u32,
-    /// Number of servers of the service.
+    /// Number of servers in the service.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=30_000))]
     pub servers: u32,
     /// Concurrent connections of the group.

@@ -17,7 +17,7 @@ use crate::process;
 const PREFIX: &str = "weir-lab-";
 const RUN_DIRECTORY: &str = "/run";
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 /// Name of the mount point for cgroup2, if the machine has not mounted it.
 const CGROUP_MOUNT: &str = "cgroup2";
 
@@ -47,7 +47,8 @@ impl Session {
         let hidden = Path::new(RUN_DIRECTORY).join(format!(".{tag}"));
         let _ = std::fs::remove_dir_all(&hidden);
         std::fs::create_dir(&hidden).map_err(LabError::file(&hidden))?;
-        let lock = File::create(hidden.join(LOCK)).map_err(LabError::file(hidden.join(LOCK)))?;
+        let lock =
+            File::create(hidden.join(LOCK_FILE)).map_err(LabError::file(hidden.join(LOCK_FILE)))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| LabError::file(&hidden)(e.into()))?;
         std::fs::rename(&hidden, &directory).map_err(LabError::file(&directory))?;
@@ -69,7 +70,7 @@ impl Session {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns a directory of this run, which is created if necessary.
+    /// Returns a directory of this run. Creates it if necessary.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.directory.join(name);
         std::fs::create_dir_all(&path).map_err(LabError::file(&path))?;
@@ -115,7 +116,7 @@ fn remove_crashed_runs() {
         if !tag.starts_with(PREFIX) {
             continue;
         }
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else {
+        let Ok(lock) = File::open(entry.path().join(LOCK_FILE)) else {
             continue;
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {

@@ -142,8 +142,8 @@ fn roots(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn crates() -> Vec<(String, PathBuf)> {
-    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let entries = std::fs::read_dir(&all).expect("readable directory");
+    let crates_directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let entries = std::fs::read_dir(&crates_directory).expect("readable directory");
     let directories = entries.map(|entry| entry.expect("read the directory entry").path());
     let mut crates: Vec<(String, PathBuf)> = directories
         .filter(|directory| directory.join("Cargo.toml").exists())
@@ -255,11 +255,11 @@ fn modules_of_a_crate_have_no_import_cycles() {
         ((*name).to_owned(), modules.collect::<Cycle>())
     };
     let mut allowed: BTreeSet<(String, Cycle)> = ALLOWED.iter().map(owned).collect();
-    let mut read = 0;
+    let mut crate_count = 0;
     for (name, directory) in crates() {
         let every_level = ALL_LEVELS.contains(&name.as_str());
         for root in roots(&directory) {
-            read += 1;
+            crate_count += 1;
             for (cycle, imports) in cycles_in(&root, every_level) {
                 if !allowed.remove(&(name.clone(), cycle.clone())) {
                     writeln!(problems, "{name}: {}\n{imports}", cycle.join(", ")).expect("text");
@@ -267,7 +267,7 @@ fn modules_of_a_crate_have_no_import_cycles() {
             }
         }
     }
-    assert!(read > 20, "read only {read} crates");
+    assert!(crate_count > 20, "read only {crate_count} crates");
     for (name, modules) in allowed {
         writeln!(
             problems,

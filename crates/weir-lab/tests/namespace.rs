@@ -116,7 +116,7 @@ fn start_slow_run(directory: &str) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("start the lab");
-    wait_for("the hosts", || {
+    wait_for("the hosts to exist", || {
         remaining_objects(child.id())
             .iter()
             .any(|name| name.ends_with("-client"))
@@ -135,7 +135,7 @@ fn signal_stops_the_run_and_removes_its_objects() {
         .expect("process ID is not zero");
     rustix::process::kill_process(process, Signal::INT).expect("send the signal");
     let mut status = None;
-    wait_for("the end of the lab", || {
+    wait_for("the lab to exit", || {
         status = child.try_wait().expect("wait for the lab");
         status.is_some()
     });
@@ -155,7 +155,7 @@ fn next_run_removes_objects_of_killed_run() {
     assert_ne!(
         remaining_objects(pid),
         Vec::<String>::new(),
-        "a killed run does not clean up"
+        "a killed run must leave its objects behind"
     );
 
     let words = [
@@ -195,7 +195,7 @@ fn failed_method_does_not_stop_other_methods() {
         .expect("run the lab");
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("JSON in spite of the failure");
+        serde_json::from_slice(&output.stdout).expect("parse the JSON despite the failure");
     let rows = report["rows"].as_array().expect("rows");
     assert_eq!(
         rows.iter()

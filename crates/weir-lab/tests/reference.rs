@@ -20,9 +20,9 @@ fn check_page(name: &str, current: &str) {
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, current).expect("write the page");
     }
-    let written = fs::read_to_string(&path).unwrap_or_default();
+    let content = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
-        written, current,
+        content, current,
         "{name} is stale; run with WEIR_UPDATE_DOCS=1"
     );
 }
@@ -129,7 +129,7 @@ fn json_type(ty: &syn::Type) -> (String, String) {
         ("Option", Some(argument)) => argument,
         ("Vec", Some((element, struct_name))) => (format!("list of {element}"), struct_name),
         ("BTreeMap", Some((value, struct_name))) => {
-            (format!("object, each a {value}"), struct_name)
+            (format!("object; each value: {value}"), struct_name)
         }
         ("String" | "IpAddr" | "ListSource", _) => ("text".to_owned(), String::new()),
         ("bool", _) => ("true or false".to_owned(), String::new()),
@@ -145,7 +145,7 @@ fn json_type(ty: &syn::Type) -> (String, String) {
 
 #[test]
 fn status_page_matches_the_types() {
-    let all = structs();
+    let all_structs = structs();
     let mut out = String::from(
         "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a [Report](#report). New fields \
          may be added;\nexisting fields are not renamed. Fields marked with * are absent if they do not apply.\n",
@@ -153,7 +153,7 @@ fn status_page_matches_the_types() {
     let (mut pending, mut index) = (vec!["Report".to_owned()], 0);
     while let Some(name) = pending.get(index).cloned() {
         index += 1;
-        let Some((about, fields)) = all.get(&name) else {
+        let Some((about, fields)) = all_structs.get(&name) else {
             let _ = write!(out, "\n## {name}\n\nText.\n");
             continue;
         };
@@ -192,8 +192,11 @@ fn routes() -> BTreeMap<String, Vec<String>> {
         let (path, rest) = rest.split_once('"').expect("has an end");
         let rest = rest.split(".fallback").next().expect("the handlers");
         let methods = ["get", "post", "put", "delete", "patch"];
-        let used = methods.iter().filter(|it| rest.contains(&format!("{it}(")));
-        (path.to_owned(), used.map(ToString::to_string).collect())
+        let used_methods = methods.iter().filter(|it| rest.contains(&format!("{it}(")));
+        (
+            path.to_owned(),
+            used_methods.map(ToString::to_string).collect(),
+        )
     });
     routes.collect()
 }
@@ -269,11 +272,11 @@ fn api_page_matches_openapi() {
     }
     out.push_str(
         "\nThe body of an error response is an [ApiError](#apierror). 400: the path, a parameter or the body is \
-         malformed. 401: no\ntoken, or an unknown one. 403: insufficient role, or `Origin` is another host. 404: no \
-         such route. 405: no such method;\n`Allow` lists the methods. 408: the body did not arrive in time. 413: the \
-         body is too large. 421: the `Host` is not\nallowed. 422: the daemon rejected the request, for example because \
-         of errors in a file. 503: the daemon is stopping.\nRequests that are not HTTP, and those with a header that \
-         is too large, get 400 and 431 without a body.\n",
+         malformed. 401: no\ntoken, or an unknown one. 403: insufficient role, or a cross-origin request. 404: \
+         unknown path. 405: method not allowed;\n`Allow` lists the methods. 408: the body did not arrive in time. 413: \
+         the body is too large. 421: the `Host` is not\nallowed. 422: the daemon rejected the request, for example \
+         because of errors in a file. 503: the daemon is stopping.\nRequests that are not HTTP, and those with a \
+         header that is too large, get 400 and 431 without a body.\n",
     );
     for (name, schema) in document["components"]["schemas"]
         .as_object()

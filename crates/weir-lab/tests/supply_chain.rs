@@ -31,16 +31,22 @@ fn packages() -> Vec<Package> {
         .expect("run cargo");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "cargo metadata: {errors}");
-    let metadata: Json = serde_json::from_slice(&output.stdout).expect("JSON");
-    let used = metadata["resolve"]["nodes"]
+    let metadata: Json =
+        serde_json::from_slice(&output.stdout).expect("parse the output of cargo metadata");
+    let nodes = metadata["resolve"]["nodes"]
         .as_array()
-        .expect("contains the graph");
-    let used: BTreeSet<&str> = used.iter().filter_map(|node| node["id"].as_str()).collect();
+        .expect("no dependency graph");
+    let ids: BTreeSet<&str> = nodes
+        .iter()
+        .filter_map(|node| node["id"].as_str())
+        .collect();
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-    let packages = metadata["packages"].as_array().expect("packages");
+    let packages = metadata["packages"]
+        .as_array()
+        .expect("no list of packages");
     packages
         .iter()
-        .filter(|package| used.contains(package["id"].as_str().unwrap_or_default()))
+        .filter(|package| ids.contains(package["id"].as_str().unwrap_or_default()))
         .map(|package| Package {
             name: text(&package["name"]),
             version: text(&package["version"]),
@@ -52,9 +58,9 @@ fn packages() -> Vec<Package> {
 
 /// Returns the strings at a path in `deny.toml`: the elements of an array, or the value of `crate` in each element.
 fn rules(section: &str, key: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
-    let rules: toml::Table = text.parse().expect("TOML");
-    let list = rules[section][key].as_array().expect("is a list");
+    let text = std::fs::read_to_string(root().join("deny.toml")).expect("read deny.toml");
+    let rules: toml::Table = text.parse().expect("parse deny.toml");
+    let list = rules[section][key].as_array().expect("not a list");
     let name = |item: &toml::Value| {
         item.get("crate")
             .unwrap_or(item)
@@ -62,7 +68,7 @@ fn rules(section: &str, key: &str) -> Vec<String> {
             .map(str::to_owned)
     };
     list.iter()
-        .map(|item| name(item).expect("is a string"))
+        .map(|item| name(item).expect("not a string"))
         .collect()
 }
 
@@ -120,7 +126,7 @@ fn licenses_are_permissive() {
     let allowed = rules("licenses", "allow");
     let packages = packages();
     assert!(packages.len() > 100, "only {} packages", packages.len());
-    let wrong: Vec<String> = packages
+    let violations: Vec<String> = packages
         .iter()
         .filter(|package| !is_allowed(&package.license, &allowed))
         .map(|package| {
@@ -130,32 +136,32 @@ fn licenses_are_permissive() {
             )
         })
         .collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
 #[test]
 fn sources_are_known_and_no_crate_is_banned() {
     let registries = rules("sources", "allow-registry");
     let banned = rules("bans", "deny");
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for package in packages() {
         if banned.contains(&package.name) {
-            wrong.push(format!("{} is banned in deny.toml", package.name));
+            violations.push(format!("{} is banned in deny.toml", package.name));
         }
         let Some(source) = &package.source else {
             continue;
         };
-        let known = source.strip_prefix("registry+");
-        if !known.is_some_and(|url| registries.iter().any(|registry| registry == url)) {
-            wrong.push(format!("{} comes from {source}", package.name));
+        let registry_url = source.strip_prefix("registry+");
+        if !registry_url.is_some_and(|url| registries.iter().any(|registry| registry == url)) {
+            violations.push(format!("{} comes from {source}", package.name));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
 #[test]
 fn no_crate_has_two_versions() {
-    let skipped: BTreeSet<String> = rules("bans", "skip").into_iter().collect();
+    let exceptions: BTreeSet<String> = rules("bans", "skip").into_iter().collect();
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages() {
         versions
@@ -164,13 +170,13 @@ fn no_crate_has_two_versions() {
             .insert(package.version);
     }
     versions.retain(|_, versions| versions.len() > 1);
-    let found: BTreeSet<String> = versions.keys().cloned().collect();
-    let new: Vec<_> = versions
+    let duplicates: BTreeSet<String> = versions.keys().cloned().collect();
+    let unlisted: Vec<_> = versions
         .iter()
-        .filter(|(name, _)| !skipped.contains(*name))
+        .filter(|(name, _)| !exceptions.contains(*name))
         .collect();
-    assert!(new.is_empty(), "more than one version: {new:?}");
-    let unused: Vec<_> = skipped.difference(&found).collect();
+    assert!(unlisted.is_empty(), "more than one version: {unlisted:?}");
+    let unused: Vec<_> = exceptions.difference(&duplicates).collect();
     assert!(
         unused.is_empty(),
         "remove from `skip` of deny.toml: {unused:?}"

@@ -112,14 +112,14 @@ fn root() -> PathBuf {
 }
 
 fn tracked_files(root: &Path) -> Vec<String> {
-    let listed = Command::new("git")
+    let output = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files"])
         .current_dir(root)
         .output()
         .expect("run git");
-    assert!(listed.status.success(), "git ls-files: {listed:?}");
-    let listed = String::from_utf8(listed.stdout).expect("paths are UTF-8");
-    listed
+    assert!(output.status.success(), "git ls-files: {output:?}");
+    let paths = String::from_utf8(output.stdout).expect("paths are UTF-8");
+    paths
         .lines()
         .filter(|path| !rule::is_exempt(path))
         .map(str::to_owned)

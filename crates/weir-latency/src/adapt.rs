@@ -74,6 +74,7 @@ fn published_percent(fraction: f64, previous: Option<u32>) -> u32 {
 mod tests {
     use super::*;
 
+    /// Applies the latencies `count` times. Returns the servers' percentages and the number of changes.
     fn rounds(adaptation: &mut Adaptation, us: [Option<f64>; 3], count: u32) -> (Vec<u32>, u32) {
         let servers = [("a", us[0]), ("b", us[1]), ("c", us[2])];
         let changes = (0..count).filter(|_| adaptation.observe(&servers).is_some());
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn server_loses_weight_if_its_latency_is_above_the_noise() {
+    fn server_loses_weight_only_if_its_latency_exceeds_the_noise_band() {
         // The latencies of two servers, and the published percentage of the second one.
         for (best, us, expected) in [
             // 500 us.
@@ -174,8 +175,8 @@ mod tests {
         ] {
             let mut adaptation = Adaptation::default();
             assert_eq!(rounds(&mut adaptation, slow, 40).0[2], 25);
-            let found = [(); 3].map(|()| rounds(&mut adaptation, us, 1).0[2]);
-            assert_eq!(found, expected);
+            let actual = [(); 3].map(|()| rounds(&mut adaptation, us, 1).0[2]);
+            assert_eq!(actual, expected);
         }
     }
 
@@ -191,8 +192,8 @@ mod tests {
             (0.5, Some(90), 50),
             (0.01, Some(90), FLOOR_PERCENT),
         ] {
-            let found = published_percent(fraction, previous);
-            assert_eq!(found, expected, "{fraction} {previous:?}");
+            let actual = published_percent(fraction, previous);
+            assert_eq!(actual, expected, "{fraction} {previous:?}");
         }
     }
 

@@ -89,7 +89,7 @@ pub enum FirstPayload {
 }
 
 impl FirstPayload {
-    /// Returns the kind of a payload by its first bytes.
+    /// Determines the kind of a payload from its first bytes.
     #[must_use]
     pub fn from_bytes(payload: &[u8]) -> Self {
         match payload {
@@ -284,14 +284,15 @@ impl Step<'_> {
     /// Ends the exchange in the window: emits the held sample if it belongs to a response.
     fn flush(&mut self) {
         if self.flow.has(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
-            // The session tickets that follow the Finished message, and later ones, precede the first response.
+            // Only a Finished message was sent, so the acknowledged bytes are session tickets. More tickets may arrive
+            // before the first response.
             return self.discard(Reason::Handshake);
         }
-        let others_max = match self.flow.protocol {
+        let max_other_bytes = match self.flow.protocol {
             LATENCY_TLS => TICKET_BYTES,
             _ => HTTP2_WINDOW,
         };
-        let is_certain = self.flow.certain > 0 && self.flow.acked > others_max;
+        let is_certain = self.flow.certain > 0 && self.flow.acked > max_other_bytes;
         self.flow.window = 0;
         if is_certain || self.follows_other_acknowledgements() {
             self.emit(self.flow.held_ns);
@@ -580,9 +581,10 @@ impl Step<'_> {
     }
 }
 
-/// Returns the unit of a server's clock in nanoseconds: 1 ms, or 1 µs (Linux with `features tcp_usec_ts`). The clock
-/// cannot have advanced by more than the age of the flow, except by the 63 units of a SYN cookie; the request arrived
-/// `request_offset` nanoseconds after the SYN.
+/// Returns the unit of a server's clock in nanoseconds: 1 ms, or 1 µs (Linux with `features tcp_usec_ts`). The unit is
+/// 1 µs if 1 ms would make the clock exceed twice the age of the flow plus the error of a SYN cookie (64 ms), or if
+/// 1 ms would make it exceed the age by more than 4 ms, and 1 µs is plausible. The request arrived `request_offset`
+/// nanoseconds after the SYN.
 fn clock_unit(clock: u64, age: u64, loop_ns: u64, request_offset: u64) -> u64 {
     let exceeds_age = clock * MS > 2 * age + 64 * MS;
     let fits_microseconds = clock * MS > age + 4 * MS

@@ -29,7 +29,7 @@ enum Workload {
     Persistent,
 }
 
-/// Packets of a client, in virtual time, and the true latencies of the responses that yielded a sample.
+/// A client's connection, whose packets the table processes in virtual time.
 struct Flow<'a> {
     random: &'a mut SplitMix64,
     table: &'a mut Table,
@@ -44,7 +44,7 @@ impl Flow<'_> {
         (-(1.0 - uniform).ln() * mean_ns as f64) as u64
     }
 
-    /// Returns the time from a packet of the server to the arrival of the client's response at the director.
+    /// Returns the time from a packet that the server sends to the arrival of the client's response at the director.
     fn round_trip_ns(&mut self) -> u64 {
         self.distance_ns + self.exponential(JITTER_NS) + self.exponential(JITTER_NS)
     }
@@ -123,7 +123,7 @@ fn measure(workload: Workload, service_ns: u64, random: &mut SplitMix64) -> (f64
 fn servers_have_the_right_order_without_timestamps() {
     for workload in [Workload::Single, Workload::Persistent] {
         let mut random = SplitMix64::new(21);
-        let (mut different, mut right) = (0_u32, 0_u32);
+        let (mut scenario_count, mut correct_count) = (0_u32, 0_u32);
         for _ in 0..SCENARIOS {
             // Means of 0.5 to 16 ms; the servers differ by a factor of 1 to 2.
             let service_ns = (500 * US) << (random.next_u64() % 6);
@@ -134,12 +134,12 @@ fn servers_have_the_right_order_without_timestamps() {
             if difference < 0.5 * MS as f64 || difference < 0.2 * truth.min(other_truth) {
                 continue;
             }
-            different += 1;
-            right += u32::from((estimate < other_estimate) == (truth < other_truth));
+            scenario_count += 1;
+            correct_count += u32::from((estimate < other_estimate) == (truth < other_truth));
         }
-        let percent = 100.0 * f64::from(right) / f64::from(different);
-        println!("{workload:?}: {right} of {different} scenarios: {percent:.2} %");
-        assert!(different > 500, "{different}");
+        let percent = 100.0 * f64::from(correct_count) / f64::from(scenario_count);
+        println!("{workload:?}: {correct_count} of {scenario_count} scenarios: {percent:.2} %");
+        assert!(scenario_count > 500, "{scenario_count}");
         assert!(percent >= 99.0, "{workload:?}: {percent:.2} %");
     }
 }

@@ -88,12 +88,12 @@ impl Parameters {
         };
         let lengths = ignored.split(',').filter(|it| *it != "-");
         Self {
-            min_bytes: min_bytes.parse().expect("`least` is a number"),
-            skipped: skipped.parse().expect("`skipped` is a number"),
+            min_bytes: min_bytes.parse().expect("parse `least`"),
+            skipped: skipped.parse().expect("parse `skipped`"),
             ignored: lengths
-                .map(|it| it.parse().expect("a length is a number"))
+                .map(|it| it.parse().expect("parse a length"))
                 .collect(),
-            coverage: coverage.parse().expect("`coverage` is a number"),
+            coverage: coverage.parse().expect("parse `coverage`"),
         }
     }
 }
@@ -112,17 +112,13 @@ struct Outcome {
 
 fn replay(text: &str) -> (Parameters, Outcome) {
     let mut lines = text.lines().skip(1);
-    let parameters = Parameters::parse(
-        lines
-            .next()
-            .expect("the recording has a line of parameters"),
-    );
+    let parameters = Parameters::parse(lines.next().expect("no line of parameters"));
     let mut outcome = Outcome::default();
     let mut table = Table::default();
     let mut connections: BTreeMap<u32, Connection> = BTreeMap::new();
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
-        let number = |index: usize| -> u32 { words[index].parse().expect("the field is a number") };
+        let number = |index: usize| -> u32 { words[index].parse().expect("parse the field") };
         let (now_us, connection) = (i64::from(number(0)), number(2));
         let state = connections.entry(connection).or_default();
         if words[1] == "<" {
@@ -135,8 +131,8 @@ fn replay(text: &str) -> (Parameters, Outcome) {
             seq: number(3),
             ack: number(4),
             ts_ecr: words[5].parse().ok(),
-            length: words[7].parse().expect("the length is a number"),
-            flags: words[6].parse().expect("the flags are a number"),
+            length: words[7].parse().expect("parse the length"),
+            flags: words[6].parse().expect("parse the flags"),
             first: match words[8] {
                 "tls" => FirstPayload::Tls,
                 "http2" => FirstPayload::Preface,
@@ -157,8 +153,8 @@ fn replay(text: &str) -> (Parameters, Outcome) {
             outcome.pairs.push((us, *nearest, line.to_owned()));
         }
     }
-    let counted = LATENCY_REASONS.map(|(reason, label, _)| (label, table.count(reason)));
-    outcome.reasons = counted.into_iter().filter(|it| it.1 > 0).collect();
+    let counts = LATENCY_REASONS.map(|(reason, label, _)| (label, table.count(reason)));
+    outcome.reasons = counts.into_iter().filter(|it| it.1 > 0).collect();
     (parameters, outcome)
 }
 
@@ -190,16 +186,16 @@ fn mean(values: impl Iterator<Item = i64>, count: usize) -> f64 {
 fn samples_match_latencies_at_the_servers_interface() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
     let mut files: Vec<_> = fs::read_dir(directory)
-        .expect("the directory of recordings is readable")
-        .map(|entry| entry.expect("the directory entry is readable").path())
+        .expect("read the directory of recordings")
+        .map(|entry| entry.expect("read the directory entry").path())
         .collect();
     files.sort();
     assert!(files.len() >= 10, "{files:?}");
     for file in files {
-        let text = fs::read_to_string(&file).expect("the recording is readable");
+        let text = fs::read_to_string(&file).expect("read the recording");
         let (parameters, outcome) = replay(&text);
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        let all = outcome.pairs.len();
+        let sample_count = outcome.pairs.len();
         let is_near = |it: &&(i64, i64, String)| (it.0 - it.1).abs() <= TICK_US + SLACK_US;
         let pairs: Vec<_> = outcome.pairs.iter().filter(is_near).collect();
         let count = pairs.len();
@@ -214,14 +210,17 @@ fn samples_match_latencies_at_the_servers_interface() {
         );
         let required = outcome.responses * parameters.coverage / 100;
         assert!(
-            all >= required,
-            "{name}: {all} samples of {} responses",
+            sample_count >= required,
+            "{name}: {sample_count} samples of {} responses",
             outcome.responses
         );
         // If a response and the client's probe for it are lost, the retransmitted response cannot be distinguished from
         // a late one.
         let outlier = outcome.pairs.iter().find(|it| !is_near(it));
-        assert!((all - count) * 500 <= all, "{name}: {outlier:?}");
+        assert!(
+            (sample_count - count) * 500 <= sample_count,
+            "{name}: {outlier:?}"
+        );
         // The unit of the clock adds the difference of two uniformly distributed errors, with a standard deviation of
         // 0.41 units.
         let limit =

@@ -182,12 +182,12 @@ struct Outcome {
 impl Outcome {
     /// Returns a server's share of the requests in a range of seconds.
     fn share(&self, server: usize, seconds: std::ops::Range<usize>) -> f64 {
-        let all: u64 = self.chosen[seconds.clone()].iter().flatten().sum();
+        let total: u64 = self.chosen[seconds.clone()].iter().flatten().sum();
         let count: u64 = self.chosen[seconds]
             .iter()
             .map(|counts| counts[server])
             .sum();
-        count as f64 / all as f64
+        count as f64 / total as f64
     }
 
     fn quantile_us(&mut self, quantile: f64) -> u64 {
@@ -390,16 +390,16 @@ fn requests_of_a_burst_do_not_all_reach_one_server() {
 
 #[test]
 fn slow_server_does_not_determine_p98() {
-    let (mut passed, seeds) = (0, 20);
+    let (mut pass_count, seeds) = (0, 20);
     for seed in 0..seeds {
         let scenario = Scenario {
             slower_us: 20_000,
             slow: (0, 9 * SECOND_US),
             ..Scenario::new(seed)
         };
-        passed += u64::from(run(&scenario).quantile_us(0.98) < 15_000);
+        pass_count += u64::from(run(&scenario).quantile_us(0.98) < 15_000);
     }
-    assert!(passed > seeds * 9 / 10, "{passed} of {seeds}");
+    assert!(pass_count > seeds * 9 / 10, "{pass_count} of {seeds}");
 }
 
 /// The lab's experiment `slow-server`: 16 clients, and a server that handles one request at a time.

@@ -74,18 +74,18 @@ impl LogFormat {
             Self::Json => return Self::JSON.to_vec(),
             Self::Template(text) => text,
         };
-        let mut found = Vec::new();
+        let mut names = Vec::new();
         let mut rest = text.as_str();
         while let Some((name, after)) = rest
             .split_once('{')
             .and_then(|(_, tail)| tail.split_once('}'))
         {
-            if !Self::NAMES.contains(&name) && !found.contains(&name) {
-                found.push(name);
+            if !Self::NAMES.contains(&name) && !names.contains(&name) {
+                names.push(name);
             }
             rest = after;
         }
-        found
+        names
     }
 }
 

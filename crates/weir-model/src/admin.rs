@@ -55,7 +55,7 @@ impl fmt::Display for Admin {
             if let Some(ca) = &tls.client_ca {
                 write!(
                     f,
-                    ", client certificates by {ca} {}",
+                    ", {} client certificates, verified with {ca}",
                     tls.client_auth.as_str()
                 )?;
             }

@@ -34,8 +34,8 @@ impl PasswordHashFormat {
             ("$6$", Self::Sha512Crypt),
         ];
         let mut formats = formats.into_iter();
-        let found = formats.find(|(prefix, _)| hash.starts_with(prefix));
-        found.map(|(_, format)| format)
+        let entry = formats.find(|(prefix, _)| hash.starts_with(prefix));
+        entry.map(|(_, format)| format)
     }
 }
 
@@ -76,9 +76,8 @@ impl BasicAuth {
         self.users.get(user).map(String::as_str)
     }
 
-    /// Returns the password hash of the user with this number, modulo the number of users. For an unknown
-    /// user, the proxy verifies the password against this hash, so that the response time does not reveal which users
-    /// exist.
+    /// Returns the password hash of the user with this number, modulo the number of users. For an unknown user, the
+    /// proxy verifies the password against this hash, so that the response time does not reveal which users exist.
     pub fn any_hash(&self, number: u64) -> Option<&str> {
         let index = number.checked_rem(self.users.len() as u64)?;
         let mut hashes = self.users.values().skip(usize::try_from(index).ok()?);
@@ -90,7 +89,7 @@ impl BasicAuth {
         self.users.len()
     }
 
-    /// Returns whether there are no users, so that every request is rejected.
+    /// Returns whether there are no users. If so, every request is rejected.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
@@ -128,8 +127,8 @@ mod tests {
         assert_eq!(format!("{auth:?}"), "BasicAuth(realm \"R\", 1 user)");
         let users = [entry("a", "{SHA}1"), entry("b", "{SHA}2")];
         let auth = BasicAuth::new("R".to_owned(), None, users);
-        let any = [2, 3].map(|number| auth.any_hash(number));
-        assert_eq!(any, [Some("{SHA}1"), Some("{SHA}2")]);
+        let hashes = [2, 3].map(|number| auth.any_hash(number));
+        assert_eq!(hashes, [Some("{SHA}1"), Some("{SHA}2")]);
         let none = BasicAuth::new("R".to_owned(), None, []);
         assert_eq!(none.any_hash(3), None);
         assert!(none.is_empty() && !auth.is_empty());

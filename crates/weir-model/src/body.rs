@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_compare_by_source_text() {
+    fn patterns_are_matched_and_compared() {
         let pattern = Pattern::new("^(Up|OK)\\s").unwrap();
         assert!(pattern.matches(b"OK now"));
         assert!(!pattern.matches(b"not OK now"));

@@ -174,10 +174,10 @@ impl Check {
                     Ports::One(port) => Some(port),
                     Ports::Range(..) | Ports::Any => None,
                 })?;
-                let rewritten = server.port.filter(|_| forward.rewrites_port());
+                let server_port = server.port.filter(|_| forward.rewrites_port());
                 Some(ProbePath {
                     vip: listener.address,
-                    port: self.target.port.or(rewritten).unwrap_or(port),
+                    port: self.target.port.or(server_port).unwrap_or(port),
                     forward,
                     tunnel: server.tunnel_in(service),
                     dscp: service.dscp,
@@ -200,7 +200,7 @@ impl Desired {
 
     /// Returns whether any check uses a service's forwarding path.
     pub fn has_path_checks(&self) -> bool {
-        let through = |checks: &[Check]| {
+        let use_forwarding_path = |checks: &[Check]| {
             checks
                 .iter()
                 .any(|check| check.target.via.uses_forwarding_path())
@@ -208,7 +208,7 @@ impl Desired {
         self.pools.iter().any(|pool| {
             let servers = pool.servers.iter().chain(&pool.sorry);
             let server_checks = servers.filter_map(|it| it.checks.as_deref());
-            through(&pool.checks) || server_checks.into_iter().any(through)
+            use_forwarding_path(&pool.checks) || server_checks.into_iter().any(use_forwarding_path)
         })
     }
 

@@ -31,7 +31,7 @@ pub struct Source {
     pub file: u32,
 }
 
-/// Values that differ only in their positions have the same hash, so that inserting a line does not count as a change.
+/// Values that differ only in their positions have the same hash, so inserting a line does not count as a change.
 impl Hash for Source {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -124,7 +124,7 @@ impl Desired {
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();
         checks
-            .find(|(known, _)| known == name)
+            .find(|(check_name, _)| check_name == name)
             .map(|(_, check)| check)
     }
 
@@ -242,13 +242,13 @@ pub struct Node {
 
 impl Node {
     /// Minimum and maximum `max_flows`.
-    pub const MAX_FLOWS: (u32, u32) = (1 << 10, 1 << 27);
+    pub const MAX_FLOWS_RANGE: (u32, u32) = (1 << 10, 1 << 26);
     /// Minimum and maximum `max_servers`.
-    pub const MAX_SERVERS: (u32, u32) = (1, 1 << 20);
+    pub const MAX_SERVERS_RANGE: (u32, u32) = (1, 1 << 20);
     /// Minimum and maximum `max_services`.
-    pub const MAX_SERVICES: (u32, u32) = (1, 1 << 18);
+    pub const MAX_SERVICES_RANGE: (u32, u32) = (1, 1 << 18);
     /// Minimum and maximum `syn_budget`; 0 = only UDP flows with `nat` get an entry.
-    pub const SYN_BUDGET: (u32, u32) = (0, 100_000_000);
+    pub const SYN_BUDGET_RANGE: (u32, u32) = (0, 100_000_000);
 }
 
 named_enum! {

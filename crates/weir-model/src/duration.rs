@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units and their length in milliseconds, ascending.
+/// Units and their lengths in milliseconds, ascending.
 pub const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1000),

@@ -15,7 +15,7 @@ pub enum FailoverLoss {
     /// The servers of persistent clients are stored in a table.
     Persistence,
     /// Because of `max_load`, the server of a connection may differ from the one that the hash selects.
-    Bound,
+    MaxLoad,
     /// The scheduler's choice depends on more than the packet and the servers.
     Scheduler(SchedulerKind),
 }
@@ -30,7 +30,7 @@ impl fmt::Display for FailoverLoss {
             Self::Persistence => {
                 f.write_str("the servers of persistent clients are only stored on this director")
             }
-            Self::Bound => f.write_str(
+            Self::MaxLoad => f.write_str(
                 "the servers selected because of `max_load` are only stored on this director",
             ),
             Self::Scheduler(kind) => write!(
@@ -84,7 +84,7 @@ impl Service {
         if !scheduler.kind.is_stateless() {
             return Some(FailoverLoss::Scheduler(scheduler.kind));
         }
-        scheduler.max_load_percent.map(|_| FailoverLoss::Bound)
+        scheduler.max_load_percent.map(|_| FailoverLoss::MaxLoad)
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use crate::{Persistence, Server};
 
     #[test]
-    fn only_stateless_maglev_survives_failover() {
+    fn connections_survive_failover_only_with_stateless_maglev() {
         let mut pool = Pool::new("web");
         pool.servers
             .push(Server::new("10.0.0.1", "10.0.0.1".parse().unwrap(), None));
@@ -117,7 +117,7 @@ mod tests {
         );
         let mut bounded = pool.clone();
         bounded.scheduler.as_mut().unwrap().max_load_percent = Some(125);
-        assert_eq!(service.failover_loss(&bounded), Some(FailoverLoss::Bound));
+        assert_eq!(service.failover_loss(&bounded), Some(FailoverLoss::MaxLoad));
         let nat = Service::new("web", Forward::Nat, "web");
         assert_eq!(nat.failover_loss(&pool), Some(FailoverLoss::Nat));
         pool.servers[0].forward = Some(Forward::Nat);

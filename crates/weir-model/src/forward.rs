@@ -45,7 +45,7 @@ impl Forward {
         }
     }
 
-    /// Returns whether packets reach the server with the VIP as destination or with a DSCP, so that the server must be
+    /// Returns whether packets reach the server with the VIP as destination or with a DSCP. If so, the server must be
     /// configured for the VIP (`weir real-server up`).
     pub const fn needs_server_configuration(self) -> bool {
         match self {
@@ -141,14 +141,14 @@ impl Tunnel {
             Family::V4 => 20,
             Family::V6 => 40,
         };
-        let between = match (self.kind, self.checksum) {
+        let tunnel_header = match (self.kind, self.checksum) {
             (TunnelKind::Ipip, _) => 0,
             (TunnelKind::Gue, TunnelChecksum::Remote) => 20,
             (TunnelKind::Gue, TunnelChecksum::None | TunnelChecksum::Full) => 12,
             (TunnelKind::Gre, TunnelChecksum::Full) => 8,
             (TunnelKind::Gre, TunnelChecksum::None | TunnelChecksum::Remote) => 4,
         };
-        ip + between
+        ip + tunnel_header
     }
 }
 

@@ -1,4 +1,4 @@
-//! Defines the part of a request that the `hash` scheduler hashes, and by which `limits` identify clients (`key`).
+//! Defines `key`: the part of a request that the `hash` scheduler hashes, and by which `limits` identify clients.
 
 use std::fmt;
 

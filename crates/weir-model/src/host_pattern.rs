@@ -24,7 +24,7 @@ impl HostPattern {
         match (self, other) {
             (Self::Suffix(suffix), Self::Exact(host)) => host.ends_with(suffix.as_str()),
             (Self::Suffix(suffix), Self::Suffix(below)) => below.ends_with(suffix.as_str()),
-            (own, theirs) => own == theirs,
+            _ => self == other,
         }
     }
 }

@@ -93,7 +93,7 @@ mod tests {
             HostPattern::Wildcard("www.*".to_owned()),
         ];
         let set = HostSet::new(vec![("/f".to_owned(), hosts)]);
-        for (host, is_in) in [
+        for (host, expected) in [
             ("a.example", true),
             ("x.a.example", false),
             ("x.b.example", true),
@@ -101,7 +101,7 @@ mod tests {
             ("b.example", false),
             (".b.example", false),
         ] {
-            assert_eq!(set.contains(host), is_in, "{host}");
+            assert_eq!(set.contains(host), expected, "{host}");
         }
         assert_eq!(set.other_patterns().count(), 1);
         assert_eq!(set.to_string(), "/f (3 hosts)");

@@ -112,8 +112,8 @@ mod tests {
             parsed("http://[::1]/x"),
             expected("http://[::1]:80/x", "::1")
         );
-        for wrong in ["ftp://h", "http:///x", "http://u@h/", "http://h/a b", "h"] {
-            assert!(parsed(wrong).is_err(), "{wrong}");
+        for invalid in ["ftp://h", "http:///x", "http://u@h/", "http://h/a b", "h"] {
+            assert!(parsed(invalid).is_err(), "{invalid}");
         }
     }
 

@@ -5,7 +5,7 @@
 //! ([`Pattern`], [`TextRegex`]), texts with variables ([`Template`]) and URLs. It does not query the kernel, and
 //! contains no run-time state (health, counters, overrides).
 //!
-//! Every other crate of the workspace may depend on this crate, which depends on none of them.
+//! Every other crate in the workspace may depend on this crate, which depends on none of them.
 
 // Code must handle a new scheduler, forwarding method or kind of check everywhere. A wildcard would hide the places
 // where it does not.

@@ -47,7 +47,7 @@ impl ClientField {
     }
 }
 
-/// A proxy service's `x_forwarded` setting: rules for single fields, instead of `forwarded`.
+/// A proxy service's `x_forwarded` setting: rules for individual fields, instead of `forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ClientFields([Option<FieldRule>; 5]);
 

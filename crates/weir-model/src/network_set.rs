@@ -188,9 +188,9 @@ mod tests {
                 .map(|(name, count)| ((*name).to_owned(), (0..*count).map(network).collect()));
             NetworkSet::new(vec![network(9)], files.collect())
         };
-        let shown = set(&[("/a", 0), ("/b", 1), ("/c", 2)]).to_string();
+        let text = set(&[("/a", 0), ("/b", 1), ("/c", 2)]).to_string();
         assert_eq!(
-            shown,
+            text,
             "192.0.2.9/32 /a (0 networks) /b (1 network) /c (2 networks)"
         );
         let hash_of = |set: &NetworkSet| {
@@ -198,9 +198,9 @@ mod tests {
             set.hash(&mut hasher);
             hasher.finish()
         };
-        let (one, two) = (set(&[("/a", 1)]), set(&[("/a", 2)]));
-        assert_eq!(hash_of(&one), hash_of(&set(&[("/a", 1)])));
-        assert_ne!(hash_of(&one), hash_of(&two));
-        assert_ne!(one, two);
+        let (small, large) = (set(&[("/a", 1)]), set(&[("/a", 2)]));
+        assert_eq!(hash_of(&small), hash_of(&set(&[("/a", 1)])));
+        assert_ne!(hash_of(&small), hash_of(&large));
+        assert_ne!(small, large);
     }
 }

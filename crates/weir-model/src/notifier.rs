@@ -1,4 +1,4 @@
-//! Defines the settings of `[notify.NAME]`, messages about state changes.
+//! Defines the settings of `[notify.NAME]`, which sends messages about state changes.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Notifier {
     }
 }
 
-/// An email sent by SMTP (RFC 5321) without TLS, through a mail server on this host or network.
+/// Settings for emails that are sent over SMTP (RFC 5321) without TLS, through a mail server on this host or network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mail {
     /// `ADDRESS:PORT` of the mail server.
@@ -68,15 +68,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mailbox_contains_no_delimiter_of_smtp() {
+    fn mailbox_has_two_parts_and_no_smtp_delimiters() {
         assert!(Mail::is_mailbox("root@localhost"));
-        for wrong in ["root", "@h", "a@", "a b@h", "a@h>\r\nDATA", "<a@h>"] {
-            assert!(!Mail::is_mailbox(wrong), "{wrong}");
+        for text in ["root", "@h", "a@", "a b@h", "a@h>\r\nDATA", "<a@h>"] {
+            assert!(!Mail::is_mailbox(text), "{text}");
         }
     }
 
     #[test]
-    fn empty_filters_match_every_change() {
+    fn filters_select_changes_by_pool_and_state() {
         let mut notifier = Notifier {
             name: "n".to_owned(),
             pools: Vec::new(),

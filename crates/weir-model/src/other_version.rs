@@ -52,7 +52,7 @@ impl Desired {
             .iter()
             .map(|service| (service.name.as_str(), service))
             .collect();
-        let mut found: HashMap<String, Vec<Server>> = HashMap::new();
+        let mut other_servers: HashMap<String, Vec<Server>> = HashMap::new();
         for service in &self.services {
             let other_pool = other_services
                 .get(service.name.as_str())
@@ -61,24 +61,24 @@ impl Desired {
             else {
                 continue;
             };
-            if self.uses_other_version(service, pool) && !found.contains_key(&pool.name) {
+            if self.uses_other_version(service, pool) && !other_servers.contains_key(&pool.name) {
                 let differs = table_servers(pool) != table_servers(other_pool);
                 let servers = if differs {
                     other_pool.servers.clone()
                 } else {
                     Vec::new()
                 };
-                found.insert(pool.name.clone(), servers);
+                other_servers.insert(pool.name.clone(), servers);
             }
         }
         let mut has_changed = false;
         for pool in &mut self.pools {
-            let Some(servers) = found.remove(&pool.name).filter(|it| !it.is_empty()) else {
+            let Some(servers) = other_servers.remove(&pool.name).filter(|it| !it.is_empty()) else {
                 continue;
             };
-            let wanted = Some(OtherVersion { servers, replaces });
-            if (replaces || pool.other_version.is_none()) && pool.other_version != wanted {
-                pool.other_version = wanted;
+            let new_version = Some(OtherVersion { servers, replaces });
+            if (replaces || pool.other_version.is_none()) && pool.other_version != new_version {
+                pool.other_version = new_version;
                 has_changed = true;
             }
         }
@@ -96,12 +96,12 @@ impl Desired {
         let mut services = self.services.iter();
         let is_used = services
             .any(|service| service.pool == pool.name && self.uses_other_version(service, pool));
-        let wanted = Some(OtherVersion { servers, replaces });
+        let new_version = Some(OtherVersion { servers, replaces });
         let is_permitted = replaces || pool.other_version.is_none();
-        if !is_used || !is_permitted || pool.other_version == wanted {
+        if !is_used || !is_permitted || pool.other_version == new_version {
             return false;
         }
-        self.pools[index].other_version = wanted;
+        self.pools[index].other_version = new_version;
         true
     }
 
@@ -175,23 +175,23 @@ mod tests {
             ["10.0.0.1", "10.0.0.2"],
             ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
         );
-        let mut present = desired("a", &two);
-        assert!(!present.set_other_version(&desired("a", &["10.0.0.2", "10.0.0.1"]), true));
-        assert!(present.set_other_version(&desired("b", &three), true));
-        let other = present.pools[0].other_version.clone().unwrap();
+        let mut active = desired("a", &two);
+        assert!(!active.set_other_version(&desired("a", &["10.0.0.2", "10.0.0.1"]), true));
+        assert!(active.set_other_version(&desired("b", &three), true));
+        let other = active.pools[0].other_version.clone().unwrap();
         assert_eq!((other.servers.len(), other.replaces), (3, true));
-        assert!(!present.set_other_version(&desired("b", &three), true));
+        assert!(!active.set_other_version(&desired("b", &three), true));
         // Another version's table remains the second hop, unless it is replaced.
-        assert!(!present.set_other_version(&desired("a", &["10.0.0.9"]), false));
-        assert!(!present.set_other_version(&desired("a", &two), true));
-        assert_eq!(present.pools[0].other_version, Some(other));
-        assert!(present.set_other_version(&desired("a", &["10.0.0.9"]), true));
+        assert!(!active.set_other_version(&desired("a", &["10.0.0.9"]), false));
+        assert!(!active.set_other_version(&desired("a", &two), true));
+        assert_eq!(active.pools[0].other_version, Some(other));
+        assert!(active.set_other_version(&desired("a", &["10.0.0.9"]), true));
 
-        let before = present.pools[0].servers.clone();
-        assert!(!present.set_servers_before("a", before.clone(), false));
-        assert!(present.set_servers_before("a", before.clone(), true));
-        assert!(!present.set_servers_before("a", before.clone(), true));
-        assert!(!present.set_servers_before("b", before.clone(), true));
+        let before = active.pools[0].servers.clone();
+        assert!(!active.set_servers_before("a", before.clone(), false));
+        assert!(active.set_servers_before("a", before.clone(), true));
+        assert!(!active.set_servers_before("a", before.clone(), true));
+        assert!(!active.set_servers_before("b", before.clone(), true));
         // A service without another version does not count, and neither does a service of another pool.
         let mut two_pools = desired("a", &two);
         let mut direct = Service::new("direct", Forward::Direct, "b");

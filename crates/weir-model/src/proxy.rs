@@ -107,25 +107,25 @@ impl ProxyLimits {
     }
 
     /// Minimum and maximum `head`.
-    pub const HEAD: (u32, u32) = (1 << 10, 64 << 10);
+    pub const HEAD_RANGE: (u32, u32) = (1 << 10, 64 << 10);
     /// Minimum and maximum `fields`.
-    pub const FIELDS: (u32, u32) = (8, 1_000);
+    pub const FIELDS_RANGE: (u32, u32) = (8, 1_000);
     /// Minimum and maximum `connections`.
-    pub const CONNECTIONS: (u32, u32) = (1, 10_000_000);
+    pub const CONNECTIONS_RANGE: (u32, u32) = (1, 10_000_000);
     /// Minimum and maximum `retries`.
-    pub const RETRIES: (u32, u32) = (0, 16);
+    pub const RETRIES_RANGE: (u32, u32) = (0, 16);
     /// Minimum and maximum `idle_servers`; 0 = a new connection for each request.
-    pub const IDLE_SERVERS: (u32, u32) = (0, 100_000);
+    pub const IDLE_SERVERS_RANGE: (u32, u32) = (0, 100_000);
     /// Minimum and maximum `server_requests`.
-    pub const SERVER_REQUESTS: (u32, u32) = (0, 1_000_000_000);
+    pub const SERVER_REQUESTS_RANGE: (u32, u32) = (0, 1_000_000_000);
     /// Minimum and maximum `streams`.
-    pub const STREAMS: (u32, u32) = (1, 1_000);
+    pub const STREAMS_RANGE: (u32, u32) = (1, 1_000);
     /// Minimum and maximum `resets`.
-    pub const RESETS: (u32, u32) = (0, 60_000);
+    pub const RESETS_RANGE: (u32, u32) = (0, 60_000);
     /// Minimum and maximum `burst`.
-    pub const BURST: (u32, u32) = (0, 60_000);
+    pub const BURST_RANGE: (u32, u32) = (0, 60_000);
     /// Minimum and maximum `retry_budget`.
-    pub const RETRY_BUDGET: (u32, u32) = (0, 1_000);
+    pub const RETRY_BUDGET_RANGE: (u32, u32) = (0, 1_000);
 }
 
 impl Default for ProxyLimits {

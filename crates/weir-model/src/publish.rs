@@ -98,7 +98,10 @@ mod tests {
             assert_eq!(publish.permits_ports(ports), expected, "{ports}");
         }
         let socket = "192.0.2.1:80".parse().unwrap();
-        assert!(!publish.permits_proxy(socket), "not without `proxy`");
+        assert!(
+            !publish.permits_proxy(socket),
+            "a proxy service requires `proxy`"
+        );
         let with_proxy = Publish {
             proxy: true,
             ports: Vec::new(),

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     /// The first outputs for seed 0, as published with the generator.
-    const FROM_ZERO: [u64; 3] = [
+    const OUTPUTS_FOR_SEED_0: [u64; 3] = [
         0xe220_a839_7b1d_cdaf,
         0x6e78_9e6a_a1b9_65f4,
         0x06c4_5d18_8009_454f,
@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn generator_matches_published_outputs() {
         let mut random = SplitMix64::new(0);
-        assert_eq!(FROM_ZERO.map(|_| random.next_u64()), FROM_ZERO);
+        assert_eq!(
+            OUTPUTS_FOR_SEED_0.map(|_| random.next_u64()),
+            OUTPUTS_FOR_SEED_0
+        );
         let mut random = SplitMix64::new(1_234_567);
         let published = [
             6_457_827_717_110_365_317,
@@ -79,10 +82,10 @@ mod tests {
     #[test]
     fn mixing_matches_published_outputs() {
         let inputs = [0, GOLDEN_64, GOLDEN_64.wrapping_mul(2)];
-        assert_eq!(inputs.map(mix_64), FROM_ZERO);
+        assert_eq!(inputs.map(mix_64), OUTPUTS_FOR_SEED_0);
         assert_eq!(
             inputs.map(|value| finalize_64(value.wrapping_add(GOLDEN_64))),
-            FROM_ZERO
+            OUTPUTS_FOR_SEED_0
         );
         assert_eq!(finalize_64(0), 0);
     }

@@ -1,7 +1,7 @@
 //! Defines when a proxy service retries a request on another server.
 
 named_enum! {
-    /// A failure without a status code.
+    /// A failure other than a response with an error status.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum RetryCondition {
         /// Connecting failed, or the server's certificate was rejected.
@@ -49,7 +49,7 @@ impl Default for RetryOn {
     }
 }
 
-/// Formats the conditions as in the configuration, separated by commas.
+/// Formats the conditions and status codes as in the configuration, separated by commas.
 impl std::fmt::Display for RetryOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let conditions = self.conditions.iter().map(|it| it.as_str().to_owned());

@@ -155,8 +155,9 @@ impl HeaderEdits {
 
     /// Returns whether fields with this name are removed or replaced.
     pub fn replaces(&self, name: &[u8]) -> bool {
-        let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
-        self.remove.iter().any(|known| is(known)) || self.set.iter().any(|edit| is(&edit.name))
+        let has_name = |other: &str| other.as_bytes().eq_ignore_ascii_case(name);
+        self.remove.iter().any(|other| has_name(other))
+            || self.set.iter().any(|edit| has_name(&edit.name))
     }
 }
 
@@ -167,7 +168,7 @@ pub struct HeaderReplacement {
     pub name: String,
     /// Expression to search for in the value. If it does not match, the value is not changed.
     pub regex: TextRegex,
-    /// The whole new value. It can contain the groups of the expression.
+    /// The complete new value. It can contain the groups of the expression.
     pub to: Template,
 }
 
@@ -246,7 +247,7 @@ impl fmt::Display for PathRewrite {
     }
 }
 
-/// Route settings that replace the service's settings.
+/// Route settings that override or supplement the service's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteOptions {
     /// Timeouts.
@@ -267,7 +268,7 @@ pub struct RouteOptions {
     pub limits: RouteLimits,
     /// Maximum number of requests in progress from all clients together; 0 = no limit.
     pub max_connections: u32,
-    /// Rules for single fields about the client.
+    /// Rules for individual fields about the client.
     pub x_forwarded: Option<RouteClientFields>,
     /// Copies of requests, at most [`Mirror::MAX`].
     pub mirrors: Vec<Mirror>,
@@ -308,8 +309,8 @@ impl ForwardAuth {
 
     /// Returns whether a field of the client's request is replaced or removed.
     pub fn replaces(&self, name: &[u8]) -> bool {
-        let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
-        self.copy.iter().any(|(to, _)| is(to))
+        let has_name = |other: &str| other.as_bytes().eq_ignore_ascii_case(name);
+        self.copy.iter().any(|(to, _)| has_name(to))
     }
 }
 
@@ -501,7 +502,7 @@ pub struct Route {
     pub not: Option<Box<Conditions>>,
     /// Changes to requests and responses.
     pub edits: RouteEdits,
-    /// Settings that replace those of the service; `None` = no such settings.
+    /// Settings that override or supplement those of the service; `None` = no such settings.
     pub options: Option<Box<RouteOptions>>,
     /// Action.
     pub action: RouteAction,
@@ -534,7 +535,7 @@ impl Route {
         self.options.as_ref()?.forward_auth.as_ref()
     }
 
-    /// Returns the pools that the route may use, including those of mirrors and of `forward_auth`.
+    /// Returns the pools that the route may use, including those for mirrors and `forward_auth`.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = self.action.pools();
         pools.extend(self.mirrors().iter().map(|mirror| mirror.pool.as_str()));

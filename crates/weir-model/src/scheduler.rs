@@ -154,8 +154,8 @@ impl FromStr for SchedulerKind {
     type Err = UnknownScheduler;
 
     fn from_str(name: &str) -> Result<Self, UnknownScheduler> {
-        let named = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
-        named.ok_or(UnknownScheduler)
+        let kind = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
+        kind.ok_or(UnknownScheduler)
     }
 }
 
@@ -243,8 +243,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traits_of_schedulers_match_documentation() {
-        let named = |test: fn(SchedulerKind) -> bool| {
+    fn scheduler_traits_match_documentation() {
+        let names_with = |test: fn(SchedulerKind) -> bool| {
             let kinds = SchedulerKind::ALL.into_iter().filter(|kind| test(*kind));
             kinds
                 .map(SchedulerKind::as_str)
@@ -252,17 +252,17 @@ mod tests {
                 .join(" ")
         };
         let ipvs = "rr wrr lc wlc sed nq fo ovf twos dh sh mh lblc lblcr";
-        assert_eq!(named(SchedulerKind::is_ipvs), ipvs);
+        assert_eq!(names_with(SchedulerKind::is_ipvs), ipvs);
         assert_eq!(
-            named(SchedulerKind::works_at_layer4),
+            names_with(SchedulerKind::works_at_layer4),
             format!("{ipvs} maglev p2c least-time")
         );
         assert_eq!(
-            named(SchedulerKind::works_in_proxy),
+            names_with(SchedulerKind::works_in_proxy),
             "rr wrr lc wlc sed nq fo ovf twos sh mh p2c least-time hash"
         );
-        assert_eq!(named(SchedulerKind::hashes), "dh sh mh maglev hash");
-        assert_eq!(named(SchedulerKind::is_stateless), "maglev");
+        assert_eq!(names_with(SchedulerKind::hashes), "dh sh mh maglev hash");
+        assert_eq!(names_with(SchedulerKind::is_stateless), "maglev");
     }
 
     #[test]

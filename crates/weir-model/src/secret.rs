@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_debug_hides_value_and_line_feed_is_trimmed() {
+    fn debug_output_hides_the_value_and_a_trailing_line_feed_is_removed() {
         let secret = |text: &str| Secret::new(SecretSource::Env("KEY".into()), text.into());
         assert_eq!(
             format!("{:?}", secret("hidden")),

@@ -54,7 +54,7 @@ impl FlowSync {
 mod tests {
     use super::*;
 
-    fn sync(index: usize, count: usize) -> FlowSync {
+    fn flow_sync(index: usize, count: usize) -> FlowSync {
         // In text order, 10.0.0.10 would come before 10.0.0.9.
         let address = |number: usize| SocketAddr::from(([10, 0, 0, 9 + number as u8], 8482));
         let mut all: Vec<SocketAddr> = (0..count).map(address).collect();
@@ -73,7 +73,7 @@ mod tests {
             for range in [(20_000, 32_767), (1, 65_535), (7, 7 + count as u16 - 1)] {
                 let mut next = u32::from(range.0);
                 for number in 0..count {
-                    let sync = sync(number, count);
+                    let sync = flow_sync(number, count);
                     assert_eq!((sync.number(), sync.directors()), (number, count));
                     let (first, last) = sync.own_ports(range).unwrap();
                     assert_eq!(u32::from(first), next);
@@ -88,13 +88,13 @@ mod tests {
     #[test]
     fn each_of_two_directors_gets_half_of_the_ports() {
         let range = (20_000, 32_767);
-        assert_eq!(sync(0, 2).own_ports(range), Some((20_000, 26_383)));
-        assert_eq!(sync(1, 2).own_ports(range), Some((26_384, 32_767)));
+        assert_eq!(flow_sync(0, 2).own_ports(range), Some((20_000, 26_383)));
+        assert_eq!(flow_sync(1, 2).own_ports(range), Some((26_384, 32_767)));
     }
 
     #[test]
     fn range_with_too_few_ports_is_not_divided() {
-        assert_eq!(sync(0, 3).own_ports((5, 6)), None);
-        assert_eq!(sync(2, 3).own_ports((5, 6)), None);
+        assert_eq!(flow_sync(0, 3).own_ports((5, 6)), None);
+        assert_eq!(flow_sync(2, 3).own_ports((5, 6)), None);
     }
 }

@@ -20,7 +20,7 @@ pub enum Variable {
     Scheme,
     /// The requested host without port.
     Host,
-    /// The path without query, in the form that routes compare.
+    /// The path without the query, normalized as for the routes' `path` condition.
     Path,
     /// Path and query as received. In a redirect without `{query}`, `{path}` has this meaning.
     PathAndQuery,
@@ -98,7 +98,7 @@ impl Variable {
         }
         let mut table = Self::TABLE.into_iter();
         table
-            .find(|(known, _)| *known == name)
+            .find(|(variable_name, _)| *variable_name == name)
             .map(|(_, variable)| variable)
     }
 
@@ -369,8 +369,8 @@ mod tests {
                     Part::Variable(variable) => name(variable),
                 }).collect();
                 prop_assert_eq!(joined, text);
-                let both = |pair: &[Part]| matches!(pair, [Part::Text(_), Part::Text(_)]);
-                prop_assert!(!parsed.parts().windows(2).any(both));
+                let are_texts = |pair: &[Part]| matches!(pair, [Part::Text(_), Part::Text(_)]);
+                prop_assert!(!parsed.parts().windows(2).any(are_texts));
             }
         }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Prefix of the path in the configuration.
 pub const PREFIX: &str = "unix:";
 
-/// Maximum length of a path, in bytes: `sun_path` without the final zero.
+/// Maximum length of a path, in bytes: `sun_path` without the terminating NUL.
 pub const MAX_PATH_BYTES: usize = 107;
 
 /// The discard-only prefix of RFC 6666, 100::/64. No server has an address in this prefix.

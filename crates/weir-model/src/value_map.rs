@@ -358,16 +358,16 @@ mod tests {
     }
 
     #[test]
-    fn first_expression_wins_and_bad_keys_are_reported() {
+    fn first_expression_wins_and_invalid_keys_are_reported() {
         let regex = map(MapKind::Regex, false, &[("^/a", "1"), ("b$", "2")]);
         assert_eq!(values(&regex, &["/ab", "/b", "/c"]), ["1", "2", "none"]);
         let regex = map(MapKind::Regex, true, &[("^/A", "1"), ("b$", "2")]);
         assert_eq!(values(&regex, &["/ab", "/B", "/c"]), ["1", "2", "none"]);
-        let bad = |kind, key: &str| {
+        let error = |kind, key: &str| {
             let list = [(key.to_owned(), String::new())];
             MapEntries::new(kind, false, list, network).unwrap_err()
         };
-        assert!(matches!(bad(MapKind::Regex, "("), MapError::Key(0, _)));
-        assert!(matches!(bad(MapKind::Network, "x"), MapError::Key(0, _)));
+        assert!(matches!(error(MapKind::Regex, "("), MapError::Key(0, _)));
+        assert!(matches!(error(MapKind::Network, "x"), MapError::Key(0, _)));
     }
 }

@@ -252,7 +252,7 @@ impl VirtualRouter {
 pub struct AddressInterface {
     /// The interface.
     pub interface: String,
-    /// Some of the addresses of the virtual router.
+    /// Some of the virtual router's addresses.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -283,7 +283,7 @@ pub enum TrackObject {
     File(String),
     /// A program that must exit with 0.
     Script(TrackScript),
-    /// A service whose pool must have a usable server.
+    /// A service whose pool must have a usable server, or the quorum that the pool requires.
     Service(String),
     /// A pool that must have a usable server, or the quorum that the pool requires.
     Pool(String),
@@ -315,7 +315,7 @@ pub struct Notify {
     pub all: Vec<String>,
     /// Runs when the director becomes active.
     pub active: Vec<String>,
-    /// Runs when the director becomes backup.
+    /// Runs when the director becomes a backup.
     pub backup: Vec<String>,
     /// Runs when the virtual router enters the fault state.
     pub fault: Vec<String>,

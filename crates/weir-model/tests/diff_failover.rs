@@ -95,7 +95,7 @@ fn equal_configurations_have_no_changes() {
 }
 
 #[test]
-fn changed_keys_of_announcements_are_edits() {
+fn announcement_key_changes_are_edits() {
     check(
         "~ announce: ",
         &[
@@ -175,7 +175,7 @@ fn changed_keys_of_announcements_are_edits() {
 }
 
 #[test]
-fn changed_keys_of_virtual_routers_are_edits() {
+fn virtual_router_key_changes_are_edits() {
     check(
         "~ vrrp v: ",
         &[

@@ -111,7 +111,7 @@ fn some(text: &str) -> Option<String> {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn changed_keys_of_checks_are_edits() {
+fn changed_check_keys_are_shown() {
     fn check_of(desired: &mut Desired) -> &mut Check {
         &mut desired.pools[0].checks[0]
     }
@@ -220,7 +220,7 @@ fn changed_keys_of_checks_are_edits() {
 }
 
 #[test]
-fn changed_probe_parameters_are_edits() {
+fn changed_probe_parameters_are_shown() {
     let line = |old: Probe, new: Probe| {
         let mut before = base();
         before.pools[0].checks = vec![Check::new(Probe::Ping), Check::new(old)];
@@ -313,7 +313,7 @@ fn changed_probe_parameters_are_edits() {
 }
 
 #[test]
-fn changed_keys_of_pools_and_servers_are_edits() {
+fn changed_pool_and_server_keys_are_shown() {
     fn pool(desired: &mut Desired) -> &mut Pool {
         &mut desired.pools[0]
     }
@@ -527,7 +527,7 @@ fn changed_keys_of_pools_and_servers_are_edits() {
 }
 
 #[test]
-fn changed_keys_of_proxy_services_are_edits() {
+fn changed_proxy_service_keys_are_shown() {
     fn proxy(desired: &mut Desired) -> &mut Proxy {
         &mut desired.proxies[0]
     }
@@ -755,7 +755,7 @@ fn changed_keys_of_proxy_services_are_edits() {
 }
 
 #[test]
-fn changed_keys_of_node_are_edits() {
+fn changed_node_keys_are_shown() {
     fn admin(desired: &mut Desired) -> &mut Admin {
         desired.node.admin.as_mut().unwrap()
     }

@@ -1,4 +1,4 @@
-//! Tests differences in authorization, scheme conditions, and TLS of a service.
+//! Tests the reported changes to a service's `forward_auth`, scheme conditions and TLS settings.
 
 use std::time::Duration;
 

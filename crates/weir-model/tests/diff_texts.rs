@@ -1,4 +1,4 @@
-//! Tests differences in path rewrites and in the maps of access logs.
+//! Tests the texts of differences in path rewrites, the maps of access logs, and rates.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests queries over several objects of a configuration: ports and paths of checks, services of pools, covered routes.
+//! Tests queries over several objects in a configuration: ports and paths of checks, services of pools, covered routes.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,7 @@ fn check_port_falls_back_to_server_then_listener() {
         check.target.port = port;
         check
     };
-    for (probe, check_port, server_port, listening, expected) in [
+    for (probe, check_port, server_port, listener_port, expected) in [
         (Probe::Tcp, Some(1), Some(2), Some(3), Some(1)),
         (Probe::Tcp, None, Some(2), Some(3), Some(2)),
         (Probe::Tcp, None, None, Some(3), Some(3)),
@@ -44,7 +44,10 @@ fn check_port_falls_back_to_server_then_listener() {
         (Probe::Ping, Some(1), Some(2), Some(3), None),
     ] {
         let server = server("10.0.0.1", server_port);
-        assert_eq!(check(probe, check_port).port(&server, listening), expected);
+        assert_eq!(
+            check(probe, check_port).port(&server, listener_port),
+            expected
+        );
     }
 }
 
@@ -147,8 +150,8 @@ fn probe_kinds_protocols_and_dns_record_types_are_correct() {
         (Probe::Ping, "ping", None),
         (Probe::File { path: text("/f") }, "file", None),
     ] {
-        let found = (probe.as_str(), probe.protocol(), probe.needs_port());
-        assert_eq!(found, (name, protocol, protocol.is_some()));
+        let actual = (probe.as_str(), probe.protocol(), probe.needs_port());
+        assert_eq!(actual, (name, protocol, protocol.is_some()));
     }
     for (record, number) in [
         (DnsRecord::A, 1),
@@ -162,7 +165,7 @@ fn probe_kinds_protocols_and_dns_record_types_are_correct() {
     }
 }
 
-/// Pools `p` and `q`; layer 4 services `a` and `b` of `p`, and a proxy service of both.
+/// Returns pools `p` and `q`, layer 4 services `a` and `b` that use `p`, and a proxy service that uses both pools.
 fn desired() -> Desired {
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "q");
     proxy.listen = vec!["192.0.2.20:8080".parse().unwrap()];
@@ -330,7 +333,7 @@ fn route() -> Route {
     Route::new(RouteAction::Pool(text("p")))
 }
 
-fn named(name: &str, value: Option<&str>) -> Vec<NamedCondition> {
+fn named_conditions(name: &str, value: Option<&str>) -> Vec<NamedCondition> {
     let value = value.map(|value| ValuePattern::Exact(text(value)));
     vec![NamedCondition {
         name: text(name),
@@ -349,7 +352,7 @@ fn routes_with_one_condition() -> Vec<Route> {
         address: [10, 0, 0, 0].into(),
         prefix: 8,
     };
-    let all = vec![
+    let conditions = vec![
         Conditions {
             hosts: vec![HostPattern::Exact(text("h"))],
             ..none()
@@ -371,15 +374,15 @@ fn routes_with_one_condition() -> Vec<Route> {
             ..none()
         },
         Conditions {
-            headers: named("x", None),
+            headers: named_conditions("x", None),
             ..none()
         },
         Conditions {
-            queries: named("q", None),
+            queries: named_conditions("q", None),
             ..none()
         },
         Conditions {
-            cookies: named("c", None),
+            cookies: named_conditions("c", None),
             ..none()
         },
         Conditions {
@@ -399,7 +402,7 @@ fn routes_with_one_condition() -> Vec<Route> {
             ..none()
         },
     ];
-    all.into_iter().map(route_if).collect()
+    conditions.into_iter().map(route_if).collect()
 }
 
 #[test]
@@ -411,16 +414,16 @@ fn route_without_conditions_matches_all_requests_and_covers_all_routes() {
         assert!(route().covers(&conditional), "{conditional}");
         assert!(conditional.covers(&conditional), "{conditional}");
         assert!(!conditional.covers(&route()), "{conditional}");
-        let others = routes_with_one_condition()
+        let other_routes = routes_with_one_condition()
             .into_iter()
             .filter(|other| *other != conditional);
-        for other in others {
+        for other in other_routes {
             assert!(!conditional.covers(&other), "{conditional} and {other}");
         }
         // A route with an additional condition matches fewer requests.
         if conditional.when.headers.is_empty() {
             let mut narrower = conditional.clone();
-            narrower.when.headers = named("y", Some("1"));
+            narrower.when.headers = named_conditions("y", Some("1"));
             assert!(
                 conditional.covers(&narrower) && !narrower.covers(&conditional),
                 "{conditional}"
@@ -464,7 +467,7 @@ fn wider_conditions_cover_narrower_ones() {
     };
     let header = |value| {
         route_if(Conditions {
-            headers: named("x", value),
+            headers: named_conditions("x", value),
             ..none()
         })
     };

@@ -45,7 +45,7 @@ fn virtual_router_manages_addresses_on_several_interfaces() {
 }
 
 #[test]
-fn family_of_a_virtual_router_is_that_of_its_addresses_source_or_peers() {
+fn virtual_router_family_is_that_of_its_addresses_source_or_peers() {
     let is_ipv4 = |addresses: &[&str], source: Option<&str>, peers: &[&str]| {
         let router = VirtualRouter {
             addresses: addresses.iter().map(|it| network(it, 64)).collect(),
@@ -240,7 +240,7 @@ fn vip_can_move_unless_weir_keeps_it_and_no_other_director_is_known() {
 }
 
 #[test]
-fn timeouts_of_a_route_replace_those_of_the_service() {
+fn route_timeouts_replace_service_timeouts() {
     let service = ProxyTimeouts {
         request: secs(1),
         idle: secs(2),
@@ -302,7 +302,7 @@ fn detection_time_includes_all_probes_and_their_timeouts() {
 }
 
 #[test]
-fn rules_of_client_fields_are_found_by_header_name() {
+fn client_field_rules_are_found_by_header_name() {
     let mut fields = ClientFields::default();
     assert!(fields.is_empty());
     let rule = FieldRule::ALL[0];
@@ -432,7 +432,7 @@ fn addresses_of_virtual_routers_accept_only_service_packets_if_configured() {
 }
 
 #[test]
-fn step_of_an_exchange_waits_for_data_if_it_has_a_text_or_pattern() {
+fn exchange_step_waits_for_data_if_it_has_a_text_or_pattern() {
     let step = ExchangeStep::default();
     assert!(!step.expects_data());
     let expect = "220 ".to_owned();
@@ -477,7 +477,7 @@ fn route_uses_the_pools_of_its_action_and_authorization() {
 }
 
 #[test]
-fn servers_are_configured_for_the_vip_unless_packets_are_translated() {
+fn forwarding_without_translation_needs_server_configuration() {
     let forwards = [
         Forward::Nat,
         Forward::Direct,
@@ -490,7 +490,7 @@ fn servers_are_configured_for_the_vip_unless_packets_are_translated() {
 }
 
 #[test]
-fn addresses_of_services_exclude_loopback_multicast_and_unspecified() {
+fn service_addresses_exclude_loopback_multicast_and_unspecified() {
     let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
     let listen = [
         "192.0.2.1:80",

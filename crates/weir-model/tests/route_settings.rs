@@ -204,18 +204,18 @@ fn actions_name_their_pools_maps_and_files() {
 
 #[test]
 fn maps_are_displayed_and_compared_by_entries() {
-    let one = map(&[("a", "1")], None, false);
-    assert_eq!(one.to_string(), "m by {tls_sni}, exact, 1 entry");
-    let two = map(&[("a", "1"), ("b", "2")], Some("0"), true);
+    let one_entry = map(&[("a", "1")], None, false);
+    assert_eq!(one_entry.to_string(), "m by {tls_sni}, exact, 1 entry");
+    let two_entries = map(&[("a", "1"), ("b", "2")], Some("0"), true);
     assert_eq!(
-        two.to_string(),
+        two_entries.to_string(),
         "m by {tls_sni}, exact, 2 entries, ignoring case, default 0"
     );
-    assert_eq!(two.value(b"B"), "2");
-    assert_eq!(two.value(b"c"), "0");
-    assert_eq!((one.value(b"a"), one.value(b"A")), ("1", ""));
-    assert!(!one.entries.is_empty() && ValueMap::empty().entries.is_empty());
-    assert_eq!(format!("{:?}", two.entries), "MapEntries(2)");
+    assert_eq!(two_entries.value(b"B"), "2");
+    assert_eq!(two_entries.value(b"c"), "0");
+    assert_eq!((one_entry.value(b"a"), one_entry.value(b"A")), ("1", ""));
+    assert!(!one_entry.entries.is_empty() && ValueMap::empty().entries.is_empty());
+    assert_eq!(format!("{:?}", two_entries.entries), "MapEntries(2)");
 
     let entries = |list: &[(&str, &str)], ignore_case| map(list, None, ignore_case).entries;
     let base = || entries(&[("a", "1"), ("b", "2")], false);
@@ -252,7 +252,7 @@ fn logs_have_targets_and_variables() {
 }
 
 #[test]
-fn tls_properties_are_needed_by_conditions_texts_and_logs() {
+fn tls_properties_are_needed_by_conditions_templates_and_logs() {
     let with = |change: &dyn Fn(&mut Proxy)| {
         let mut proxy = Proxy::new("www", ProxyProtocol::Http, "p");
         proxy.routes = vec![Route::new(RouteAction::Pool(text("p")))];
@@ -302,7 +302,7 @@ fn tls_properties_are_needed_by_conditions_texts_and_logs() {
 }
 
 #[test]
-fn variables_of_texts_are_replaced() {
+fn template_variables_are_replaced() {
     let parse = |text: &str| Template::parse(text).unwrap();
     let replaced = parse("/{path}?{query}&{path}").replacing(&Variable::Path, &Variable::Host);
     let variables: Vec<&Variable> = replaced.variables().collect();
@@ -311,8 +311,8 @@ fn variables_of_texts_are_replaced() {
         [&Variable::Host, &Variable::Query, &Variable::Host]
     );
 
-    let known = Arc::new(map(&[("a", "1")], None, false));
-    let find = |name: &str| (name == "m").then(|| Arc::clone(&known));
+    let existing_map = Arc::new(map(&[("a", "1")], None, false));
+    let find = |name: &str| (name == "m").then(|| Arc::clone(&existing_map));
     let resolved = parse("{map.m}").with_maps(find).unwrap();
     assert!(
         resolved.variables().any(Variable::needs_tls),
@@ -323,7 +323,7 @@ fn variables_of_texts_are_replaced() {
 }
 
 #[test]
-fn sets_of_hosts_are_compared_by_files_and_hosts() {
+fn host_sets_are_compared_by_files_and_hosts() {
     let set = |file: &str, host: &str| {
         HostSet::new(vec![(text(file), vec![HostPattern::Exact(text(host))])])
     };
@@ -335,7 +335,7 @@ fn sets_of_hosts_are_compared_by_files_and_hosts() {
 }
 
 #[test]
-fn suites_have_the_version_that_uses_them() {
+fn cipher_suites_have_the_tls_version_that_uses_them() {
     let suites = CipherSuite::ALL.into_iter();
     let is_v13 = |suite: &CipherSuite| suite.version() == TlsVersion::V13;
     let (v13, v12): (Vec<_>, Vec<_>) = suites.partition(is_v13);

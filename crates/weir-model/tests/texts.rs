@@ -1,4 +1,4 @@
-//! Tests texts in plans and in the status, and names in the configuration.
+//! Tests how settings are displayed in plans and in the status, and properties that depend on settings.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn routes_are_displayed_on_one_line() {
         name: text(name),
         value: value.map(|value| ValuePattern::Exact(text(value))),
     };
-    let full = Route {
+    let full_route = Route {
         when: Conditions {
             hosts: vec![HostPattern::Suffix(text(".example"))],
             paths: vec![text("/a*")],
@@ -37,13 +37,13 @@ fn routes_are_displayed_on_one_line() {
         ))
     };
     assert_eq!(
-        full.to_string(),
+        full_route.to_string(),
         "GET HEAD *.example/a* ~^/a[0-9] x-a x-b=1 ?q ?r=2 cookie c=3 from 10.0.0.0/8 -> split p:3 q:1"
     );
     assert_eq!(
-        format!("{full:#}"),
-        full.to_string(),
-        "short values are not treated as secrets"
+        format!("{full_route:#}"),
+        full_route.to_string(),
+        "short values must not be treated as secrets"
     );
     let secret = |value: &str| {
         let fields = || vec![named("x-origin", Some(value)), named("c", Some(value))];
@@ -94,8 +94,8 @@ fn admin_settings_are_displayed_on_one_line() {
     ] {
         assert_eq!(admin(listen).to_string(), shown);
     }
-    let mut full = admin("192.0.2.1:900");
-    full.tls = Some(ServiceTls {
+    let mut full_admin = admin("192.0.2.1:900");
+    full_admin.tls = Some(ServiceTls {
         ticket_keys: Vec::new(),
         certificates: vec![text("/c")],
         strict_sni: false,
@@ -108,12 +108,12 @@ fn admin_settings_are_displayed_on_one_line() {
         client_auth: ClientAuth::Optional,
         source: Source::default(),
     });
-    full.tokens = Some(text("/t"));
-    full.hosts = vec![text("a"), text("b")];
+    full_admin.tokens = Some(text("/t"));
+    full_admin.hosts = vec![text("a"), text("b")];
     assert_eq!(
-        full.to_string(),
-        "192.0.2.1:900 with TLS 1.3 from /c, client certificates by /ca optional, tokens from /t, token required to \
-         read, hosts a b"
+        full_admin.to_string(),
+        "192.0.2.1:900 with TLS 1.3 from /c, optional client certificates, verified with /ca, tokens from /t, token \
+        required to read, hosts a b"
     );
 }
 
@@ -180,8 +180,8 @@ fn listener_display_and_forwarding_properties_match_settings() {
         (Forward::L3dsr, true, false),
         (Forward::Tunnel, false, false),
     ] {
-        let found = (forward.needs_same_family(), forward.rewrites_port());
-        assert_eq!(found, (same_family, rewrites_port), "{forward}");
+        let actual = (forward.needs_same_family(), forward.rewrites_port());
+        assert_eq!(actual, (same_family, rewrites_port), "{forward}");
     }
 }
 
@@ -235,7 +235,7 @@ fn snat_and_tunnel_display_settings() {
 }
 
 #[test]
-fn schedulers_display_flags_and_bound() {
+fn schedulers_display_flags_and_max_load() {
     let flags = |port, fallback, networks, file_order| SchedulerFlags {
         port,
         fallback,
@@ -301,7 +301,7 @@ fn failover_reasons_are_formatted() {
             "the servers of persistent clients are",
         ),
         (
-            FailoverLoss::Bound,
+            FailoverLoss::MaxLoad,
             "the servers selected because of `max_load` are",
         ),
         (scheduler, "the servers selected by `wlc` are"),

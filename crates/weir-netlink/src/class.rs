@@ -1,6 +1,6 @@
 //! Divides destinations into classes in which all route lookups have the same result.
 //!
-//! If a packet of this machine has neither a source nor a mark, only prefixes determine its route: the prefixes of
+//! If a packet from this machine has neither a source nor a mark, only prefixes determine its route: the prefixes of
 //! rules, of routes in any table, and of the kernel's special addresses. All destinations between two adjacent
 //! boundaries of these prefixes have the same route. Looking up one destination of each class is therefore sufficient.
 
@@ -34,7 +34,7 @@ impl Classes {
             v6: Vec::new(),
         };
         for (first, length) in prefixes.into_iter().chain(SPECIAL_PREFIXES) {
-            let (address, bits) = number(first);
+            let (address, bits) = to_number(first);
             let length = u32::from(length).min(bits);
             // The prefix that contains all addresses has no boundary.
             if length == 0 {
@@ -59,7 +59,7 @@ impl Classes {
 
     /// Returns a destination's class: whether the destination is IPv6, and an index.
     fn class_of(&self, destination: IpAddr) -> (bool, usize) {
-        let (address, _) = number(destination);
+        let (address, _) = to_number(destination);
         let boundaries = if destination.is_ipv4() {
             &self.v4
         } else {
@@ -89,7 +89,7 @@ impl Classes {
 }
 
 /// Converts an address to a number and returns its width in bits.
-fn number(ip: IpAddr) -> (u128, u32) {
+fn to_number(ip: IpAddr) -> (u128, u32) {
     match ip {
         IpAddr::V4(ip) => (u32::from(ip).into(), 32),
         IpAddr::V6(ip) => (ip.into(), 128),
@@ -107,7 +107,7 @@ mod tests {
     /// Returns for each prefix whether it contains an address.
     fn prefixes_contain(prefixes: &[(IpAddr, u8)], destination: IpAddr) -> Vec<bool> {
         let contains = |(first, length): &(IpAddr, u8)| {
-            let ((first, bits), (address, width)) = (number(*first), number(destination));
+            let ((first, bits), (address, width)) = (to_number(*first), to_number(destination));
             let shift = bits - u32::from(*length);
             bits == width && (shift == bits || first >> shift == address >> shift)
         };

@@ -1,9 +1,10 @@
 //! Sends requests and receives replies on a netlink socket (RFC 3549).
 //!
-//! One request is outstanding at a time. Each request asks for an acknowledgement or is a dump, so the end of the
-//! replies is always marked. Replies to a request whose future was dropped have an old sequence number and are skipped.
+//! Except in batches, one request is outstanding at a time, and it asks for an acknowledgement or is a dump, so the end
+//! of the replies is always marked. In a batch, the kernel replies to each request with exactly one message.
+//! Replies to a request whose future was dropped have an old sequence number and are skipped.
 //! Messages that this build cannot decode, for example because of an attribute of a newer kernel, are skipped and
-//! counted, so that the rest of a table is still read.
+//! counted, so the rest of a table is still read.
 
 use std::io;
 
@@ -341,7 +342,7 @@ mod tests {
     const NEWROUTE: u16 = 24;
 
     #[test]
-    fn reply_with_another_sequence_number_does_not_end_a_request() {
+    fn reply_with_a_different_sequence_number_does_not_end_a_request() {
         let mut replies = replies();
         assert!(
             replies

@@ -38,7 +38,7 @@ impl GenericMessage {
         }
     }
 
-    /// Adds an attribute; `value` must be shorter than 64 KiB.
+    /// Adds an attribute; `value` must have at most 65531 bytes.
     pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let length = (ATTRIBUTE_HEADER_BYTES + value.len()) as u16;
         self.attributes.extend(length.to_ne_bytes());
@@ -99,11 +99,11 @@ impl NetlinkDeserializable for GenericMessage {
 }
 
 /// A generic netlink socket.
-pub(crate) struct Generic {
+pub(crate) struct GenericSocket {
     exchange: Exchange,
 }
 
-impl Generic {
+impl GenericSocket {
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open() -> Result<Self> {
         Ok(Self {

@@ -214,7 +214,7 @@ impl Netlink {
     pub async fn remove_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Change> {
         let entry = match self.neighbor(ifindex, ip).await {
             Err(error) if error.has_errno(rustix::io::Errno::NODEV) => None,
-            found => found?,
+            result => result?,
         };
         if !entry.is_some_and(|entry| entry.managed) {
             return Ok(Change::None);

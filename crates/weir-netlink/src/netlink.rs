@@ -1,4 +1,4 @@
-//! Defines [`Netlink`], the handle for the network of a namespace.
+//! Defines [`Netlink`], which reads and changes the network of a namespace.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use weir_sys::NetNs;
 
 use crate::exchange::Exchange;
-use crate::generic::Generic;
+use crate::generic::GenericSocket;
 use crate::{Result, Sysctl};
 
 /// The effect of a request to add or remove an object. The caller records [`Change::Made`] to revert it later.
@@ -27,12 +27,12 @@ pub enum Change {
 pub struct Netlink {
     netns: NetNs,
     route: Mutex<Exchange>,
-    pub(crate) generic: Mutex<Option<Generic>>,
+    pub(crate) generic: Mutex<Option<GenericSocket>>,
 }
 
 impl Netlink {
-    /// Opens the calling thread's network namespace. Must be called inside a tokio runtime. Not `async`, so that it
-    /// runs on the calling thread.
+    /// Opens a netlink socket in the calling thread's network namespace. Must be called inside a tokio runtime. Not
+    /// `async`, so that it runs on the calling thread.
     ///
     /// # Errors
     /// Fails if the netlink socket cannot be opened, or the namespace cannot be determined.
@@ -44,7 +44,7 @@ impl Netlink {
         })
     }
 
-    /// Opens the network of `netns`.
+    /// Opens a netlink socket in `netns`.
     ///
     /// # Errors
     /// See [`Netlink::open`]. Also fails if the namespace cannot be entered.

@@ -254,10 +254,10 @@ mod tests {
 
     #[test]
     fn multipath_keeps_weights_and_skips_dead_hops() {
-        let none = RouteNextHopFlags::empty();
+        let no_flags = RouteNextHopFlags::empty();
         let message = unicast(vec![RouteAttribute::MultiPath(vec![
-            next_hop(2, 0, none, "10.0.0.1"),
-            next_hop(3, 4, none, "10.0.1.1"),
+            next_hop(2, 0, no_flags, "10.0.0.1"),
+            next_hop(3, 4, no_flags, "10.0.1.1"),
             next_hop(4, 0, RouteNextHopFlags::Dead, "10.0.2.1"),
         ])]);
         let route = Route::from_message(&message).unwrap();

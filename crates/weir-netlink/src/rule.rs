@@ -49,7 +49,7 @@ pub enum Rule {
     },
 }
 
-/// The rule in the notation of `ip rule`.
+/// Formats the rule in the notation of `ip rule`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = if self.is_ipv6() { "-6" } else { "-4" };
@@ -257,7 +257,7 @@ impl Netlink {
         Ok(destinations)
     }
 
-    /// Returns the rules that do not exist.
+    /// Returns those of `rules` that the kernel does not have.
     ///
     /// # Errors
     /// Fails if the kernel rejects the dump.
@@ -270,8 +270,8 @@ impl Netlink {
             let query = rule_message(ipv6, RuleAction::Unspec, Vec::new());
             let query = RouteNetlinkMessage::GetRule(query);
             for reply in self.dump("list rules", query).await? {
-                if let RouteNetlinkMessage::NewRule(found) = reply {
-                    existing.extend(Rule::from_message(&found));
+                if let RouteNetlinkMessage::NewRule(message) = reply {
+                    existing.extend(Rule::from_message(&message));
                 }
             }
         }
@@ -287,8 +287,8 @@ impl Netlink {
         let mut change = Change::None;
         for rule in rules {
             let request = format!("add the rule {rule}");
-            let added = RouteNetlinkMessage::NewRule(rule.message());
-            if self.create(&request, added).await? == Change::Made {
+            let message = RouteNetlinkMessage::NewRule(rule.message());
+            if self.create(&request, message).await? == Change::Made {
                 change = Change::Made;
             }
         }
@@ -306,8 +306,8 @@ impl Netlink {
     /// Fails if `CAP_NET_ADMIN` is missing.
     pub async fn remove_rule(&self, rule: &Rule) -> Result<Change> {
         let request = format!("remove the rule {rule}");
-        let removed = RouteNetlinkMessage::DelRule(rule.message());
-        self.remove(&request, removed).await
+        let message = RouteNetlinkMessage::DelRule(rule.message());
+        self.remove(&request, message).await
     }
 
     async fn move_local_rule_after_weir_rules(&self, ipv6: bool) -> Result<()> {

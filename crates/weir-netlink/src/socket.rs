@@ -69,7 +69,7 @@ pub struct TcpSocket {
     pub state: TcpState,
     /// The local address, which is unspecified for a wildcard listener.
     pub local: SocketAddr,
-    /// The socket's cookie, which is unique since boot.
+    /// The socket's cookie; unique until the next reboot.
     pub cookie: u64,
     /// For a listener: number of connections that have not been accepted yet.
     pub backlog: u32,
@@ -116,19 +116,19 @@ pub(crate) fn dump(states: &[TcpState], mut handle: impl FnMut(&[u8])) -> Result
     .map_err(|errno| Error::Socket {
         source: errno.into(),
     })?;
-    send(&socket, &build_request(states), SendFlags::empty()).map_err(request_failed)?;
+    send(&socket, &build_request(states), SendFlags::empty()).map_err(request_error)?;
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
-            recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
+            recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_error)?;
         let reply = buffer.get(..length).unwrap_or_default();
-        if parse_messages(reply, &mut handle).map_err(request_failed)? {
+        if parse_messages(reply, &mut handle).map_err(request_error)? {
             return Ok(());
         }
     }
 }
 
-fn request_failed(errno: Errno) -> Error {
+fn request_error(errno: Errno) -> Error {
     // Without inet_diag, the kernel does not support the request; without tcp_diag, it does not support the protocol.
     let is_missing = matches!(errno, Errno::OPNOTSUPP | Errno::NOENT);
     Error::Rejected {
@@ -236,8 +236,8 @@ mod tests {
             let listener = TcpListener::bind(local).unwrap();
             let address = listener.local_addr().unwrap();
             let find_listener = || {
-                let all = tcp_sockets(&[TcpState::Listen]).unwrap();
-                all.into_iter().find(|socket| socket.local == address)
+                let listeners = tcp_sockets(&[TcpState::Listen]).unwrap();
+                listeners.into_iter().find(|socket| socket.local == address)
             };
             let before = find_listener().unwrap();
             assert_eq!((before.state, before.backlog), (TcpState::Listen, 0));
@@ -245,10 +245,10 @@ mod tests {
             let after = find_listener().unwrap();
             assert_eq!((after.backlog, after.cookie), (1, before.cookie));
             let local = client.local_addr().unwrap();
-            let sending = tcp_sockets(&TcpState::SENDING).unwrap();
-            let sending = sending.into_iter().find(|socket| socket.local == local);
+            let sockets = tcp_sockets(&TcpState::SENDING).unwrap();
+            let client_socket = sockets.into_iter().find(|socket| socket.local == local);
             assert_eq!(
-                sending.map(|socket| socket.state),
+                client_socket.map(|socket| socket.state),
                 Some(TcpState::Established)
             );
             drop(listener);
@@ -257,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn error_of_a_kernel_without_tcp_diag_names_the_setting() {
+    fn error_without_tcp_diag_names_the_kernel_setting() {
         for errno in [Errno::OPNOTSUPP, Errno::NOENT] {
-            let message = request_failed(errno).to_string();
+            let message = request_error(errno).to_string();
             assert!(message.contains("CONFIG_INET_TCP_DIAG"), "{message}");
         }
-        let message = request_failed(Errno::NOMEM).to_string();
+        let message = request_error(Errno::NOMEM).to_string();
         assert!(!message.contains("CONFIG_"), "{message}");
     }
 

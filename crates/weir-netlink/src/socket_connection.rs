@@ -17,18 +17,19 @@ const STATES: [TcpState; 3] = [
     TcpState::CloseWait,
 ];
 
-/// Returns the connections in the calling thread's network namespace whose local address is wanted, as local and
-/// remote address; at most `max`. IPv4 addresses of IPv6 sockets are returned as IPv4 addresses.
+/// Returns the connections in the calling thread's network namespace for whose local address `is_selected` returns
+/// true, each as its local and remote address; at most `max`. IPv4 addresses of IPv6 sockets are returned as IPv4
+/// addresses.
 ///
 /// # Errors
 /// See [`crate::tcp_sockets`].
 pub fn tcp_connections(
-    is_wanted: impl Fn(SocketAddr) -> bool,
+    is_selected: impl Fn(SocketAddr) -> bool,
     max: usize,
 ) -> Result<HashSet<(SocketAddr, SocketAddr)>> {
     let mut connections = HashSet::new();
     dump(&STATES, |message| {
-        let ends = parse_endpoint(message, LOCAL_OFFSETS).filter(|local| is_wanted(*local));
+        let ends = parse_endpoint(message, LOCAL_OFFSETS).filter(|local| is_selected(*local));
         let ends = ends.zip(parse_endpoint(message, REMOTE_OFFSETS));
         if connections.len() < max {
             connections.extend(ends);
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_connections_to_wanted_addresses_are_listed() {
+    fn only_connections_to_selected_addresses_are_listed() {
         for listen in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let listener = TcpListener::bind(listen).unwrap();
             let port = listener.local_addr().unwrap().port();

@@ -92,34 +92,34 @@ fn find_sockets(
 ) -> Result<Vec<[u8; ID_BYTES]>> {
     let any = [0; ID_BYTES];
     let dump = build_message(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family, protocol, &any);
-    send(socket, &dump, SendFlags::empty()).map_err(list_failed)?;
+    send(socket, &dump, SendFlags::empty()).map_err(list_error)?;
     receive_dump(socket, is_match)
 }
 
 /// Destroys a socket; false = it was closed in the meantime.
 fn destroy(socket: &OwnedFd, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Result<bool> {
     let destroy = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, id);
-    send(socket, &destroy, SendFlags::empty()).map_err(destroy_failed)?;
+    send(socket, &destroy, SendFlags::empty()).map_err(destroy_error)?;
     receive_acknowledgement(socket)
 }
 
 fn open_socket() -> Result<OwnedFd> {
-    let opened = socket_with(
+    let result = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
         Some(netlink::SOCK_DIAG),
     );
-    opened.map_err(|errno| Error::Socket {
+    result.map_err(|errno| Error::Socket {
         source: errno.into(),
     })
 }
 
-fn list_failed(errno: Errno) -> Error {
+fn list_error(errno: Errno) -> Error {
     Error::request_failed("list sockets", errno.into())
 }
 
-fn destroy_failed(errno: Errno) -> Error {
+fn destroy_error(errno: Errno) -> Error {
     Error::request_failed("destroy a socket", errno.into())
 }
 
@@ -159,21 +159,21 @@ fn receive_dump(
     socket: &OwnedFd,
     is_match: impl Fn(&[u8; ID_BYTES]) -> bool,
 ) -> Result<Vec<[u8; ID_BYTES]>> {
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
-            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(list_failed)?;
+            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(list_error)?;
         let mut bytes = buffer.get(..length).unwrap_or_default();
         while let Some((kind, body, rest)) = split_message(bytes) {
             match kind {
-                NLMSG_DONE => return Ok(found),
+                NLMSG_DONE => return Ok(ids),
                 NLMSG_ERROR => {
                     let errno = error_number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
-                    return Err(list_failed(errno));
+                    return Err(list_error(errno));
                 }
                 // The socket ID in struct inet_diag_msg.
-                _ => found.extend(read_array(body, 4).filter(&is_match)),
+                _ => ids.extend(read_array(body, 4).filter(&is_match)),
             }
             bytes = rest;
         }
@@ -200,15 +200,15 @@ fn local_address_of(family: u8, id: &[u8; ID_BYTES]) -> IpAddr {
 fn receive_acknowledgement(socket: &OwnedFd) -> Result<bool> {
     let mut buffer = vec![0; 4 << 10];
     let (length, _) =
-        recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(destroy_failed)?;
+        recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(destroy_error)?;
     let reply = split_message(buffer.get(..length).unwrap_or_default());
     match reply.and_then(|(_, body, _)| error_number(body)) {
         Some(0) => Ok(true),
         Some(error_number) => match Errno::from_raw_os_error(error_number) {
             Errno::NOENT => Ok(false),
-            errno => Err(destroy_failed(errno)),
+            errno => Err(destroy_error(errno)),
         },
-        None => Err(destroy_failed(Errno::BADMSG)),
+        None => Err(destroy_error(Errno::BADMSG)),
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_failed_request() {
-        let errors = [list_failed(Errno::PERM), destroy_failed(Errno::PERM)];
+        let errors = [list_error(Errno::PERM), destroy_error(Errno::PERM)];
         let [list, destroy] = errors.map(|error| error.to_string());
         assert!(list.contains("list sockets"), "{list}");
         assert!(destroy.contains("destroy a socket"), "{destroy}");

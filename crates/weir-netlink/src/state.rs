@@ -47,23 +47,23 @@ pub struct ResolvedPath {
     pub mtu: u32,
     /// The weight among several paths.
     pub weight: u32,
-    /// Whether the server is this machine, so that no packet is sent.
+    /// Whether the server is this machine, so no packet is sent.
     pub local: bool,
 }
 
 /// Returns the paths to `server`, in the route's order. The result is empty if there is no lookup for the server, the
 /// server is unreachable, or the devices of all next hops are missing or down.
 pub fn resolve(server: IpAddr, state: &NetState) -> Vec<ResolvedPath> {
-    let Some(found) = state.lookups.get(&server) else {
+    let Some(lookup) = state.lookups.get(&server) else {
         return Vec::new();
     };
-    let local = match found.kind {
+    let local = match lookup.kind {
         RouteKind::Unicast => false,
         RouteKind::Local => true,
         _ => return Vec::new(),
     };
     let path = |next_hop| resolve_next_hop(server, next_hop, local, state);
-    found.next_hops.iter().filter_map(path).collect()
+    lookup.next_hops.iter().filter_map(path).collect()
 }
 
 fn resolve_next_hop(
@@ -113,8 +113,8 @@ impl NetState {
     /// unless routes were changed.
     pub fn has_same_links_and_addresses(&self, other: &Self) -> bool {
         let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
-            let known = state.addresses.iter();
-            known
+            let addresses = state.addresses.iter();
+            addresses
                 .map(|address| (address.ifindex, address.ip, address.prefix))
                 .collect()
         };
@@ -140,11 +140,11 @@ impl NetState {
                 })
             }
             Event::Address { address, removed } => {
-                let is_same = |known: &Address| {
-                    (known.ifindex, known.ip, known.prefix)
+                let is_same = |entry: &Address| {
+                    (entry.ifindex, entry.ip, entry.prefix)
                         == (address.ifindex, address.ip, address.prefix)
                 };
-                self.addresses.retain(|known| !is_same(known));
+                self.addresses.retain(|entry| !is_same(entry));
                 if !removed {
                     self.addresses.push(address.clone());
                 }
@@ -168,7 +168,7 @@ impl NetState {
     /// Returns a device and the devices that it receives packets from: the ports of a bridge or bond, the lower devices
     /// of VLANs and macvlans.
     pub fn devices_below(&self, ifindex: u32) -> BTreeSet<u32> {
-        let mut found = BTreeSet::from([ifindex]);
+        let mut devices = BTreeSet::from([ifindex]);
         let mut queue = vec![ifindex];
         while let Some(index) = queue.pop() {
             let ports = self.links.values();
@@ -179,12 +179,12 @@ impl NetState {
                 .filter(|link| link.kind.as_deref() != Some("veth"))
                 .and_then(|link| link.lower);
             for below in ports.map(|link| link.index).chain(lower) {
-                if self.links.contains_key(&below) && found.insert(below) {
+                if self.links.contains_key(&below) && devices.insert(below) {
                     queue.push(below);
                 }
             }
         }
-        found
+        devices
     }
 }
 
@@ -196,8 +196,8 @@ impl Netlink {
     pub async fn state(&self, servers: impl IntoIterator<Item = IpAddr>) -> Result<NetState> {
         let mut state = self.read_tables().await?;
         let servers: Vec<IpAddr> = servers.into_iter().collect();
-        let found = self.route_get_each(&servers).await?;
-        state.lookups = servers.into_iter().zip(found).collect();
+        let lookups = self.route_get_each(&servers).await?;
+        state.lookups = servers.into_iter().zip(lookups).collect();
         Ok(state)
     }
 
@@ -286,13 +286,13 @@ mod tests {
         ifindex: u32,
         address: &str,
         last: u8,
-        known: NeighborState,
+        neighbor_state: NeighborState,
     ) {
         let neighbor = Neighbor {
             ifindex,
             ip: ip(address),
             mac: Some(mac(last)),
-            state: known,
+            state: neighbor_state,
             managed: true,
         };
         let event = Event::Neighbor {

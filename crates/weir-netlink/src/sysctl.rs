@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn sysctl_of_loopback_is_read_and_set() {
+    fn setting_the_current_value_changes_nothing() {
         let sysctl = Sysctl::for_device(false, "lo", "arp_ignore").unwrap();
         let value = sysctl.read().unwrap();
         assert!(value.parse::<u8>().is_ok());

@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 
-use crate::generic::{Generic, GenericMessage};
+use crate::generic::{GenericMessage, GenericSocket};
 use crate::{Netlink, Result};
 
 const FAMILY: &str = "netdev";
@@ -46,7 +46,7 @@ impl Netlink {
         let mut slot = self.generic.lock().await;
         let generic = match &mut *slot {
             Some(generic) => generic,
-            empty => empty.insert(self.run_in_namespace(Generic::open)??),
+            empty => empty.insert(self.run_in_namespace(GenericSocket::open)??),
         };
         let Some(family) = generic.find_family(FAMILY).await? else {
             return Ok(None);

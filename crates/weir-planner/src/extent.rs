@@ -42,7 +42,7 @@ pub struct Tables {
     max_load: u32,
     /// Whether server rows contain their position in the list, which the scheduler needs.
     has_positions: bool,
-    /// Number of leaves of the tree; 0 = the scheduler searches the whole list.
+    /// Number of leaves in the tree; 0 = the scheduler searches the whole list.
     tree_width: u32,
 }
 
@@ -178,9 +178,9 @@ pub fn spread_table(
 ) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
     if rule.in_group && kind == SchedulerKind::Maglev {
-        let agreed = slot.dests.iter().filter(|dest| dest.is_in_group_table());
-        let agreed = agreed.map(|dest| entry(dest, dest.base)).collect();
-        let mut table = build_table(agreed, kind)?;
+        let group_dests = slot.dests.iter().filter(|dest| dest.is_in_group_table());
+        let group_dests = group_dests.map(|dest| entry(dest, dest.base)).collect();
+        let mut table = build_table(group_dests, kind)?;
         let usable: BTreeSet<u32> = usable_servers(slot).iter().map(|dest| dest.id).collect();
         // If none of them is usable, only the sorry server may remain.
         if maglev::skip_unusable(&mut table, &|dest| usable.contains(&dest)) {
@@ -445,7 +445,7 @@ fn element_count(table: &[u32]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The directors of a group can have different versions of Weir. The values were computed with another
+    /// The directors of a group can have different versions of Weir. The values were computed with a different
     /// implementation.
     #[test]
     fn name_hash_is_the_same_in_all_versions() {

@@ -94,7 +94,7 @@ impl Index {
         }
     }
 
-    /// Frees the row of `dest` and removes its address.
+    /// Frees the row of `dest`, and removes it from the rows of its address.
     pub(crate) fn remove(&mut self, dest: &DestSlot) {
         self.ids.free(dest.id);
         if let Some(rows) = self.ids_by_address.get_mut(&dest.address) {

@@ -1,6 +1,6 @@
 //! Computes the row flags that depend on IPVS settings, persistence and removal.
 //!
-//! The flags determine which clients may still use a server, how a SYN affects an existing flow, and how packets of a
+//! The flags determine which clients may still use a server, how a SYN affects an existing flow, and how packets to a
 //! removed server are handled.
 
 use weir_abi::{
@@ -61,8 +61,8 @@ pub fn template(service: &Service) -> Template {
     }
 }
 
-/// Returns the `POLICY_*` flags of a configured server. Persistent clients may use even a server with weight 0, unless
-/// an operator drains it, it is down, or `expire_quiescent_template` is set.
+/// Returns the `POLICY_*` flags of a configured server. Unless it is down or `expire_quiescent_template` is set,
+/// persistent clients may also use a server whose weight is 0 in the configuration or by a weight override.
 pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
     match dest {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_looked_for_only_if_a_check_uses_the_forwarding_path() {
+    fn probe_flag_is_set_only_if_a_check_uses_the_forwarding_path() {
         for (via, expected) in [
             (Via::Server, 0),
             (Via::Path, SETTINGS_PROBES),

@@ -220,7 +220,7 @@ impl RowSet {
         // The share of sampled flows and the synchronization flag are not part of the configuration: keep their current
         // values.
         let latency_sample = self.settings.latency_sample;
-        let synchronized = self.settings.flags & SETTINGS_SYNC != 0;
+        let is_synchronized = self.settings.flags & SETTINGS_SYNC != 0;
         self.settings = weir_abi::Settings {
             latency_sample,
             ..settings(desired)
@@ -233,7 +233,7 @@ impl RowSet {
             (SETTINGS_LOCAL_NAT, self.local_nat_count > 0),
             (SETTINGS_LEARN_CLIENTS, network.learn_clients),
             (SETTINGS_UNFINISHED, network.xdp_receives_partial_checksums),
-            (SETTINGS_SYNC, synchronized),
+            (SETTINGS_SYNC, is_synchronized),
             (
                 SETTINGS_DROP_ENTRY,
                 policy::drops_entries(&desired.ipvs, network.memory_is_low),
@@ -378,7 +378,7 @@ mod tests {
 
     /// About five addresses share each word of the filter.
     #[test]
-    fn filter_without_removed_addresses_is_that_of_the_remaining_ones() {
+    fn filter_after_removal_equals_filter_of_remaining_addresses() {
         let addresses = |first: u32| {
             let numbers = (first..40_000).step_by(2);
             numbers.map(|number| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + number)))

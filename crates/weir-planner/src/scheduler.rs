@@ -35,8 +35,8 @@ pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     })
 }
 
-/// Returns the tree for a long list, and the `RULE_*` that packets use to update it; `None` for a scheduler without a
-/// tree.
+/// Returns the tree for a long list, and the `RULE_*` with which the data plane updates it; `None` for a scheduler
+/// without a tree.
 #[must_use]
 pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
     let (winner, rule) = match scheduler {

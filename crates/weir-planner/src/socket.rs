@@ -77,8 +77,8 @@ pub const fn is_socket(service: &Service) -> bool {
     !service.forward.handles_packets()
 }
 
-/// Maps every listener to the row of its service. `row` returns the row of a service, and `scope` the number assigned
-/// to a cgroup.
+/// Maps each listener for local clients to the row of its service. `row` returns the row of a service, and `scope` the
+/// number assigned to a cgroup.
 pub fn listeners(
     desired: &Desired,
     row: impl Fn(&str) -> Option<u32>,

@@ -149,7 +149,7 @@ fn rows_stay_with_their_servers() {
     assert_eq!(
         ids(&allocation),
         expected,
-        "a removed server keeps its row while it has flows"
+        "a removed server must keep its row while it has flows"
     );
 
     let before = allocation.clone();
@@ -159,23 +159,23 @@ fn rows_stay_with_their_servers() {
         connections: 7,
         ..Totals::default()
     };
-    let released = allocation.release(&|_| Some(totals));
-    assert_eq!((released.dests, released.services), (vec![1], vec![]));
+    let freed = allocation.release(&|_| Some(totals));
+    assert_eq!((freed.dests, freed.services), (vec![1], vec![]));
     assert_eq!(allocation.services["one"].retired.connections, 7);
-    let restored = desired(
+    let restored_configuration = desired(
         SchedulerKind::Rr,
         &[("10.0.0.3", 1), ("10.0.0.2", 1), ("10.0.0.1", 1)],
     );
-    reconcile(&mut allocation, &restored, Cursor::default());
-    let readded = allocation
+    reconcile(&mut allocation, &restored_configuration, Cursor::default());
+    let new_dest = allocation
         .dests()
         .find(|(_, dest)| dest.name == "10.0.0.1")
         .unwrap()
         .1;
-    assert_eq!((readded.id, readded.seq), (1, 4));
+    assert_eq!((new_dest.id, new_dest.seq), (1, 4));
     assert!(
-        readded.generation > before.last_generation,
-        "the row belongs to another server"
+        new_dest.generation > before.last_generation,
+        "the row must have a new generation"
     );
 }
 
@@ -197,12 +197,12 @@ fn server_added_again_gets_its_old_row_and_a_new_seq() {
 
 #[test]
 fn unchanged_configuration_changes_nothing() {
-    let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 3), ("10.0.0.2", 1)]);
-    let (mut allocation, _) = plan_all(&wanted);
+    let configuration = desired(SchedulerKind::Wrr, &[("10.0.0.1", 3), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = plan_all(&configuration);
     let before = allocation.clone();
     reconcile(
         &mut allocation,
-        &wanted,
+        &configuration,
         Cursor {
             generation: 9,
             last_seq: 2,
@@ -281,26 +281,32 @@ fn lists_contain_usable_servers_newest_first() {
         (105, 2, 4, 2)
     );
     assert_eq!((list_at, hash_at, spread_at), (105, 107, 107));
-    assert_eq!(rows.dests[&2].flags, DEST_LIVE, "weight 0 is not usable");
+    assert_eq!(
+        rows.dests[&2].flags, DEST_LIVE,
+        "a server with weight 0 must not be usable"
+    );
     assert_eq!(rows.dests[&1].flags, DEST_LIVE | DEST_USABLE);
 }
 
 #[test]
 fn hashing_skips_quiesced_owner_unless_strict() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Dh, SchedulerKind::Mh] {
-        let mut wanted = desired(kind, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
-        let header = |wanted: &Desired| {
-            let (_, rows) = plan_all(wanted);
+        let mut configuration = desired(kind, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+        let header = |configuration: &Desired| {
+            let (_, rows) = plan_all(configuration);
             let tables = &rows.services[&1].tables;
             for dest in [1, 2] {
-                assert!(tables.hash().contains(&dest), "{kind}: owners stay");
+                assert!(
+                    tables.hash().contains(&dest),
+                    "{kind}: the owners must stay in the table"
+                );
             }
             tables.header(100).0
         };
-        assert_eq!(header(&wanted).flags, EXTENT_REPAIR);
-        wanted.services[0].strict_ipvs = true;
-        assert_eq!(header(&wanted).flags, 0);
-        wanted.pools[0].scheduler = Some(Scheduler {
+        assert_eq!(header(&configuration).flags, EXTENT_REPAIR);
+        configuration.services[0].strict_ipvs = true;
+        assert_eq!(header(&configuration).flags, 0);
+        configuration.pools[0].scheduler = Some(Scheduler {
             flags: SchedulerFlags {
                 fallback: true,
                 port: true,
@@ -310,7 +316,7 @@ fn hashing_skips_quiesced_owner_unless_strict() {
             ..Scheduler::new(kind)
         });
         assert_eq!(
-            header(&wanted).flags,
+            header(&configuration).flags,
             EXTENT_PORT | EXTENT_NETWORK | EXTENT_REPAIR | EXTENT_FALLBACK
         );
     }
@@ -318,23 +324,23 @@ fn hashing_skips_quiesced_owner_unless_strict() {
 
 #[test]
 fn scheduler_first_is_fo_with_oldest_server_first() {
-    let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
-    let list = |wanted: &Desired| {
-        let (_, rows) = plan_all(wanted);
+    let mut configuration = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let list = |configuration: &Desired| {
+        let (_, rows) = plan_all(configuration);
         let list = &rows.services[&1].tables.list;
         list.iter().map(|row| row.dest).collect::<Vec<_>>()
     };
-    assert_eq!(list(&wanted), [2, 1]);
-    if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+    assert_eq!(list(&configuration), [2, 1]);
+    if let Some(scheduler) = &mut configuration.pools[0].scheduler {
         scheduler.flags.file_order = true;
     }
-    assert_eq!(list(&wanted), [1, 2]);
+    assert_eq!(list(&configuration), [1, 2]);
 }
 
 #[test]
 fn sorry_server_is_listed_when_no_other_is_usable() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    configuration.pools[0].sorry = Some(server("10.0.0.9", 1));
     let list = |drained: bool| {
         let weights = |_: &str, pool: &Pool| {
             let mut weights = PoolWeights::from_config(pool);
@@ -352,9 +358,13 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
             weights: &weights,
         };
         allocation
-            .reconcile(&Indexed::from(wanted.clone()), ["one"], &allocation_input)
+            .reconcile(
+                &Indexed::from(configuration.clone()),
+                ["one"],
+                &allocation_input,
+            )
             .unwrap();
-        let rows = rows_of(&wanted, &allocation, &NetworkState::default());
+        let rows = rows_of(&configuration, &allocation, &NetworkState::default());
         rows.services[&1]
             .tables
             .list
@@ -368,39 +378,39 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
 
 #[test]
 fn services_of_one_pool_share_counts_unless_strict() {
-    let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1)]);
+    let mut configuration = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1)]);
     let mut second = Service {
         name: "two".to_owned(),
-        ..wanted.services[0].clone()
+        ..configuration.services[0].clone()
     };
     second.listen = vec![listener(Ports::One(81))];
-    wanted.services.push(second.clone());
-    let live = |wanted: &Desired| {
-        plan_all(wanted)
+    configuration.services.push(second.clone());
+    let live = |configuration: &Desired| {
+        plan_all(configuration)
             .1
             .dests
             .values()
             .map(|dest| dest.live)
             .collect::<Vec<_>>()
     };
-    assert_eq!(live(&wanted), [DEST_ROWS, DEST_ROWS]);
-    wanted.services[1].strict_ipvs = true;
-    assert_eq!(live(&wanted), [1, 2]);
+    assert_eq!(live(&configuration), [DEST_ROWS, DEST_ROWS]);
+    configuration.services[1].strict_ipvs = true;
+    assert_eq!(live(&configuration), [1, 2]);
 }
 
 #[test]
 fn listeners_become_exact_entries_ranges_or_vip_defaults() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let udp = Listener {
         protocol: Protocol::Udp,
         ..listener(Ports::Any)
     };
-    wanted.services[0].listen.extend([
+    configuration.services[0].listen.extend([
         listener(Ports::Range(9000, 9999)),
         listener(Ports::Range(8000, 8999)),
         udp,
     ]);
-    let (_, rows) = plan_all(&wanted);
+    let (_, rows) = plan_all(&configuration);
     let vip = &rows.vips[&ip("192.0.2.10")];
     assert_eq!(
         (vip.flags, vip.any_tcp, vip.any_udp),
@@ -425,15 +435,15 @@ fn listeners_become_exact_entries_ranges_or_vip_defaults() {
 
 #[test]
 fn snat_without_addresses_uses_source_of_route_to_servers() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    wanted.services[0].snat = Some(Snat::default());
-    let (allocation, _) = plan_all(&wanted);
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    configuration.services[0].snat = Some(Snat::default());
+    let (allocation, _) = plan_all(&configuration);
     let network = NetworkState {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local_addresses: [ip("10.0.0.1")].into(),
         ..NetworkState::default()
     };
-    let rows = rows_of(&wanted, &allocation, &network);
+    let rows = rows_of(&configuration, &allocation, &network);
     assert_eq!(rows.services[&1].snat_addresses, [ip("10.0.0.254").into()]);
     assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
     assert_eq!(
@@ -448,12 +458,12 @@ const fn removed(flags: u8) -> RemovedFlags {
 
 #[test]
 fn removed_server_is_flagged_by_on_remove() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
-    let (mut allocation, _) = plan_all(&wanted);
-    wanted.pools[0].servers.remove(0);
-    wanted.pools[0].on_remove = OnRemove::Reset;
-    reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows_of(&wanted, &allocation, &NetworkState::default());
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = plan_all(&configuration);
+    configuration.pools[0].servers.remove(0);
+    configuration.pools[0].on_remove = OnRemove::Reset;
+    reconcile(&mut allocation, &configuration, Cursor::default());
+    let rows = rows_of(&configuration, &allocation, &NetworkState::default());
     assert_eq!(
         rows.removed_flags,
         [(1, removed(DEST_LIVE | DEST_RESET))].into()
@@ -461,23 +471,24 @@ fn removed_server_is_flagged_by_on_remove() {
     assert!(!rows.dests.contains_key(&1));
     assert!(
         rows.filter.may_be_source(ip("10.0.0.1").into()),
-        "the server's last replies still pass through the director"
+        "the server's last replies must still pass through the director"
     );
 }
 
 #[test]
 fn removed_service_keeps_filter_bits_while_flows_remain() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    let (mut allocation, _) = plan_all(&wanted);
-    wanted.services.clear();
-    reconcile(&mut allocation, &wanted, Cursor::default());
-    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkState::default());
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let (mut allocation, _) = plan_all(&configuration);
+    configuration.services.clear();
+    reconcile(&mut allocation, &configuration, Cursor::default());
+    let plan =
+        |allocation: &Allocation| rows_of(&configuration, allocation, &NetworkState::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed_flags, [(1, removed(DEST_LIVE))].into());
     assert!(rows.filter.may_be_destination(ip("192.0.2.10").into()));
-    let released = allocation.release(&|_| Some(Totals::default()));
-    assert_eq!((released.dests, released.services), (vec![1], vec![1]));
+    let freed = allocation.release(&|_| Some(Totals::default()));
+    assert_eq!((freed.dests, freed.services), (vec![1], vec![1]));
     assert!(
         !plan(&allocation)
             .filter
@@ -489,15 +500,15 @@ fn removed_service_keeps_filter_bits_while_flows_remain() {
 fn rows_that_share_counts_form_a_ring() {
     let names: Vec<String> = (1..=20).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
-    let mut wanted = desired(SchedulerKind::Wlc, &servers);
-    let another = |name: &str, port| {
+    let mut configuration = desired(SchedulerKind::Wlc, &servers);
+    let new_service = |name: &str, port| {
         let mut service = Service::new(name, Forward::Nat, "pool");
         service.listen.push(listener(Ports::One(port)));
         service
     };
-    wanted.services.push(another("two", 81));
-    wanted.services.push(another("three", 82));
-    let (mut allocation, mut rows) = plan_all(&wanted);
+    configuration.services.push(new_service("two", 81));
+    configuration.services.push(new_service("three", 82));
+    let (mut allocation, mut rows) = plan_all(&configuration);
     let fifth_dest =
         |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
     let [one, two, three] = ["one", "two", "three"].map(|name| fifth_dest(&allocation, name));
@@ -509,28 +520,28 @@ fn rows_that_share_counts_form_a_ring() {
     assert_eq!(ring[3], one, "{ring:?}");
     ring.truncate(3);
     ring.sort_unstable();
-    let mut all = [one, two, three];
-    all.sort_unstable();
-    assert_eq!(ring, all);
+    let mut ids_in_order = [one, two, three];
+    ids_in_order.sort_unstable();
+    assert_eq!(ring, ids_in_order);
     let width = |rows: &RowSet, allocation: &Allocation, service: &str| {
         let row = allocation.services[service].row;
         rows.services[&row].tables.header(1).0.tree_width
     };
     assert_eq!(width(&rows, &allocation, "one"), 32);
 
-    wanted.services.pop();
-    reconcile(&mut allocation, &wanted, Cursor::default());
+    configuration.services.pop();
+    reconcile(&mut allocation, &configuration, Cursor::default());
     let network = NetworkState::default();
-    let indexed = Indexed::from(wanted.clone());
+    let indexed = Indexed::from(configuration.clone());
     let names = ["three"];
     let changes = rows
         .replan(&indexed, &allocation, &network, DEST_ROWS, names)
         .unwrap();
     assert_eq!((sibling(&rows, one), sibling(&rows, two)), (two, one));
     assert!(changes.dests.contains(&two) || changes.dests.contains(&one));
-    wanted.services.pop();
-    reconcile(&mut allocation, &wanted, Cursor::default());
-    let indexed = Indexed::from(wanted.clone());
+    configuration.services.pop();
+    reconcile(&mut allocation, &configuration, Cursor::default());
+    let indexed = Indexed::from(configuration.clone());
     rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["one", "two"])
         .unwrap();
     assert_eq!(sibling(&rows, one), 0, "no other row shares the counts");
@@ -541,13 +552,13 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
     let names: Vec<String> = (1..=17).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let width = |services: u16| {
-        let mut wanted = desired(SchedulerKind::Wlc, &servers);
+        let mut configuration = desired(SchedulerKind::Wlc, &servers);
         for number in 1..services {
             let mut service = Service::new(format!("s{number}"), Forward::Nat, "pool");
             service.listen.push(listener(Ports::One(100 + number)));
-            wanted.services.push(service);
+            configuration.services.push(service);
         }
-        let wanted = Indexed::from(wanted);
+        let configuration = Indexed::from(configuration);
         let mut allocation = Allocation::default();
         let allocation_input = AllocationInput {
             service_rows: 128,
@@ -556,12 +567,12 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
             cursor: &|_| Cursor::default(),
             weights: &configured_weights,
         };
-        let names = allocation.service_names(&wanted);
+        let names = allocation.service_names(&configuration);
         let names = names.iter().map(String::as_str);
         allocation
-            .reconcile(&wanted, names, &allocation_input)
+            .reconcile(&configuration, names, &allocation_input)
             .unwrap();
-        let (rows, _) = rows(&wanted, &allocation, &NetworkState::default(), 2048).unwrap();
+        let (rows, _) = rows(&configuration, &allocation, &NetworkState::default(), 2048).unwrap();
         let row = allocation.services["one"].row;
         rows.services[&row].tables.header(1).0.tree_width
     };

@@ -1,4 +1,4 @@
-//! Measures, in `make bench`, one process that checks ten thousand servers by HTTP every two seconds.
+//! Measures, in `make bench`, one process that checks ten thousand servers over HTTP every two seconds.
 //!
 //! Prints the CPU share of the checks, compared with a floor (a plain connection and exchange per check), and the
 //! lateness of the probes. A separate process acts as all servers, on 127.0.0.0/8; its CPU time is not counted.
@@ -128,7 +128,9 @@ fn configuration(count: u32, port: u16) -> Result<Desired, Box<dyn Error>> {
         servers.join(",")
     );
     let parsed = weir_config::parse(&text, &weir_config::Host::default());
-    Ok(parsed.map_err(|found| format!("{found:?}"))?.desired)
+    Ok(parsed
+        .map_err(|diagnostics| format!("{diagnostics:?}"))?
+        .desired)
 }
 
 /// Measures the CPU time of one plain connection and exchange, in seconds.
@@ -148,7 +150,7 @@ fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
     Ok((cpu_time() - before).as_secs_f64() / f64::from(EXCHANGES))
 }
 
-/// Runs the checks for the measured time. Returns their CPU share and counters.
+/// Runs the checks and measures them for `duration`. Returns their CPU share and counters.
 async fn measure(desired: &Desired, duration: Duration) -> (f64, ProbeStats) {
     let checks = Checks::start();
     checks.configure(desired, &SuspendedServers::new(), &|_, _| None, None);

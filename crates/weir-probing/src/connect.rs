@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, UnixStream};
 use weir_health::{Outcome, Target};
 use weir_model::{Protocol, ProxyHeader};
-use weir_proxy::{Peer, describe_io_error};
+use weir_proxy::{ErrorOrigin, describe_io_error};
 
 use crate::context::Context;
 use crate::path::PathProbe;
@@ -64,7 +64,8 @@ impl ConnectError {
             Some(Errno::HOSTUNREACH) => "no route to host".to_owned(),
             Some(Errno::NETUNREACH) => "network unreachable".to_owned(),
             Some(Errno::TIMEDOUT) => "connection timed out".to_owned(),
-            _ => describe_io_error(&self.0, Peer::Server).unwrap_or_else(|| self.0.to_string()),
+            _ => describe_io_error(&self.0, ErrorOrigin::Server)
+                .unwrap_or_else(|| self.0.to_string()),
         }
     }
 }

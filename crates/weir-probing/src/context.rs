@@ -14,7 +14,7 @@ use crate::tls::ClientConfigs;
 pub(crate) struct Context {
     /// The data plane's table of probes that use a service's forwarding path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Addresses of the layer 4 services, which are not selected as the default source of a probe.
+    /// Addresses of the layer 4 services. They are never selected as the default source of a probe.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations for probes.
     pub(crate) tls_configs: ClientConfigs,

@@ -158,7 +158,11 @@ mod tests {
             .chunks(2)
             .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
             .sum();
-        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "checksum of RFC 1071");
+        assert_eq!(
+            (sum & 0xffff) + (sum >> 16),
+            0xffff,
+            "the checksum is invalid (RFC 1071)"
+        );
         let mut reply = vec![0x45];
         reply.extend([0; 19]);
         reply.extend(&request);

@@ -124,7 +124,7 @@ impl Checks {
         self.shared.deadline_moved.notify_one();
     }
 
-    /// Waits until servers may have changed. The future is cancel-safe.
+    /// Waits until server states may have changed. The future is cancel-safe.
     pub async fn changed(&self) {
         self.shared.changes_pending.notified().await;
     }
@@ -201,7 +201,8 @@ impl Checks {
         let now = self.shared.clock.now();
         for check in &mut view.checks {
             let since = check.counts.down_since;
-            check.counts.downtime += since.map_or(Duration::ZERO, |it| now.saturating_sub(it));
+            check.counts.downtime +=
+                since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         }
         Some(view)
     }

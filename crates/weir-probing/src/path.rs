@@ -23,7 +23,7 @@ use crate::source::source;
 /// A maximum segment size, in bytes, that leaves room for any tunnel's headers on a link with an MTU of 1500.
 const TUNNEL_MSS: u32 = 1200;
 
-/// A probe through a service's path. Dropping this removes the probe's map entry.
+/// A probe through a service's path. Dropping it removes its map entry.
 #[derive(Debug)]
 pub(crate) struct PathProbe {
     table: PathTable,
@@ -87,8 +87,8 @@ impl PathProbe {
         let Some(packets) = self.packets.get().copied() else {
             return outcome;
         };
-        let observed = match self.table.read(packets).await {
-            Ok(Some(observed)) => observed,
+        let observation = match self.table.read(packets).await {
+            Ok(Some(observation)) => observation,
             Ok(None) => return outcome,
             Err(error) => {
                 return Outcome::unknown(format!(
@@ -99,16 +99,18 @@ impl PathProbe {
         match outcome.verdict {
             Verdict::Unknown => outcome,
             // The data plane saw no probe, or no reply from the VIP.
-            Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
-                "the probe or its reply passed through an interface to which Weir is not attached",
-            ),
+            Verdict::Passed if observation.sent == 0 || observation.answered == 0 => {
+                Outcome::unknown(
+                    "the probe or its reply passed through an interface to which Weir is not attached",
+                )
+            }
             Verdict::Passed if self.server_claims_vip(packets).await => {
                 Outcome::failed(PathFailure::ClaimsVip(self.path.vip).to_string())
             }
             Verdict::Passed => outcome,
             // No packet was sent, for example because neighbor resolution failed.
-            Verdict::Failed if observed.sent == 0 => outcome,
-            Verdict::Failed => Outcome::failed(self.failure_reason(&observed, &outcome.note)),
+            Verdict::Failed if observation.sent == 0 => outcome,
+            Verdict::Failed => Outcome::failed(self.failure_reason(&observation, &outcome.note)),
         }
     }
 
@@ -119,19 +121,23 @@ impl PathProbe {
     }
 
     /// Returns the reason for a failed probe, based on the observed packets.
-    fn failure_reason(&self, observed: &PathObservation, note: &str) -> String {
+    fn failure_reason(&self, observation: &PathObservation, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.path;
-        if observed.answered > 0 {
+        if observation.answered > 0 {
             return format!("{note} at {}", SocketAddr::new(vip, port));
         }
-        if observed.stray > 0 {
+        if observation.stray > 0 {
             return format!("{} ({note})", PathFailure::OtherMachine(vip));
         }
-        if observed.untranslated > 0 {
+        if observation.untranslated > 0 {
             return PathFailure::NotRestored(vip).to_string();
         }
         let tunnel = self.path.tunnel.kind;
-        match (self.path.forward, observed.error_type, observed.error_code) {
+        match (
+            self.path.forward,
+            observation.error_type,
+            observation.error_code,
+        ) {
             // Protocol and port unreachable: RFC 792, RFC 4443.
             (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
                 PathFailure::NoDecapsulation(tunnel).to_string()

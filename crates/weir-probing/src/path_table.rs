@@ -52,7 +52,7 @@ pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     /// Returns an error if the other process cannot be reached or rejects the request.
     fn add(&self, packets: PathPackets, server: IpAddr, path: &ProbePath) -> io::Result<()>;
 
-    /// Returns the observations, or `None` if there is no such probe.
+    /// Returns the observations, or `None` if the probe is unknown.
     ///
     /// # Errors
     /// Returns an error if the other process cannot be reached.
@@ -93,9 +93,9 @@ impl PathTable {
                 .map_err(io::Error::other),
             Self::Remote(remote) => {
                 let remote = Arc::clone(remote);
-                let added = spawn_blocking(move || remote.add(packets, server, &path)).await;
-                let added = added.unwrap_or_else(|error| Err(io::Error::other(error)));
-                added.map_err(|error| io::Error::other(UnavailableError(error)))
+                let result = spawn_blocking(move || remote.add(packets, server, &path)).await;
+                let result = result.unwrap_or_else(|error| Err(io::Error::other(error)));
+                result.map_err(|error| io::Error::other(UnavailableError(error)))
             }
         }
     }
@@ -108,14 +108,14 @@ impl PathTable {
             }
             Self::Remote(remote) => {
                 let remote = Arc::clone(remote);
-                let read = spawn_blocking(move || remote.read(packets)).await;
-                read.unwrap_or_else(|error| Err(io::Error::other(error)))
+                let result = spawn_blocking(move || remote.read(packets)).await;
+                result.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
         }
     }
 
     pub(crate) async fn claims_vip(&self, packets: PathPackets) -> bool {
-        let claimed = match self {
+        let result = match self {
             Self::Local(table) => {
                 let Ok(Some(entry)) = table.get(&map_key(packets)) else {
                     return false;
@@ -127,7 +127,7 @@ impl PathTable {
                 spawn_blocking(move || remote.claims_vip(packets)).await
             }
         };
-        claimed.unwrap_or(false)
+        result.unwrap_or(false)
     }
 
     /// Removes a probe. If this fails, the map evicts the entry later.
@@ -188,21 +188,18 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
 
 /// Returns whether the server of a probe with `direct` replies to ARP requests for the VIP; if so, clients could bypass
 /// the director. Returns false if the request cannot be sent, for example without CAP_NET_RAW. Blocks.
-pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
-    let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
+pub fn claims_vip(entry: &Probe, local: IpAddr) -> bool {
+    let (IpAddr::V4(vip), IpAddr::V4(local)) = (entry.vip.to_ip(), local) else {
         return false;
     };
-    observed.forward == abi_forward(Forward::Direct) as u8
-        && matches!(probe_arp(observed, local, vip), Ok(true))
+    entry.forward == abi_forward(Forward::Direct) as u8
+        && matches!(probe_arp(entry, local, vip), Ok(true))
 }
 
 /// Sends an ARP request for the VIP to the server only. Blocks until the server replies, or until the time limit.
-fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
-    let socket = FrameSocket::open_listener(observed.ifindex, ETHERTYPE_ARP)?;
-    let (source_mac, destination_mac) = (
-        MacAddr::new(observed.from_mac),
-        MacAddr::new(observed.to_mac),
-    );
+fn probe_arp(entry: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
+    let socket = FrameSocket::open_listener(entry.ifindex, ETHERTYPE_ARP)?;
+    let (source_mac, destination_mac) = (MacAddr::new(entry.from_mac), MacAddr::new(entry.to_mac));
     let request = Packet::ethernet(source_mac, destination_mac).arp(&ArpPacket {
         operation: ArpOperation::Request,
         sender_mac: source_mac,
@@ -210,12 +207,12 @@ fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, w
         target_mac: MacAddr::ZERO,
         target: vip,
     });
-    socket.send(observed.ifindex, &request)?;
+    socket.send(entry.ifindex, &request)?;
     let (deadline, mut frame) = (Instant::now() + ARP_TIMEOUT, [0; 128]);
     loop {
         let remaining = deadline.saturating_duration_since(Instant::now());
         match socket.receive_within(&mut frame, remaining)? {
-            Some(length) if is_arp_reply_for(&frame[..length], observed, vip) => return Ok(true),
+            Some(length) if is_arp_reply_for(&frame[..length], entry, vip) => return Ok(true),
             Some(_) => {}
             None => return Ok(false),
         }
@@ -223,14 +220,14 @@ fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, w
 }
 
 /// Returns whether a frame is the server's ARP reply for the VIP.
-fn is_arp_reply_for(frame: &[u8], observed: &Probe, vip: Ipv4Addr) -> bool {
+fn is_arp_reply_for(frame: &[u8], entry: &Probe, vip: Ipv4Addr) -> bool {
     let packet = frame
         .get(14..)
         .and_then(|payload| ArpPacket::parse(payload).ok());
     packet.is_some_and(|packet| {
         packet.operation == ArpOperation::Reply
             && packet.sender == vip
-            && packet.sender_mac == MacAddr::new(observed.to_mac)
+            && packet.sender_mac == MacAddr::new(entry.to_mac)
     })
 }
 
@@ -249,11 +246,11 @@ mod tests {
             target_mac: DIRECTOR,
             target: "10.0.0.1".parse().unwrap(),
         });
-        let observed = Probe {
+        let entry = Probe {
             to_mac: SERVER.octets(),
             ..Probe::ZERO
         };
-        is_arp_reply_for(&frame, &observed, "192.0.2.10".parse().unwrap())
+        is_arp_reply_for(&frame, &entry, "192.0.2.10".parse().unwrap())
     }
 
     #[test]

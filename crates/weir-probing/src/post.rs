@@ -83,13 +83,13 @@ impl PostClient {
         if let Some(tls) = &self.tls {
             return Ok(Arc::clone(tls));
         }
-        let failed = |error: &dyn std::fmt::Display| PostError::TlsConfig(error.to_string());
+        let config_error = |error: &dyn std::fmt::Display| PostError::TlsConfig(error.to_string());
         let verifier =
-            server_verifier(self.receiver.ca.as_deref()).map_err(|error| failed(&error))?;
+            server_verifier(self.receiver.ca.as_deref()).map_err(|error| config_error(&error))?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| failed(&error))?
+            .map_err(|error| config_error(&error))?
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();

@@ -68,7 +68,7 @@ impl ClientConfigs {
 }
 
 impl CachedConfig {
-    /// Uses a configuration that was built again, or keeps the previous one if that failed.
+    /// Uses a rebuilt configuration, or keeps the previous one if it could not be rebuilt.
     fn replace(&mut self, built: Result<Arc<ClientConfig>, String>) {
         self.is_stale = false;
         if let (Ok(_), Err(error)) = (&self.config, &built) {

@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = 4096;
 
 /// Receives changes to files in watched directories.
 pub(crate) trait Observer: Send + Sync {
-    /// Handles a change to a file. Not every such file is read by a check.
+    /// Handles a change to a file. `file` may be a file that no check reads.
     fn file_changed(&self, file: &Path);
 }
 
@@ -69,7 +69,7 @@ impl ActiveWatch {
 
     fn watch(&self, directory: &Path) {
         let mut directories = lock(&self.directories);
-        if directories.values().any(|known| known == directory) {
+        if directories.values().any(|watched| watched == directory) {
             return;
         }
         let flags = WatchFlags::CLOSE_WRITE

@@ -105,7 +105,7 @@ impl HeldConnections {
         let mut refreshes = interval(REFRESH_INTERVAL);
         loop {
             tokio::select! {
-                done = &mut work => return done,
+                output = &mut work => return output,
                 () = sleep_until(self.deadline), if !self.is_released => {
                     self.release_early("the time limit has expired");
                 }

@@ -43,7 +43,7 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which waiting for the lock is logged.
 const LOCK_LOG_DELAY: Duration = Duration::from_secs(1);
 
-/// The options of the command line.
+/// The command-line options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Connections to these addresses are held; empty = connections to all listening sockets.
@@ -74,22 +74,29 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     };
     let targets = with_ipv4_wildcard(targets);
     let netlink = Netlink::open()?;
-    let local: Vec<IpAddr> = netlink
+    let host_addresses: Vec<IpAddr> = netlink
         .addresses()
         .await?
         .iter()
         .map(|address| address.ip)
         .collect();
     let links = netlink.links().await?;
-    let mut held = HeldConnections::open(&targets, &local, &links, guard)?;
+    let mut held_connections = HeldConnections::open(&targets, &host_addresses, &links, guard)?;
     let listeners = Listeners::record(&targets)?;
     let started = Instant::now();
-    held.begin(options.max)?;
+    held_connections.begin(options.max)?;
     let mut times = Times::default();
-    let result = run(options, &mut held, &listeners, &mut signals, &mut times).await;
+    let result = run(
+        options,
+        &mut held_connections,
+        &listeners,
+        &mut signals,
+        &mut times,
+    )
+    .await;
     let held_time = started.elapsed();
     // Connections are released even if the command was not started.
-    let counts = held.end().await?;
+    let counts = held_connections.end().await?;
     tracing::info!(
         connections = counts.held,
         passed = counts.missed,
@@ -136,22 +143,25 @@ fn milliseconds(time: Duration) -> u64 {
 /// Runs the command while new connections are held.
 async fn run(
     options: &Options,
-    held: &mut HeldConnections,
+    held_connections: &mut HeldConnections,
     listeners: &Listeners,
     signals: &mut Signals,
     times: &mut Times,
 ) -> Result<ExitStatus, Error> {
     let started = Instant::now();
     tokio::select! {
-        accepted = held.hold_during(listeners.wait_until_accepted(options.max / 2)) => accepted?,
+        result = held_connections.hold_during(listeners.wait_until_accepted(options.max / 2)) => result?,
         signal = signals.next() => return Err(Error::Interrupted { signal }),
     }
     times.accept_wait = started.elapsed();
     let mut child = start(&options.command)?;
-    let result = held.hold_during(wait_for_exit(&mut child, signals)).await;
+    let result = held_connections
+        .hold_during(wait_for_exit(&mut child, signals))
+        .await;
     times.run_time = started.elapsed() - times.accept_wait;
-    let remaining = held.remaining();
-    held.hold_during(listeners.wait_until_replaced(remaining))
+    let remaining = held_connections.remaining();
+    held_connections
+        .hold_during(listeners.wait_until_replaced(remaining))
         .await?;
     result
 }
@@ -160,12 +170,12 @@ async fn run(
 /// IPV6_V6ONLY is set.
 fn with_ipv4_wildcard(mut targets: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any6 = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
-    let mapped: Vec<SocketAddr> = targets
+    let ipv4_wildcards: Vec<SocketAddr> = targets
         .iter()
         .filter(any6)
         .map(|address| SocketAddr::from(([0, 0, 0, 0], address.port())))
         .collect();
-    targets.extend(mapped);
+    targets.extend(ipv4_wildcards);
     targets.sort_unstable();
     targets.dedup();
     targets

@@ -105,8 +105,8 @@ impl Listeners {
     }
 
     fn accept_queues_are_empty(&self) -> Result<bool, Error> {
-        let listening = self.sockets(&[TcpState::Listen])?;
-        Ok(listening.iter().all(|socket| socket.backlog == 0))
+        let listeners = self.sockets(&[TcpState::Listen])?;
+        Ok(listeners.iter().all(|socket| socket.backlog == 0))
     }
 
     /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed. A
@@ -129,7 +129,9 @@ impl Listeners {
             }))
         });
         if !closed.await? {
-            tracing::warn!("old listening sockets are still open next to their replacements");
+            tracing::warn!(
+                "the old listening sockets are still open in addition to their replacements"
+            );
         }
         Ok(())
     }

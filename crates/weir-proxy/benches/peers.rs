@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use rig::{
-    Candidate, ORIGIN, command_on, compare, haproxy_command, is_wanted, median, nginx_command,
+    Candidate, ORIGIN, command_on, compare, haproxy_command, is_selected, median, nginx_command,
     nginx_log, setting, spawn, start_origin, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol};
@@ -113,7 +113,7 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
 /// Compares latencies at 70 % of the first candidate's maximum request rate.
 fn compare_paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
-    if !is_wanted(name) {
+    if !is_selected(name) {
         return;
     }
     let url = |candidate: &Candidate| format!("http://{}{path}", candidate.listen);
@@ -145,7 +145,7 @@ fn compare_paced(name: &str, directory: &Path, candidates: &[Candidate], path: &
 /// Measures the memory of clients that have sent one request and stay connected.
 fn measure_idle_memory(candidate: &Candidate) {
     let name = "memory of an idle keep-alive connection";
-    if !is_wanted(name) {
+    if !is_selected(name) {
         return;
     }
     let fetch = |stream: &mut TcpStream| {

@@ -52,8 +52,8 @@ impl Kind {
 
     /// Returns the paths in the map. Clients request the last one.
     fn keys() -> impl Iterator<Item = String> {
-        let others = (1..ENTRIES).map(|index| format!("/entry/{index}"));
-        others.chain(["/small".to_owned()])
+        let other_keys = (1..ENTRIES).map(|index| format!("/entry/{index}"));
+        other_keys.chain(["/small".to_owned()])
     }
 }
 

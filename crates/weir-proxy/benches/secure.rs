@@ -26,7 +26,7 @@ fn main() {
         return;
     }
     let directory = rig::directory();
-    let certificate = certificate(&directory);
+    let certificate = create_certificate(&directory);
     let _origin = start_origin(&directory);
     let candidates = [
         start_haproxy(&directory, &certificate),
@@ -64,7 +64,7 @@ fn main() {
 }
 
 /// Creates a P-256 certificate. Returns the path of a file that contains the chain and the key.
-fn certificate(directory: &Path) -> String {
+fn create_certificate(directory: &Path) -> String {
     let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3 -subj /CN=bench \
                   -keyout key -out chain 2>/dev/null && cat chain key > bench.pem";
     let status = Command::new("sh")

@@ -28,8 +28,9 @@ pub(crate) static TABLE: DescriptorTable = DescriptorTable::new();
 pub(crate) struct DescriptorTable {
     /// RLIMIT_NOFILE.
     limit: AtomicUsize,
-    /// Number of open descriptors that are not counted below, and number of descriptors to reserve for health checks.
+    /// Number of open descriptors that are not counted in `clients`, `servers` and `pipes`.
     others: AtomicUsize,
+    /// Number of descriptors to reserve for health checks, before it is limited to a share of `limit`.
     reserve: AtomicUsize,
     /// Number of descriptors that the proxy may use.
     usable: AtomicUsize,
@@ -164,8 +165,8 @@ impl DescriptorTable {
     }
 
     /// Counts the other open descriptors, and reads the current limit. Reserves one descriptor for the health checks of
-    /// each of `checked` servers, up to an eighth of the limit.
-    pub(crate) fn count_open(&self, checked: usize) {
+    /// each checked server, up to an eighth of the limit.
+    pub(crate) fn count_open(&self, checked_server_count: usize) {
         // Workers open and close descriptors during the count, so the median of three counts is used.
         let mut counts: Vec<usize> = (0..3).filter_map(|_| self.count_others()).collect();
         counts.sort_unstable();
@@ -174,7 +175,7 @@ impl DescriptorTable {
             .copied()
             .unwrap_or(DEFAULT_OTHERS);
         self.others.store(others, Relaxed);
-        self.reserve.store(checked, Relaxed);
+        self.reserve.store(checked_server_count, Relaxed);
         self.update_limit();
     }
 

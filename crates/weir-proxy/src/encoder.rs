@@ -12,7 +12,7 @@ use weir_model::Coding;
 const GZIP_LEVEL: u32 = 4;
 const BROTLI_QUALITY: i32 = 4;
 const ZSTD_LEVEL: i32 = 3;
-/// Window sizes as powers of two: 256 KiB. RFC 9659 allows clients of `zstd` at least 8 MiB.
+/// Window sizes as powers of two: 256 KiB. RFC 9659 requires clients of `zstd` to support at least 8 MiB.
 const BROTLI_WINDOW_LOG2: i32 = 18;
 const ZSTD_WINDOW_LOG2: u32 = 18;
 /// Size of Brotli's output buffer, in bytes.

@@ -72,13 +72,13 @@ impl Inbox {
 
     /// Takes the connections for one worker.
     pub(crate) fn take(&self, worker: usize) -> Vec<HandedOverConnection> {
-        let mut all = self.lock();
-        let (of_worker, others) = std::mem::take(&mut *all)
+        let mut inbox = self.lock();
+        let (connections, others) = std::mem::take(&mut *inbox)
             .into_iter()
             .partition(|(index, _)| *index == worker);
-        *all = others;
-        let of_worker: Vec<(usize, HandedOverConnection)> = of_worker;
-        of_worker
+        *inbox = others;
+        let connections: Vec<(usize, HandedOverConnection)> = connections;
+        connections
             .into_iter()
             .map(|(_, connection)| connection)
             .collect()

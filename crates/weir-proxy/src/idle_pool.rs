@@ -29,7 +29,7 @@ pub(crate) struct ParkedConnection {
     pub(crate) port: u16,
     /// Number of completed exchanges.
     pub(crate) served: u32,
-    /// Time at which it is closed, in milliseconds on the worker clock.
+    /// Time at which the connection expires, in milliseconds on the worker clock.
     pub(crate) until: u64,
     /// Counts the descriptor while the connection exists.
     pub(crate) _counts: DescriptorGuard,

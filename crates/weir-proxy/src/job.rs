@@ -29,8 +29,8 @@ struct Job {
 /// A thread pool with a bounded queue of jobs.
 pub(crate) struct JobPool {
     name: &'static str,
-    threads_max: usize,
-    queue_max: usize,
+    max_threads: usize,
+    max_queued: usize,
     state: Mutex<State>,
     ready: Condvar,
 }
@@ -42,11 +42,11 @@ struct State {
 }
 
 impl JobPool {
-    const fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
+    const fn new(name: &'static str, max_threads: usize, max_queued: usize) -> Self {
         Self {
             name,
-            threads_max,
-            queue_max,
+            max_threads,
+            max_queued,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 threads: 0,
@@ -66,14 +66,14 @@ impl JobPool {
         work: impl FnOnce() -> JobResult + Send + 'static,
     ) -> bool {
         let mut state = lock(&self.state);
-        if state.queue.len() >= self.queue_max {
+        if state.queue.len() >= self.max_queued {
             return false;
         }
-        if state.idle <= state.queue.len() && state.threads < self.threads_max {
-            let started = thread::Builder::new()
+        if state.idle <= state.queue.len() && state.threads < self.max_threads {
+            let result = thread::Builder::new()
                 .name(self.name.to_owned())
                 .spawn(move || self.run());
-            match started {
+            match result {
                 Ok(_) => state.threads += 1,
                 Err(error) => {
                     tracing::error!(%error, "failed to start a {} thread", self.name);

@@ -56,10 +56,10 @@ pub use plan::Detail;
 pub use proxy::{PreparedPlan, Proxy};
 pub use status::{OutcomeCounters, ServerStatus, ServiceStatus};
 pub use tls::{
-    CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, NoCertificateVerification, Peer,
-    Problem, ServiceTickets, TicketKey, TlsFile, certificate_fingerprint, describe_error,
-    describe_io_error, file_fingerprint, inspect_checks, listener_tls, read_certificate_files,
-    read_tls_file, server_verifier,
+    CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, ErrorOrigin,
+    NoCertificateVerification, Problem, ServiceTickets, TicketKey, TlsFile,
+    certificate_fingerprint, describe_error, describe_io_error, file_fingerprint, inspect_checks,
+    listener_tls, read_certificate_files, read_tls_file, server_verifier,
 };
 
 /// Returns the problems with the files and limits that `desired` needs, at the time `now`.

@@ -54,7 +54,7 @@ pub(crate) struct LogRecord {
     pub(crate) status: u16,
     /// Values for the format's variables, in the order of [`Log::variables`]; empty = no value.
     pub(crate) values: Vec<Vec<u8>>,
-    /// The same for the variables of taps, which are those of [`LogFormat::Json`].
+    /// The same for the variables of taps: the variables of [`LogFormat::Json`].
     pub(crate) tap_values: Vec<Vec<u8>>,
 }
 
@@ -410,8 +410,8 @@ impl Writer {
     /// Adds a log. The thread writes its records until all other references to the log are dropped.
     pub(crate) fn add(&self, log: &Arc<Log>) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.retain(|known| known.strong_count() > 0);
-        if !logs.iter().any(|known| known.as_ptr() == Arc::as_ptr(log)) {
+        logs.retain(|weak| weak.strong_count() > 0);
+        if !logs.iter().any(|weak| weak.as_ptr() == Arc::as_ptr(log)) {
             logs.push(Arc::downgrade(log));
         }
     }
@@ -431,12 +431,12 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
     let (mut spare, mut out) = (Vec::new(), Vec::new());
     loop {
         let is_last_round = stop.load(Ordering::Acquire);
-        let present: Vec<Arc<Log>> = {
+        let open_logs: Vec<Arc<Log>> = {
             let logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
             logs.iter().filter_map(Weak::upgrade).collect()
         };
-        for log in present {
-            if !open.iter().any(|known| Arc::ptr_eq(&known.log, &log)) {
+        for log in open_logs {
+            if !open.iter().any(|entry| Arc::ptr_eq(&entry.log, &log)) {
                 open.push(OpenLog {
                     log,
                     file: None,
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_socket_of_a_log_daemon_is_a_problem() {
+    fn missing_log_daemon_socket_is_reported() {
         let socket = std::env::temp_dir().join(format!("weir-log-socket-{}", std::process::id()));
         let cause = missing_socket(&socket).unwrap();
         assert!(cause.contains("No such file"), "{cause}");
@@ -595,13 +595,13 @@ mod tests {
     impl Write for LimitedDisk {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let mut inner = self.0.lock().unwrap();
-            let written = bytes.len().min(inner.1);
-            if written == 0 {
+            let written_len = bytes.len().min(inner.1);
+            if written_len == 0 {
                 return Err(std::io::ErrorKind::StorageFull.into());
             }
-            inner.0.extend_from_slice(&bytes[..written]);
-            inner.1 -= written;
-            Ok(written)
+            inner.0.extend_from_slice(&bytes[..written_len]);
+            inner.1 -= written_len;
+            Ok(written_len)
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -662,7 +662,7 @@ mod tests {
     fn renamed_log_file_is_recreated() {
         let path = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
         let text = path.to_str().unwrap();
-        let moved = path.with_extension("1");
+        let moved_path = path.with_extension("1");
         let mut kind = AccessLog::new(text, LogFormat::Combined);
         kind.sample = 1;
         let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
@@ -675,14 +675,17 @@ mod tests {
         };
         let now = Instant::now();
         open.write(b"one\n", 1, now);
-        std::fs::rename(&path, &moved).unwrap();
+        std::fs::rename(&path, &moved_path).unwrap();
         open.write(b"two\n", 1, now);
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         assert_eq!(
-            (read(&moved), read(&path)),
+            (read(&moved_path), read(&path)),
             ("one\n".into(), "two\n".into())
         );
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(&moved));
+        let _ = (
+            std::fs::remove_file(&path),
+            std::fs::remove_file(&moved_path),
+        );
     }
 
     #[test]

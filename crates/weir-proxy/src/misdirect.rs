@@ -35,15 +35,15 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut all = Self::default();
+        let mut result = Self::default();
         for name in names {
             let name = name.to_ascii_lowercase();
             match name.strip_prefix('*') {
-                Some(suffix) => all.wildcard_suffixes.insert(suffix.as_bytes().into()),
-                None => all.exact.insert(name.as_bytes().into()),
+                Some(suffix) => result.wildcard_suffixes.insert(suffix.as_bytes().into()),
+                None => result.exact.insert(name.as_bytes().into()),
             };
         }
-        all
+        result
     }
 
     /// Returns how specifically the names match `host`, which must be in lower case.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn host_belongs_to_service_with_most_specific_name() {
+    fn host_is_assigned_to_service_with_most_specific_name() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let protected = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let (own_names, other_names) = (

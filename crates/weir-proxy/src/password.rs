@@ -1,7 +1,7 @@
 //! Reads the credentials of `basic_auth`, verifies passwords, and remembers the valid ones.
 //!
 //! A hash such as bcrypt takes tens of milliseconds by design. A valid password is remembered as a keyed hash of the
-//! password and the user's entry in the user list, from which neither can be recovered. If the entry changes, the
+//! password and the user's configured hash, from which neither can be recovered. If the configured hash changes, the
 //! password is verified again.
 
 use std::collections::HashSet;

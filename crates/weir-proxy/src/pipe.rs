@@ -84,7 +84,8 @@ impl Pipes {
         self.0.clear();
     }
 
-    /// Takes back a pipe. A pipe that still contains bytes is closed, because they must never reach another client.
+    /// Keeps an empty pipe for reuse, unless there are already [`MAX_SPARE`]. A pipe that still contains bytes is
+    /// closed, because they must never reach another client.
     pub(crate) fn put_back(&mut self, pipe: Option<Pipe>) {
         if let Some(pipe) = pipe
             && pipe.is_empty()

@@ -214,7 +214,7 @@ pub(crate) struct Service {
     pub(crate) misdirect: Option<MisdirectRules>,
     /// Whether clients may use HTTP/2.
     pub(crate) http2: bool,
-    pub(crate) timeouts: Millis,
+    pub(crate) timeouts: TimeoutsMs,
     pub(crate) head: HeadLimits,
     pub(crate) connections: u32,
     pub(crate) idle_servers: usize,
@@ -347,7 +347,7 @@ pub(crate) struct ServiceUsers {
 /// Route settings that override its service's.
 #[derive(Debug)]
 pub(crate) struct RouteOptions {
-    pub(crate) timeouts: Millis,
+    pub(crate) timeouts: TimeoutsMs,
     pub(crate) retry: RetryPolicy,
     /// Maximum size of a request body, in bytes; 0 = no limit.
     pub(crate) max_body_bytes: u64,
@@ -393,12 +393,12 @@ pub(crate) struct Mirror {
     pub(crate) is_auth_request: bool,
     /// The policy for copies, which are never retried.
     pub(crate) retry: RetryPolicy,
-    pub(crate) timeouts: Millis,
+    pub(crate) timeouts: TimeoutsMs,
 }
 
 /// Timeouts, in milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Millis {
+pub(crate) struct TimeoutsMs {
     pub(crate) request: u64,
     pub(crate) idle: u64,
     pub(crate) client: u64,
@@ -411,7 +411,7 @@ pub(crate) struct Millis {
     pub(crate) total: u64,
 }
 
-impl From<&ProxyTimeouts> for Millis {
+impl From<&ProxyTimeouts> for TimeoutsMs {
     fn from(timeouts: &ProxyTimeouts) -> Self {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 2);
         Self {

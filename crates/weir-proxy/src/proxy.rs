@@ -198,15 +198,15 @@ impl Proxy {
             client_auth: tickets.client_auth,
             keys: tickets.keys.keys(),
         };
-        let mut all: Vec<ServiceTickets> = tickets.map(service).collect();
-        all.sort_by(|a, b| a.service.cmp(&b.service));
-        all
+        let mut service_tickets: Vec<ServiceTickets> = tickets.map(service).collect();
+        service_tickets.sort_by(|a, b| a.service.cmp(&b.service));
+        service_tickets
     }
 
     /// Returns the listening addresses and their sockets.
     pub fn listening_sockets(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
-        let all = self.retained.listeners.iter();
-        all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
+        let listeners = self.retained.listeners.iter();
+        listeners.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
 
     /// Opens everything that `desired` needs in addition to the active configuration.
@@ -215,8 +215,7 @@ impl Proxy {
     /// Fails if a file, socket or thread cannot be used; the active configuration is unchanged.
     pub fn prepare(&mut self, desired: &Desired) -> Result<PreparedPlan> {
         let mut retained = self.retained.clone();
-        let (mut built, mut listeners_of_services, mut parts) =
-            (Vec::new(), Vec::new(), Vec::new());
+        let (mut built, mut service_listeners, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         let tracer = desired.tracing.as_ref();
         let tracer = tracer.map(|settings| Arc::new(Tracer::new(settings, &self.traces)));
         for proxy in &desired.proxies {
@@ -235,11 +234,11 @@ impl Proxy {
             )?;
             parts.push((proxy, names));
             built.push(service);
-            listeners_of_services.push(listeners);
+            service_listeners.push(listeners);
         }
         service::set_misdirect(&mut built, parts);
         let (mut services, mut listen) = (Vec::new(), Vec::new());
-        for (service, listeners) in built.into_iter().zip(listeners_of_services) {
+        for (service, listeners) in built.into_iter().zip(service_listeners) {
             let service = Arc::new(service);
             listen.extend(
                 listeners
@@ -335,21 +334,21 @@ impl Proxy {
             return Vec::new();
         }
         let plan = self.shared.plan();
-        let mut known = HashSet::new();
-        known.extend(services.iter().map(|service| service.name.as_str()));
+        let mut names = HashSet::new();
+        names.extend(services.iter().map(|service| service.name.as_str()));
         let previous = plan.services.iter().chain(&plan.removed);
         previous
-            .filter(|service| known.insert(service.name.as_str()))
+            .filter(|service| names.insert(service.name.as_str()))
             .map(Arc::clone)
             .collect()
     }
 
     fn start(&mut self) -> Result<()> {
-        let failed = |source: std::io::Error| Error::Worker { source };
+        let worker_error = |source: std::io::Error| Error::Worker { source };
         while let Some(cpu) = self.cpus.get(self.threads.len()).copied() {
             let number = self.threads.len();
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-            let wake = Arc::new(wake.map_err(|errno| failed(errno.into()))?);
+            let wake = Arc::new(wake.map_err(|errno| worker_error(errno.into()))?);
             let has_other_workers = self.cpus.len() > 1;
             let config = WorkerConfig::new(
                 number,
@@ -357,7 +356,7 @@ impl Proxy {
                 Arc::clone(&wake),
                 has_other_workers,
             );
-            let config = config.map_err(|errno| failed(errno.into()))?;
+            let config = config.map_err(|errno| worker_error(errno.into()))?;
             let handle = std::thread::Builder::new()
                 .name(format!("weir-proxy-{number}"))
                 .spawn(move || {
@@ -367,7 +366,7 @@ impl Proxy {
                     }
                     config.build().run();
                 })
-                .map_err(failed)?;
+                .map_err(worker_error)?;
             self.threads.push(Thread { wake, handle });
         }
         Ok(())
@@ -403,7 +402,7 @@ impl Proxy {
         let was_withdrawn = load.is_withdrawn();
         load.weight
             .store(weight.unwrap_or(*configured), Ordering::Relaxed);
-        let withdrawn = !was_withdrawn && load.is_withdrawn();
+        let is_newly_withdrawn = !was_withdrawn && load.is_withdrawn();
         match weight {
             Some(weight) => self.effective.insert(name, weight),
             None => self.effective.remove(&name),
@@ -414,7 +413,7 @@ impl Proxy {
         if let Some(queue) = self.retained.queues.get(pool) {
             queue.wake(usize::MAX);
         }
-        if withdrawn {
+        if is_newly_withdrawn {
             self.close_idle_to_withdrawn();
         }
         Ok(())

@@ -112,7 +112,7 @@ impl Queue {
         self.count(&waiters);
     }
 
-    /// Removes the first `max` entries, and wakes their sessions.
+    /// Removes up to `max` entries from the front, and wakes their sessions.
     pub(crate) fn wake(self: &Arc<Self>, max: usize) {
         if self.len() == 0 {
             return;

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use rustix::pipe::SpliceFlags;
 
-/// Length of the accept queue. `net.core.somaxconn` limits it.
+/// Requested length of the accept queue. `net.core.somaxconn` limits it.
 const BACKLOG: i32 = 65_535;
 
 /// Result of a read.
@@ -52,7 +52,7 @@ fn open_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags(), None)
 }
 
-/// Opens a listening socket that shares its address with others of this process.
+/// Opens a listening socket that shares its address with other sockets of this process.
 pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = bind(address)?;
     rustix::net::listen(&socket, BACKLOG)?;

@@ -160,11 +160,11 @@ fn percent_decode(path: &[u8]) -> Option<Vec<u8>> {
 /// Returns the path relative to the root, or `None` if a part of it is hidden.
 fn visible_path(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let mut hidden = parts.iter().enumerate();
+    let mut numbered_parts = parts.iter().enumerate();
     let is_hidden = |(index, part): (usize, &&str)| {
         part.starts_with('.') && !(index == 0 && *part == ".well-known")
     };
-    match hidden.any(is_hidden) {
+    match numbered_parts.any(is_hidden) {
         true => None,
         false if parts.is_empty() => Some(".".to_owned()),
         false => Some(parts.join("/")),

@@ -128,14 +128,14 @@ impl TraceQueue {
 
     /// Takes all finished requests.
     pub fn take(&self) -> Vec<TracedRequest> {
-        let mut all = Vec::new();
+        let mut spans = Vec::new();
         for buffer in &self.buffers {
             let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
             let finished = std::mem::take(&mut *buffer);
             drop(buffer);
-            all.extend(finished);
+            spans.extend(finished);
         }
-        all
+        spans
     }
 
     /// Returns the counts.

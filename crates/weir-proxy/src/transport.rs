@@ -362,7 +362,11 @@ mod tests {
         assert_eq!(rustix::io::read(&peer, &mut buffer), Ok(3));
         assert_eq!(&buffer[..3], b"abc");
         transport.notify_close();
-        assert_eq!(transport.write(b"d"), Written::Some(1), "no end was sent");
+        assert_eq!(
+            transport.write(b"d"),
+            Written::Some(1),
+            "notify_close must not close a plain socket"
+        );
         transport.finish();
         assert_eq!(rustix::io::read(&peer, &mut buffer), Ok(1));
         assert_eq!(rustix::io::read(&peer, &mut buffer), Ok(0));

@@ -174,7 +174,7 @@ impl Worker {
     /// Handles events, notifications from other threads, and expired deadlines.
     fn handle_wakeup(&mut self, events: &mut Vec<Event>) {
         self.check_lingering();
-        let expired_max = MIN_EXPIRED + events.len();
+        let max_expired = MIN_EXPIRED + events.len();
         for event in events.drain(..) {
             let (token, flags) = (event.data.u64(), event.flags);
             if is_client_end(token, flags) {
@@ -196,7 +196,7 @@ impl Worker {
             self.run_session(key, Session::drive);
         }
         self.run_wakeups();
-        self.expire(expired_max);
+        self.expire(max_expired);
         self.send_copies();
         while !self.cx.verdicts.is_empty() {
             self.deliver_verdicts();
@@ -253,11 +253,11 @@ impl Worker {
                 &cx.resume_wheel,
                 &cx.h2_client_wheel,
             ];
-            let paused = self.has_paused_listener.then_some(PAUSE_MS);
+            let pause = self.has_paused_listener.then_some(PAUSE_MS);
             let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
             let sweep = cx.has_parked().then_some(SWEEP_MS);
             let linger = (!cx.lingering.is_empty()).then_some(LINGER_BATCH_MS);
-            [soonest.or(paused), sweep, linger]
+            [soonest.or(pause), sweep, linger]
                 .into_iter()
                 .flatten()
                 .min()
@@ -293,8 +293,10 @@ impl Worker {
         self.poll_handover();
         if self.shared.draining.load(Acquire) && !self.cx.draining {
             self.cx.draining = true;
-            let all = self.listening.keys();
-            all.into_iter().for_each(|key| self.stop_listening(key));
+            let listeners = self.listening.keys();
+            listeners
+                .into_iter()
+                .for_each(|key| self.stop_listening(key));
             self.wake_h2_servers();
             self.close_idle_sessions();
             self.cx.close_idle_unless(|_| false);

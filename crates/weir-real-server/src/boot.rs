@@ -73,7 +73,7 @@ pub(crate) fn settings_lost_at_boot(
     vec![
         Diagnosis::new(
             format!(
-                "only until the next boot: {}; no unit or boot script restores this",
+                "only until the next boot: {}; no unit or boot script restores them",
                 lost.join(", ")
             ),
             "not the cause of a current fault; after the next boot, clients that are sent to this machine get no \

@@ -28,7 +28,7 @@ impl DesiredState {
     /// Returns this state plus the VIPs, exceptions and interfaces of `request`.
     ///
     /// # Errors
-    /// Returns all problems of the request, including conflicts with existing VIPs.
+    /// Returns all problems with the request, including conflicts with existing VIPs.
     pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
         let mut problems = request_problems(request);
         let role = match request.forward {
@@ -236,11 +236,11 @@ mod tests {
 
     #[test]
     fn all_problems_of_a_request_are_returned() {
-        let mut wrong = request(Forward::Direct, &[]);
-        wrong.tunnel = Some("gre".parse().unwrap());
-        wrong.dscp = Some(64);
-        wrong.except = vec!["10.0.0.0/8".parse().unwrap()];
-        let problems = DesiredState::default().with(&wrong).unwrap_err();
+        let mut invalid_request = request(Forward::Direct, &[]);
+        invalid_request.tunnel = Some("gre".parse().unwrap());
+        invalid_request.dscp = Some(64);
+        invalid_request.except = vec!["10.0.0.0/8".parse().unwrap()];
+        let problems = DesiredState::default().with(&invalid_request).unwrap_err();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(texts.join("\n"));
     }
@@ -270,13 +270,13 @@ mod tests {
 
     #[test]
     fn vip_without_ports_removes_all_its_ports() {
-        let all = DesiredState::default()
+        let state = DesiredState::default()
             .with(&request(
                 Forward::Tunnel,
                 &["192.0.2.10:80", "192.0.2.10:443", "192.0.2.11:80"],
             ))
             .unwrap();
-        let remaining = |vip: &str| all.without(&[vip.parse().unwrap()]).entries.len();
+        let remaining = |vip: &str| state.without(&[vip.parse().unwrap()]).entries.len();
         assert_eq!(
             (
                 remaining("192.0.2.10"),
@@ -285,15 +285,15 @@ mod tests {
             ),
             (1, 2, 3)
         );
-        assert_eq!(all.without(&[]), DesiredState::default());
+        assert_eq!(state.without(&[]), DesiredState::default());
     }
 
     #[test]
     fn dscp_0_needs_no_vip_on_loopback() {
-        let mut without_dscp = request(Forward::L3dsr, &["192.0.2.10:80"]);
-        without_dscp.dscp = Some(0);
-        without_dscp.except = vec!["10.0.0.0/8".parse().unwrap()];
-        let desired = DesiredState::default().with(&without_dscp).unwrap();
+        let mut dscp_0_request = request(Forward::L3dsr, &["192.0.2.10:80"]);
+        dscp_0_request.dscp = Some(0);
+        dscp_0_request.except = vec!["10.0.0.0/8".parse().unwrap()];
+        let desired = DesiredState::default().with(&dscp_0_request).unwrap();
         assert!(desired.loopback_vips().is_empty());
         let rules = desired.rules(&["10.0.0.5".parse().unwrap()]);
         assert!(rules.needs_ingress() && rules.needs_egress());

@@ -185,8 +185,8 @@ fn vip_on_interface(vip: IpAddr, length: u8, interface: &Interface) -> Diagnosis
         }
         false => "the kernel replies to neighbor solicitations for the addresses of this interface",
     };
-    let mut others = interface.addresses.iter();
-    let has_other = others
+    let mut other_addresses = interface.addresses.iter();
+    let has_other = other_addresses
         .any(|(ip, _)| *ip != vip && ip.is_ipv4() == vip.is_ipv4() && !plan::is_link_local(*ip));
     let remove = format!("ip addr del {vip}/{length} dev {name}");
     // Without its own address, the machine would be unreachable.
@@ -258,26 +258,30 @@ mod tests {
                 ethernet: true,
                 addresses: on_interface,
             };
-            let found = vip_on_interface(vip, length, &interface);
-            assert_eq!(found.consequence.contains("ARP"), vip.is_ipv4(), "{found}");
-            found.fix.expect("a fix")
+            let diagnosis = vip_on_interface(vip, length, &interface);
+            assert_eq!(
+                diagnosis.consequence.contains("ARP"),
+                vip.is_ipv4(),
+                "{diagnosis}"
+            );
+            diagnosis.fix.expect("a fix")
         };
         let remove = "ip addr del 10.0.0.10/24 dev eth0";
         assert_eq!(fix("10.0.0.10", 24, &["10.0.0.5", "fe80::1"]), remove);
-        let own = fix("10.0.0.10", 24, &["fe80::1"]);
+        let own_address_fix = fix("10.0.0.10", 24, &["fe80::1"]);
         assert!(
-            own.starts_with("if 10.0.0.10 is this machine's own address: "),
-            "{own}"
+            own_address_fix.starts_with("if 10.0.0.10 is this machine's own address: "),
+            "{own_address_fix}"
         );
-        assert!(own.ends_with(remove), "{own}");
+        assert!(own_address_fix.ends_with(remove), "{own_address_fix}");
         assert_eq!(
             fix("10.0.0.10", 32, &[]),
             "ip addr del 10.0.0.10/32 dev eth0"
         );
-        let own = fix("2001:db8::10", 64, &["fe80::1"]);
+        let own_address_fix = fix("2001:db8::10", 64, &["fe80::1"]);
         assert!(
-            own.contains("weir real-server down --vip 2001:db8::10"),
-            "{own}"
+            own_address_fix.contains("weir real-server down --vip 2001:db8::10"),
+            "{own_address_fix}"
         );
     }
 }

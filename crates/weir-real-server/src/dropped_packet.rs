@@ -16,10 +16,10 @@ use crate::desired::DesiredState;
 use crate::entry::Entry;
 use crate::listener::accepts;
 
-/// Maximum number of ports of a VIP for which rules are evaluated.
+/// Maximum number of a VIP's ports that can be reported.
 const MAX_PORTS: usize = 64;
 
-/// Maximum number of ports in a range of which each port is known to be the VIP's.
+/// Maximum number of ports in a range whose ports all certainly belong to the VIP.
 const MAX_CERTAIN_PORTS: u16 = 64;
 
 /// The port of SSH, which is rarely a service behind a VIP.
@@ -79,20 +79,20 @@ fn dropped_ports(
     ports.truncate(MAX_PORTS);
     ports.sort_unstable();
     let mut dropped: Vec<(Drop, bool, Vec<u16>)> = Vec::new();
-    for (port, of_vip) in ports {
+    for (port, is_vip_port) in ports {
         let drop = direction.find_drop(entry, Some(port), rules);
-        let is_reported = of_vip || is_closed && port != SSH;
+        let is_reported = is_vip_port || is_closed && port != SSH;
         let Some(drop) = drop.filter(|_| is_reported) else {
             continue;
         };
         let mut groups = dropped.iter_mut();
-        match groups.find(|group| (&group.0, group.1) == (&drop, of_vip)) {
+        match groups.find(|group| (&group.0, group.1) == (&drop, is_vip_port)) {
             Some((_, _, ports)) => ports.push(port),
-            None => dropped.push((drop, of_vip, vec![port])),
+            None => dropped.push((drop, is_vip_port, vec![port])),
         }
     }
-    let diagnosis = |(drop, of_vip, ports): (Drop, bool, Vec<u16>)| {
-        if of_vip {
+    let diagnosis = |(drop, is_vip_port, ports): (Drop, bool, Vec<u16>)| {
+        if is_vip_port {
             return direction.diagnosis(entry, &ports, &drop, CONSEQUENCE);
         }
         let mut finding = direction.diagnosis(entry, &ports, &drop, UNCERTAIN_CONSEQUENCE);
@@ -122,11 +122,11 @@ fn listening_ports(entry: &Entry, listeners: &[SocketAddr]) -> Vec<(u16, bool)> 
     let is_small_range = entry.ports.is_some() && last - first < MAX_CERTAIN_PORTS;
     let mut ports = BTreeMap::new();
     for local in candidates {
-        let of_vip = is_small_range || local.ip() == entry.vip;
-        *ports.entry(local.port()).or_default() |= of_vip;
+        let is_vip_port = is_small_range || local.ip() == entry.vip;
+        *ports.entry(local.port()).or_default() |= is_vip_port;
     }
     let mut ports: Vec<(u16, bool)> = ports.into_iter().collect();
-    ports.sort_by_key(|(port, of_vip)| (!of_vip, *port));
+    ports.sort_by_key(|(port, is_vip_port)| (!is_vip_port, *port));
     ports
 }
 
@@ -161,7 +161,7 @@ impl Direction {
         rules.find_drop(self.packet(entry, port), hooks)
     }
 
-    /// Reports a drop of packets of these ports; no ports = all ports.
+    /// Reports dropped packets of these ports; no ports = all ports.
     fn diagnosis(self, entry: &Entry, ports: &[u16], drop: &Drop, consequence: &str) -> Diagnosis {
         let vip = match ports {
             [] => entry.to_string(),

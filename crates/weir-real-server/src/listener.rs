@@ -36,7 +36,7 @@ fn parse_udp_ports(table: &str) -> impl Iterator<Item = u16> {
     })
 }
 
-/// Returns the VIPs without those whose only port is that of a UDP service.
+/// Returns the VIPs without those whose only port has UDP sockets and no TCP listener.
 pub(crate) fn without_udp_services(
     desired: &DesiredState,
     listeners: &[SocketAddr],
@@ -51,7 +51,8 @@ pub(crate) fn without_udp_services(
     with_tcp
 }
 
-/// Reports TCP ports of VIPs without a listening socket.
+/// Reports each VIP with a single port on which no TCP socket accepts connections to it, for roles that need the VIP on
+/// `lo`.
 pub(crate) fn missing_listeners(
     desired: &DesiredState,
     listeners: &[SocketAddr],
@@ -112,15 +113,15 @@ mod tests {
             entries: [entry(80), entry(514)].into(),
             ..DesiredState::default()
         };
-        let reported = |listeners: &[SocketAddr]| {
+        let observations = |listeners: &[SocketAddr]| {
             let with_tcp = without_udp_services(&desired, listeners, &udp_ports);
             let found = missing_listeners(&with_tcp, listeners).into_iter();
             found.map(|it| it.observation).collect::<Vec<_>>()
         };
-        assert_eq!(reported(&[]), ["no socket listens on port 80"]);
+        assert_eq!(observations(&[]), ["no socket listens on port 80"]);
         let on_other = [SocketAddr::from(([10, 0, 0, 5], 514))];
         assert_eq!(
-            reported(&on_other).len(),
+            observations(&on_other).len(),
             2,
             "the service has a TCP listener too"
         );

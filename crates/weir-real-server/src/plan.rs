@@ -207,7 +207,7 @@ pub fn plan(
 ) -> Vec<Step> {
     let required = required_sysctls(desired, actual);
     let vips = desired.loopback_vips();
-    let present: BTreeSet<IpAddr> = loopback_addresses(actual).collect();
+    let present_addresses: BTreeSet<IpAddr> = loopback_addresses(actual).collect();
     let mut steps = Vec::new();
     for (name, to) in &required {
         let Some(from) = actual.sysctls.get(name) else {
@@ -223,11 +223,11 @@ pub fn plan(
     }
     steps.extend(program_step(desired, actual, record, object));
     steps.extend(
-        vips.difference(&present)
+        vips.difference(&present_addresses)
             .map(|vip| Step::AddAddress { vip: *vip }),
     );
     for vip in record.addresses.difference(&vips).copied() {
-        steps.push(if present.contains(&vip) {
+        steps.push(if present_addresses.contains(&vip) {
             Step::RemoveAddress { vip }
         } else {
             Step::ForgetAddress { vip }
@@ -317,8 +317,8 @@ pub(crate) fn receiving_interfaces<'a>(
         .collect()
 }
 
-/// Returns the host's own addresses that other hosts can reach, without the VIPs and without the addresses that Weir
-/// added to `lo`: those that are not VIPs any more are removed after the programs are attached.
+/// Returns the host's own addresses that other hosts can reach. Omits the VIPs, and the addresses that Weir added to
+/// `lo`: those that are no longer VIPs are removed after the programs are attached.
 fn local_addresses(desired: &DesiredState, actual: &ActualState, record: &Record) -> Vec<IpAddr> {
     let vips: BTreeSet<IpAddr> = desired.entries.iter().map(|entry| entry.vip).collect();
     let mut local = Vec::new();

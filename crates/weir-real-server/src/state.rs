@@ -19,13 +19,13 @@ use crate::request::Options;
 
 const VERSION: u32 = 1;
 const FILE: &str = "real-server.json";
-const LOCK: &str = "real-server.lock";
+const LOCK_FILE: &str = "real-server.lock";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     version: u32,
     boot: String,
-    /// Cookie of the network namespace, which is unique since boot.
+    /// Cookie of the network namespace; unique until the next reboot.
     namespace: u64,
     desired: DesiredState,
     #[serde(rename = "memory")]
@@ -47,7 +47,7 @@ impl State {
     /// Takes the lock and reads the file. The state is empty if there is no file.
     pub(crate) fn open(options: &Options) -> Result<Self> {
         weir_runtime_dir::prepare(&options.runtime_dir)?;
-        let lock = LockFile::acquire(options.runtime_dir.join(LOCK))?;
+        let lock = LockFile::acquire(options.runtime_dir.join(LOCK_FILE))?;
         let path = options.runtime_dir.join(FILE);
         let mut state = Self {
             boot: boot_id()?,
@@ -106,8 +106,8 @@ pub(crate) fn read_unlocked(options: &Options) -> Result<(DesiredState, Record)>
     }
 }
 
-/// Returns the content of the file, which must be of this version and network namespace. The record of changes is empty
-/// if the file was written before the last boot.
+/// Returns the content of the file, which must have this version. If it was written before the last boot, the returned
+/// record of changes is empty; otherwise, it must have been written in this network namespace.
 fn validate(
     content: Content,
     path: &Path,

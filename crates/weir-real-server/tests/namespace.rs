@@ -101,11 +101,11 @@ fn direct_serves_the_vip_without_announcing_it() {
 /// Returns whether the director can resolve the link-layer address of `address`. The kernel reports a failed
 /// resolution as an error of connect().
 fn resolves(topology: &Topology, address: IpAddr) -> bool {
-    let connected = topology
+    let result = topology
         .director
         .run(|| TcpStream::connect_timeout(&(address, PORT).into(), TIMEOUT))
         .unwrap();
-    match connected {
+    match result {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => true,
         Err(error) if error.kind() == ErrorKind::HostUnreachable => false,
@@ -154,9 +154,9 @@ fn gre_is_decapsulated_with_and_without_checksum() {
         return;
     }
     let topology = Topology::new("gre");
-    let mut wanted = request(Forward::Tunnel, &VIP);
-    wanted.tunnel = Some("gre".parse().unwrap());
-    topology.up(&wanted);
+    let mut up_request = request(Forward::Tunnel, &VIP);
+    up_request.tunnel = Some("gre".parse().unwrap());
+    topology.up(&up_request);
     serve_all(&topology);
     for (outer, inner) in family_pairs() {
         for checksum in [false, true] {
@@ -177,9 +177,9 @@ fn gue_is_decapsulated_in_every_mode() {
         return;
     }
     let topology = Topology::new("gue");
-    let mut wanted = request(Forward::Tunnel, &VIP);
-    wanted.tunnel = Some("gue:6081".parse().unwrap());
-    topology.up(&wanted);
+    let mut up_request = request(Forward::Tunnel, &VIP);
+    up_request.tunnel = Some("gue:6081".parse().unwrap());
+    topology.up(&up_request);
     serve_all(&topology);
     let modes = [
         GueMode::None,
@@ -209,9 +209,9 @@ fn l3dsr_restores_the_vip_of_marked_packets() {
     }
     let topology = Topology::new("l3dsr");
     let before = topology.server_state();
-    let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
-    wanted.dscp = Some(7);
-    topology.up(&wanted);
+    let mut up_request = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
+    up_request.dscp = Some(7);
+    topology.up(&up_request);
     serve_all(&topology);
     for family in FAMILIES {
         let target = ip(SERVER[family]);
@@ -233,13 +233,13 @@ fn l3dsr_without_mark_rewrites_replies() {
     }
     let topology = Topology::new("no-mark");
     let before = topology.server_state();
-    let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
-    wanted.dscp = Some(0);
-    wanted.except = DIRECTOR
+    let mut up_request = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
+    up_request.dscp = Some(0);
+    up_request.except = DIRECTOR
         .iter()
         .map(|address| address.parse().unwrap())
         .collect();
-    topology.up(&wanted);
+    topology.up(&up_request);
     for family in FAMILIES {
         serve(&topology.server, ip(SERVER[family]));
     }
@@ -293,9 +293,9 @@ fn icmp_errors_reach_their_socket() {
     }
     for (dscp, source) in [(5, VIP), (0, SERVER)] {
         let topology = Topology::new(&format!("icmp-{dscp}"));
-        let mut wanted = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
-        wanted.dscp = Some(dscp);
-        topology.up(&wanted);
+        let mut up_request = request(Forward::L3dsr, &["192.0.2.10:8080", "[2001:db8::10]:8080"]);
+        up_request.dscp = Some(dscp);
+        topology.up(&up_request);
         for family in FAMILIES {
             let (vip, target) = (ip(VIP[family]), ip(SERVER[family]));
             let _director = Director::start(&topology.director, vip, target, l3dsr(target, dscp));
@@ -433,15 +433,15 @@ fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
         return;
     }
     let topology = Topology::new("drift");
-    let wanted = request(Forward::Tunnel, &["192.0.2.10"]);
-    topology.up(&wanted);
+    let up_request = request(Forward::Tunnel, &["192.0.2.10"]);
+    topology.up(&up_request);
     run_ip(
         &topology.server,
         "addr del 192.0.2.10/32 dev lo\naddr add 10.9.2.4/24 dev s0",
     );
     write_sysctl(&topology.server, "net/ipv4/conf/all/arp_ignore", "0");
     assert_eq!(topology.show().drift.len(), 3, "{}", topology.show());
-    assert_eq!(topology.up(&wanted).len(), 3);
+    assert_eq!(topology.up(&up_request).len(), 3);
     assert!(topology.show().drift.is_empty());
     // `down` does not revert a value that another program set.
     write_sysctl(&topology.server, "net/ipv4/conf/all/arp_announce", "1");
@@ -458,9 +458,9 @@ fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
     assert_eq!(value.unwrap().trim(), "1");
 }
 
-/// In another network namespace, these commands would find the settings of the wrong machine.
+/// In a different network namespace, these commands would find the settings of the wrong machine.
 #[test]
-fn show_doctor_and_down_are_rejected_in_another_namespace() {
+fn show_doctor_and_down_are_rejected_in_a_different_namespace() {
     if !is_root() {
         return;
     }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::kind::{DIRECTORY, expected_kind};
 
 /// The name of the lock file, which is removed last.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
-/// Records of kernel changes. If a failed start leaves one behind, `weir clean` and the next daemon need it.
+/// Records of changes to the host. If a failed start leaves one behind, `weir clean` and the next daemon need it.
 const CHANGE_RECORDS: &[&str] = &[
     "state.json",
     "state.journal",
@@ -34,8 +34,8 @@ pub struct ContentBeforeStart {
 impl ContentBeforeStart {
     /// Records whether the directory and its lock exist. Must be called before the lock is taken.
     pub fn before_lock(path: &Path) -> Self {
-        let lock = path.join(LOCK);
-        let lock = lock.symlink_metadata().is_ok().then(|| LOCK.into());
+        let lock = path.join(LOCK_FILE);
+        let lock = lock.symlink_metadata().is_ok().then(|| LOCK_FILE.into());
         Self {
             path: path.to_owned(),
             existed: path.exists(),
@@ -57,22 +57,22 @@ impl ContentBeforeStart {
     pub fn record_files(&mut self) {
         let names = names(&self.path);
         self.files
-            .extend(names.into_iter().filter(|name| name != LOCK));
+            .extend(names.into_iter().filter(|name| name != LOCK_FILE));
     }
 
-    /// Removes those of Weir's files that did not exist before, and the directory if it did not exist either. The
-    /// caller must hold the lock, and no daemon may be running. Removes nothing if a record of kernel changes was
-    /// created. Skips files that cannot be removed.
+    /// Removes Weir's files that did not exist before, and the directory if it did not exist either. The caller must
+    /// hold the lock, and no daemon may be running. Removes nothing if a record of changes to the host was created.
+    /// Skips files that cannot be removed.
     pub fn remove_created(&self) {
         let created: Vec<OsString> = names(&self.path)
             .into_iter()
             .filter(|name| !self.files.contains(name))
             .collect();
-        let has_changes = |name: &OsString| CHANGE_RECORDS.iter().any(|record| name == record);
-        if created.iter().any(has_changes) {
+        let is_change_record = |name: &OsString| CHANGE_RECORDS.iter().any(|record| name == record);
+        if created.iter().any(is_change_record) {
             return;
         }
-        let (locks, others): (Vec<_>, Vec<_>) = created.iter().partition(|name| *name == LOCK);
+        let (locks, others): (Vec<_>, Vec<_>) = created.iter().partition(|name| *name == LOCK_FILE);
         for name in others.into_iter().chain(locks) {
             let path = self.path.join(name);
             let _ = match name.to_str().and_then(expected_kind) {
@@ -125,15 +125,23 @@ mod tests {
         assert_eq!(content(&path), ["other", "token"]);
 
         start(&["cookie.key", "vips.json"]).remove_created();
-        let kept = ["cookie.key", "lock", "other", "token", "vips.json"];
-        assert_eq!(content(&path), kept, "an address may remain");
+        let all_files = ["cookie.key", "lock", "other", "token", "vips.json"];
+        assert_eq!(
+            content(&path),
+            all_files,
+            "vips.json was created, so nothing may be removed"
+        );
         start(&["weir.sock.new"]).remove_created();
-        assert_eq!(content(&path), kept);
+        assert_eq!(content(&path), all_files);
 
         let before = ContentBeforeStart::of_locked(&path);
         create("network-namespace");
         before.remove_created();
-        assert_eq!(content(&path), kept, "the lock of the other process stays");
+        assert_eq!(
+            content(&path),
+            all_files,
+            "the lock of the other process stays"
+        );
         fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -134,7 +134,7 @@ impl SocketAccess {
     /// Fails if the process is neither root nor a member of that group, or if the group cannot enter a directory that
     /// root shares with this process.
     pub fn apply_to_directory(self, path: &Path) -> Result<(), RuntimeDirError> {
-        let metadata = fs::metadata(path).map_err(failed(path))?;
+        let metadata = fs::metadata(path).map_err(file_error(path))?;
         if !geteuid().is_root() && metadata.uid() == 0 && mode_of(&metadata) & 0o1000 != 0 {
             return self.check_shared(path, &metadata);
         }
@@ -146,11 +146,11 @@ impl SocketAccess {
         if let Some(group) = self.group
             && metadata.gid() != group
         {
-            chown(path, None, Some(group)).map_err(failed(path))?;
+            chown(path, None, Some(group)).map_err(file_error(path))?;
         }
         // Other programs whose files are in the directory may need its mode.
         if mode_of(&metadata) != mode && foreign_entry(path)?.is_none() {
-            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))?;
+            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(file_error(path))?;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl SocketAccess {
         let source = io::Error::other(
             "the group of [node] socket_group can enter the directory only after a restart",
         );
-        Err(failed(path)(source))
+        Err(file_error(path)(source))
     }
 
     /// Sets the group and mode of a socket. `change_group` sets the group if this process is not permitted to.
@@ -176,20 +176,20 @@ impl SocketAccess {
         path: &Path,
         change_group: impl FnOnce() -> io::Result<()>,
     ) -> Result<(), RuntimeDirError> {
-        let metadata = fs::metadata(path).map_err(failed(path))?;
+        let metadata = fs::metadata(path).map_err(file_error(path))?;
         if let Some(group) = self.group
             && metadata.gid() != group
         {
             // The previous group loses access before the group changes.
-            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed(path))?;
+            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(file_error(path))?;
             let changed = match chown(path, None, Some(group)) {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => change_group(),
                 changed => changed,
             };
-            changed.map_err(failed(path))?;
+            changed.map_err(file_error(path))?;
         }
         let mode = self.socket_mode();
-        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(file_error(path))
     }
 }
 
@@ -200,15 +200,15 @@ impl SocketAccess {
 /// See [`RuntimeDirError`].
 pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(failed(parent))?;
+        fs::create_dir_all(parent).map_err(file_error(parent))?;
     }
     match DirBuilder::new().mode(PRIVATE_MODE).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        created => return created.map_err(failed(path)),
+        created => return created.map_err(file_error(path)),
     }
-    let link = fs::symlink_metadata(path).map_err(failed(path))?;
+    let link = fs::symlink_metadata(path).map_err(file_error(path))?;
     check_owner(path, &link)?;
-    let metadata = fs::metadata(path).map_err(failed(path))?;
+    let metadata = fs::metadata(path).map_err(file_error(path))?;
     check_owner(path, &metadata)?;
     if !metadata.is_dir() {
         return Err(RuntimeDirError::Kind {
@@ -243,7 +243,7 @@ pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
         }
         None => restrict_mode(path, &metadata)?,
     }
-    // The directory is checked first, so that no other user can replace files in the meantime.
+    // The directory is checked first, so no other user can replace files in the meantime.
     for entry in entries(path)? {
         check_entry(&entry, path)?;
     }
@@ -268,7 +268,7 @@ pub fn remove_state_files(path: &Path) -> Result<usize, RuntimeDirError> {
             Some(_) => fs::remove_file(&path),
             None => continue,
         };
-        result.map_err(failed(&path))?;
+        result.map_err(file_error(&path))?;
         removed += 1;
     }
     Ok(removed)
@@ -283,7 +283,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError
     let metadata = match fs::symlink_metadata(&path) {
         // A running daemon is replacing the file.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        metadata => metadata.map_err(failed(&path))?,
+        metadata => metadata.map_err(file_error(&path))?,
     };
     check_owner(&path, &metadata)?;
     let found = kind_of(&metadata);
@@ -294,7 +294,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError
             DIRECTORY => fs::remove_dir_all(&path),
             _ => fs::remove_file(&path),
         };
-        return removed.map_err(failed(&path));
+        return removed.map_err(file_error(&path));
     }
     if found != expected {
         return Err(RuntimeDirError::Kind {
@@ -337,7 +337,7 @@ fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError
     }
     match set_mode_of(path, metadata, allowed) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result.map_err(failed(path)),
+        result => result.map_err(file_error(path)),
     }
 }
 
@@ -379,7 +379,7 @@ fn foreign_entry(path: &Path) -> Result<Option<String>, RuntimeDirError> {
 
 fn entries(path: &Path) -> Result<Vec<DirEntry>, RuntimeDirError> {
     let entries = fs::read_dir(path).and_then(Iterator::collect);
-    entries.map_err(failed(path))
+    entries.map_err(file_error(path))
 }
 
 fn kind_of(metadata: &Metadata) -> &'static str {
@@ -401,7 +401,7 @@ fn mode_of(metadata: &Metadata) -> u32 {
     metadata.permissions().mode() & 0o7777
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> RuntimeDirError {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> RuntimeDirError {
     let path = path.to_owned();
     move |source| RuntimeDirError::File { path, source }
 }
@@ -503,10 +503,10 @@ mod tests {
             FILES.len() - KEPT_FILES.len() + 3
         );
         let names = fs::read_dir(&directory.0).unwrap();
-        let mut kept: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
-        kept.sort();
+        let mut remaining: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        remaining.sort();
         assert_eq!(
-            kept,
+            remaining,
             [
                 "lock",
                 "other",

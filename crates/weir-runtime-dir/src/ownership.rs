@@ -1,4 +1,4 @@
-//! Changes the owner of the directory between root and the account of an unprivileged daemon.
+//! Changes the owner of the runtime directory between root and the account of an unprivileged daemon.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,8 @@ use crate::kind::{DIRECTORY, EDITS_SOCKET, UPGRADE_SOCKET, expected_kind};
 /// The account of an unprivileged daemon.
 pub const ACCOUNT: &str = "weir";
 
-/// Files that only root writes: locks, and records that root uses to revert changes to the machine.
+/// Files that only root writes: locks, configurations, sockets of root's processes, and records that root uses to
+/// revert changes to the machine.
 const ROOT_FILES: &[&str] = &[
     "lock",
     "state.json",
@@ -37,9 +38,9 @@ pub(crate) fn is_daemon_account(owner: u32) -> bool {
     geteuid().is_root() && weir_sys::account(ACCOUNT).is_some_and(|(user, _)| user == owner)
 }
 
-/// Mode of a directory that root and the account share: each can remove only its own files.
+/// Mode of a directory that root and the account share: the account can remove only its own files.
 const SHARED_MODE: u32 = 0o1770;
-/// Mode of a shared directory if a group may use the socket: all users can enter the directory, but cannot list or
+/// Mode of a shared directory if a group may use the socket: other users can enter the directory, but cannot list or
 /// change it.
 const SHARED_GROUP_MODE: u32 = 0o1771;
 const STICKY: u32 = 0o1000;
@@ -74,7 +75,7 @@ fn is_shared(directory: &Path) -> bool {
     sharing(directory).is_some()
 }
 
-/// Shares a directory again after it temporarily had a different owner. Logs errors.
+/// Shares a directory again, with its previous mode, after it temporarily had a different owner. Logs errors.
 pub fn restore_sharing(directory: &Path, Sharing { mode }: Sharing) {
     share(directory);
     let changed = match sharing(directory) {
@@ -117,7 +118,7 @@ pub fn share(directory: &Path) {
     }
 }
 
-/// Shares a directory of root with an account whose processes are unprivileged from the start (see [`share`]).
+/// Shares a directory of root with the account of a daemon that is unprivileged from the start (see [`share`]).
 /// `has_group_access`: other users may enter the directory, because a group may use the socket. Logs errors. This
 /// process must run as root.
 pub fn share_from_start(directory: &Path, has_group_access: bool) {
@@ -155,13 +156,13 @@ pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
 
 /// Removes files that only root may write but that belong to another account, because root would trust their contents.
 fn remove_untrusted_files(directory: &Path) -> io::Result<()> {
-    for entry in entries(directory)? {
+    for entry in read_entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();
         if ROOT_FILES.contains(&name.strip_suffix(".new").unwrap_or(name))
             && fs::symlink_metadata(&path)?.uid() != 0
         {
-            remove(&path)?;
+            remove_if_exists(&path)?;
         }
     }
     Ok(())
@@ -198,15 +199,15 @@ pub fn return_to_root(directory: &Path) {
     let result = lchown(directory, Some(0), None)
         .and_then(|()| end_sharing(directory))
         .and_then(|()| chown_files(directory, 0))
-        .and_then(|()| remove(&directory.join(EDITS_SOCKET)))
-        .and_then(|()| remove(&directory.join(UPGRADE_SOCKET)));
+        .and_then(|()| remove_if_exists(&directory.join(EDITS_SOCKET)))
+        .and_then(|()| remove_if_exists(&directory.join(UPGRADE_SOCKET)));
     if let Err(error) = result {
         tracing::warn!(%error, directory = %directory.display(), "failed to change the owner of the runtime directory");
     }
 }
 
 fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
-    for entry in entries(directory)? {
+    for entry in read_entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();
         let Some(kind) = expected_kind(name) else {
@@ -215,12 +216,12 @@ fn chown_files(directory: &Path, user: u32) -> io::Result<()> {
         if ROOT_FILES.contains(&name.strip_suffix(".new").unwrap_or(name)) {
             // Root would trust the file's contents.
             if user == 0 && fs::symlink_metadata(&path)?.uid() != 0 {
-                remove(&path)?;
+                remove_if_exists(&path)?;
             }
             continue;
         }
         if kind == DIRECTORY && fs::symlink_metadata(&path)?.is_dir() {
-            for inner in entries(&path)? {
+            for inner in read_entries(&path)? {
                 set_owner(&inner.path(), user)?;
             }
         }
@@ -245,13 +246,13 @@ fn set_owner(path: &Path, user: u32) -> io::Result<()> {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
 }
 
-fn entries(directory: &Path) -> io::Result<Vec<fs::DirEntry>> {
+fn read_entries(directory: &Path) -> io::Result<Vec<fs::DirEntry>> {
     fs::read_dir(directory)?.collect()
 }

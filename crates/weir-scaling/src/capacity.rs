@@ -1,4 +1,4 @@
-//! Calculates the resources that one director of a group needs from measured costs.
+//! Calculates, from measured costs, the resources that one director of a group needs.
 
 use serde::Serialize;
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requirements_of_director_in_group_of_64() {
+    fn requirements_are_calculated_for_one_director_in_a_group_of_64() {
         let load = Load {
             directors: 64,
             link: 100e9,
@@ -104,7 +104,7 @@ mod tests {
         assert!((need.packets - 25e6).abs() < 1.0);
         assert!((need.cpus_packets - 6.35).abs() < 1e-9);
         assert!((need.cpus_new_flows - 0.005).abs() < 1e-9);
-        // It sends 10,000 flows to each of 63 directors, and receives 630,000 flows from them.
+        // Per second, it sends 10,000 flows to each of 63 directors, and receives 630,000 flows from them.
         assert!((need.cpus_sync - 1.89).abs() < 1e-9);
         assert!((need.memory - 164e6).abs() < 1.0);
         assert!((need.memory_sync - 64.0 * 164e6).abs() < 1.0);

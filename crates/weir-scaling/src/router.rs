@@ -33,7 +33,7 @@ impl Router {
     }
 }
 
-/// Returns the share of flows that move to another director when the last of several equal regions is removed, or a
+/// Returns the share of flows that move to a different director when the last of several equal regions is removed, or a
 /// region is added after it (RFC 2992, section 2). `before` and `after` are the numbers of directors; both are at least
 /// 1 and differ by at most 1.
 #[must_use]
@@ -108,9 +108,13 @@ impl NextHops {
         if self.directors.len() < 2 {
             return;
         }
-        let removed = self.directors.remove(position % self.directors.len());
+        let removed_id = self.directors.remove(position % self.directors.len());
         let mut successors = self.directors.iter().cycle();
-        for bucket in self.buckets.iter_mut().filter(|bucket| **bucket == removed) {
+        for bucket in self
+            .buckets
+            .iter_mut()
+            .filter(|bucket| **bucket == removed_id)
+        {
             if let Some(&successor) = successors.next() {
                 *bucket = successor;
             }
@@ -133,7 +137,7 @@ mod tests {
     use super::*;
 
     /// Returns the share of hashes whose director differs after `change`.
-    fn moved(router: Router, change: impl Fn(&mut NextHops)) -> f64 {
+    fn moved_share(router: Router, change: impl Fn(&mut NextHops)) -> f64 {
         let before = NextHops::new(router, 8);
         let mut after = before.clone();
         change(&mut after);
@@ -146,28 +150,31 @@ mod tests {
 
     #[test]
     fn resilient_group_moves_minimum_share_of_flows() {
-        let added = moved(Router::Resilient, |next_hops| next_hops.add(8));
-        assert!((added - 1.0 / 9.0).abs() < 0.01, "{added}");
-        let removed = moved(Router::Resilient, |next_hops| next_hops.remove(3));
-        assert!((removed - 1.0 / 8.0).abs() < 0.01, "{removed}");
+        let added_share = moved_share(Router::Resilient, |next_hops| next_hops.add(8));
+        assert!((added_share - 1.0 / 9.0).abs() < 0.01, "{added_share}");
+        let removed_share = moved_share(Router::Resilient, |next_hops| next_hops.remove(3));
+        assert!((removed_share - 1.0 / 8.0).abs() < 0.01, "{removed_share}");
     }
 
     /// RFC 2992 section 2: between a quarter and a half.
     #[test]
     fn threshold_moves_a_quarter_to_a_half_of_the_flows() {
-        let added = moved(Router::Threshold, |next_hops| next_hops.add(8));
-        assert!((0.25..=0.51).contains(&added), "{added}");
-        let removed = moved(Router::Threshold, |next_hops| next_hops.remove(3));
-        assert!((0.25..=0.51).contains(&removed), "{removed}");
+        let added_share = moved_share(Router::Threshold, |next_hops| next_hops.add(8));
+        assert!((0.25..=0.51).contains(&added_share), "{added_share}");
+        let removed_share = moved_share(Router::Threshold, |next_hops| next_hops.remove(3));
+        assert!((0.25..=0.51).contains(&removed_share), "{removed_share}");
     }
 
     #[test]
     fn last_region_moves_half_of_the_flows() {
         for directors in 1..64 {
-            let added = share_moved_by_last_region(directors, directors + 1);
-            assert!((added - 0.5).abs() < 1e-9, "{directors}: {added}");
-            let removed = share_moved_by_last_region(directors + 1, directors);
-            assert!((removed - added).abs() < 1e-9, "{directors}");
+            let added_share = share_moved_by_last_region(directors, directors + 1);
+            assert!(
+                (added_share - 0.5).abs() < 1e-9,
+                "{directors}: {added_share}"
+            );
+            let removed_share = share_moved_by_last_region(directors + 1, directors);
+            assert!((removed_share - added_share).abs() < 1e-9, "{directors}");
         }
         assert!(share_moved_by_last_region(4, 4).abs() < 1e-9);
     }

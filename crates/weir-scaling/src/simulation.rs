@@ -39,7 +39,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The scenarios of docs/scaling.md.
+    /// The scenarios in docs/scaling.md.
     pub const ALL: [Self; 10] = {
         use Step::{DirectorAdded, DirectorRemoved, ServerAdded, ServerDied, ServerDrained};
         const fn scenario(name: &'static str, steps: &'static [Step]) -> Scenario {
@@ -80,7 +80,7 @@ impl Scenario {
 pub struct Group {
     /// Number of directors; 1 to 1,000.
     pub directors: u32,
-    /// Number of servers of equal weight; 2 to 30,000.
+    /// Number of servers, all of equal weight; 2 to 30,000.
     pub servers: u32,
     /// Number of simulated connections; 1 to 10,000,000.
     pub sample: u32,
@@ -201,12 +201,12 @@ impl Simulation {
                 Step::DirectorAdded => next_hops.add(self.group.directors + number as u32),
                 Step::DirectorRemoved => next_hops.remove(self.group.directors as usize / 3),
                 Step::ServerAdded | Step::ServerDrained | Step::ServerDied => {
-                    let died = servers.change(*step);
+                    let dead_server = servers.change(*step);
                     let next = version.next(&servers);
                     previous = std::mem::replace(&mut version, next);
                     for connection in connections
                         .iter_mut()
-                        .filter(|connection| Some(connection.server) == died)
+                        .filter(|connection| Some(connection.server) == dead_server)
                     {
                         lost += 1;
                         connection.failed = true;
@@ -232,15 +232,15 @@ impl Simulation {
         }
         let share = |count: usize| count as f64 / f64::from(self.group.sample);
         let hashes = || self.connections.iter().map(|(hash, _)| *hash);
-        let moved = |hash: &u64| {
+        let is_moved = |hash: &u64| {
             initial_hops.director(router_hash(*hash)) != next_hops.director(router_hash(*hash))
         };
-        let changed = |hash: &u64| self.first.select(*hash) != version.select(*hash);
+        let is_changed = |hash: &u64| self.first.select(*hash) != version.select(*hash);
         Outcome {
             broken: share(broken as usize),
             lost: share(lost as usize),
-            moved: share(hashes().filter(moved).count()),
-            changed: share(hashes().filter(changed).count()),
+            moved: share(hashes().filter(is_moved).count()),
+            changed: share(hashes().filter(is_changed).count()),
         }
     }
 

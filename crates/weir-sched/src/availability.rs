@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn mode_determines_what_follows_an_unavailable_server() {
         // Availability of servers 1, 2 and 3 in probing order, and the choice of each mode.
-        for (found, strict, repair, fallback) in [
+        for (availabilities, strict, repair, fallback) in [
             ([Ready, Ready, Ready], Some(1), Some(1), Some(1)),
             ([Quiesced, Ready, Ready], None, Some(2), Some(2)),
             ([Overloaded, Ready, Ready], None, None, Some(2)),
@@ -95,14 +95,14 @@ mod tests {
             ([Busy, Quiesced, Ready], Some(1), Some(3), Some(3)),
             ([Quiesced, Busy, Overloaded], None, Some(2), Some(2)),
         ] {
-            let availability = |dest: u32| found[dest as usize - 1];
+            let availability = |dest: u32| availabilities[dest as usize - 1];
             let choose = |mode: Mode| mode.choose([1, 2, 3].into_iter(), &availability);
             let chosen = [
                 choose(Mode::Strict),
                 choose(Mode::Repair),
                 choose(Mode::Fallback),
             ];
-            assert_eq!(chosen, [strict, repair, fallback], "{found:?}");
+            assert_eq!(chosen, [strict, repair, fallback], "{availabilities:?}");
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! These are all except `rr` and `wrr`, which have a cursor, and `lblc` and `lblcr`, which have a cache.
 //!
-//! It is slow, because each choice builds the tables that are prebuilt for the data plane. It is used for explanations,
-//! and as the reference in tests.
+//! The interface is slow, because each choice builds the tables that are prebuilt for the data plane. It is used for
+//! explanations, and as the reference in tests.
 
 use std::net::IpAddr;
 
@@ -85,10 +85,10 @@ impl Service<'_> {
     }
 
     fn choose_by_hash(&self, arrival: &Arrival, counts: &dyn Fn(u32) -> Counts) -> Option<u32> {
-        let bound = self
+        let load_bound = self
             .max_load
             .map(|percent| Bound::new(percent, self.members, counts));
-        let availability = |dest| self.availability(dest, bound.as_ref(), counts);
+        let availability = |dest| self.availability(dest, load_bound.as_ref(), counts);
         let (fold, port) = self.key(arrival);
         match HashTable::for_kind(self.kind) {
             Some(HashTable::Destination) => {
@@ -118,7 +118,7 @@ impl Service<'_> {
         }
     }
 
-    /// Returns the folded source address and the source port. Parts that do not belong to the key are zero.
+    /// Returns the folded source address and the source port. Parts that are not in the key are zero.
     fn key(&self, arrival: &Arrival) -> (u32, u16) {
         let fold = hash::fold(arrival.source);
         let uses_network = self.networks && arrival.source.is_ipv4();
@@ -166,7 +166,7 @@ pub enum State {
     WeightedWalk,
     /// A cache of servers, by destination.
     Locality,
-    /// A cache of sets of servers, by destination.
+    /// A cache of server sets, by destination.
     ReplicatedLocality,
     /// Random numbers.
     Draws,

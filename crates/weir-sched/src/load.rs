@@ -54,25 +54,25 @@ pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> O
     best_of(rule, members, counts, 0..members.len())
 }
 
-/// Stores in `tied`, in the order of the list, the indices of all servers that are equal to the one that [`pick`]
-/// returns, which is the first. `tied` is empty if no server is available.
+/// Stores in `ties`, in the order of the list, the indices of all servers that are equal to the one that [`pick`]
+/// returns, which is the first. `ties` is empty if no server is available.
 pub fn pick_tied(
     rule: Rule,
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
-    tied: &mut Vec<usize>,
+    ties: &mut Vec<usize>,
 ) {
-    tied.clear();
+    ties.clear();
     let mut best: Option<Candidate> = None;
     for candidate in candidates(rule, members, counts, 0..members.len()) {
         if best.is_some_and(|best| candidate.is_worse_than(&best)) {
             continue;
         }
         if best.is_none_or(|best| best.is_worse_than(&candidate)) {
-            tied.clear();
+            ties.clear();
             best = Some(candidate);
         }
-        tied.push(candidate.index);
+        ties.push(candidate.index);
     }
 }
 
@@ -111,8 +111,8 @@ fn candidates<'a>(
     positions.filter_map(move |index| {
         let member = members.get(index).filter(|member| member.is_available())?;
         let current = counts(member.slot);
-        let is_over = rule == Rule::Ovf && current.active > member.weight;
-        (!is_over).then(|| Candidate::new(rule, index, member.weight, current))
+        let is_overloaded = rule == Rule::Ovf && current.active > member.weight;
+        (!is_overloaded).then(|| Candidate::new(rule, index, member.weight, current))
     })
 }
 

@@ -1,6 +1,6 @@
-//! Implements `lblc` and `lblcr`, which keep the server, or the set of servers, of flows to an address.
+//! Implements `lblc` and `lblcr`, which assign a server, or a set of servers, to each destination address.
 //!
-//! New flows use these servers while the servers have capacity (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
+//! New flows to an address use its servers while these have capacity (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
 //! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
 //! next half-hourly sweep; a set has at most [`MAX_SET`] servers; a server that was removed from the service is never

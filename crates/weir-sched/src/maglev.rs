@@ -13,7 +13,7 @@ use crate::Error;
 use crate::availability::{Availability, Mode};
 use crate::hash::mix_64;
 
-/// Table sizes. They are primes, so that every skip visits every entry.
+/// Table sizes. They are primes, so every skip visits every entry.
 pub const SIZES: [u32; 10] = [
     251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131_071,
 ];

@@ -31,7 +31,7 @@ pub struct Entry {
     pub port: u16,
 }
 
-/// A server's position in its permutation of the table.
+/// A server that fills entries, with its position in its permutation of the table.
 struct Filler {
     dest: u32,
     position: u32,

@@ -40,7 +40,7 @@ pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<us
     let count = u32::try_from(servers.count()).unwrap_or(u32::MAX);
     let (mut first, mut second) = (None, None);
     for _ in 0..TRIES {
-        // A list with one server has no second server.
+        // An empty list has no server, and a list with one server has no second one.
         if second.is_some() || count - u32::from(first.is_some()) == 0 {
             break;
         }
@@ -100,8 +100,8 @@ fn draw_by_weight(
             break;
         }
     }
-    // The position that reaches the target, or the last usable position if a server became full after the sum was
-    // computed.
+    // The position that reaches the target, or the last usable position if a server stopped accepting flows after the
+    // sum was computed.
     last
 }
 
@@ -118,8 +118,8 @@ fn less_loaded(servers: &impl Servers, first: usize, second: usize) -> usize {
     }
 }
 
-/// Calls [`pick`] for a list of members. Returns the index of the server for the next flow. Servers of weight 0 have no
-/// position.
+/// Calls [`pick`] for a list of members. Returns the index of the server for the next flow. Servers with weight 0 have
+/// no position.
 pub fn pick_member(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,

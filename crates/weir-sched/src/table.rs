@@ -8,8 +8,8 @@
 //!
 //! The packet path owns the [`Cursor`]; the publisher of lists owns the [`Start`]. [`rr::next_start`] and
 //! [`wrr::next_start`] compute the next `Start` from both, for one change (one added, edited or removed server) at a
-//! time, because the kernel's result for two changes differs from that for both at once. Cursor updates between reading
-//! and publishing are lost, which has no other effect.
+//! time, because the kernel's result for two changes differs from that for both at once. Cursor updates between the
+//! read and the publication are lost, but this has no other effect.
 //!
 //! [`reference`](mod@crate::reference) is a slow implementation that returns the same results.
 

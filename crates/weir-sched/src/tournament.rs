@@ -1,4 +1,4 @@
-//! Builds and updates trees that replace the search of long lists.
+//! Builds and updates trees that select servers without a search of a long list.
 //!
 //! The data plane stores the same nodes in addition to a list.
 //!
@@ -48,7 +48,8 @@ pub fn build(tree: Tree, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> 
     nodes
 }
 
-/// Updates the nodes above a changed position. Returns the number of nodes that were visited.
+/// Updates the nodes above a changed position, up to the first node that the change does not affect. Returns the number
+/// of nodes that were visited.
 pub fn climb(
     tree: Tree,
     members: &[Member],
@@ -194,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn root_equals_result_of_a_list_search(
+        fn root_equals_list_search(
             servers in prop::collection::vec((0_u32..5, prop::bool::weighted(0.9)), 1..70),
             changes in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..4, 0_u32..600), 0..60),
         ) {
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn last_server_has_the_total_weight() {
+    fn position_by_weight_is_none_above_the_total_weight() {
         let members = list(&[(2, true), (3, true), (4, false)]);
         let nodes = build(Tree::Weights, &members, &|_| Counts::default());
         for (target, expected) in [
@@ -290,8 +291,8 @@ mod tests {
             (5, Some(1)),
             (6, None),
         ] {
-            let found = position_by_weight(&nodes, &members, target);
-            assert_eq!(found, expected, "{target}");
+            let actual = position_by_weight(&nodes, &members, target);
+            assert_eq!(actual, expected, "{target}");
         }
     }
 

@@ -237,8 +237,8 @@ impl Service {
         let mut best: Option<&Server> = None;
         for server in self.list.iter().filter(|server| server.accepts_flows()) {
             let better = best.is_none_or(|best| {
-                let ((a, over), (b, under)) = (cost(best), cost(server));
-                a * under > b * over
+                let ((best_cost, best_share), (cost, share)) = (cost(best), cost(server));
+                best_cost * share > cost * best_share
             });
             if better {
                 best = Some(server);
@@ -406,8 +406,8 @@ impl Service {
     }
 
     fn choose_lblc(&mut self, vip: u16) -> Choice {
-        let known = self.sets.get(&vip).and_then(|set| self.find_server(set[0]));
-        if let Some(server) = known
+        let cached_server = self.sets.get(&vip).and_then(|set| self.find_server(set[0]));
+        if let Some(server) = cached_server
             && server.weight > 0
             && !self.is_full_while_another_is_below_half(server)
         {
@@ -483,7 +483,7 @@ impl Service {
             }),
             "lblc" => self.choose_lblc(vip),
             "lblcr" => self.choose_lblcr(vip),
-            other => panic!("{other} is not a scheduler of the kernel"),
+            other => panic!("{other} is not a kernel scheduler"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests properties of all schedulers, such as shares that are proportional to weights.
 //!
-//! Servers without weight are never chosen, equal flows get equal servers, and removing a server moves few clients of
-//! hashing schedulers.
+//! Servers without weight are never chosen, the same flows get the same servers, and removing a server moves few
+//! clients of hashing schedulers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -52,7 +52,8 @@ fn spread(members: &[Member], size: u32) -> Vec<u32> {
 }
 
 impl Fixture {
-    /// Creates servers with these weights, in the order in which they were added.
+    /// Creates servers with these weights, numbered from 1 in the order in which they were added. The newest is the
+    /// first member.
     fn new(kind: Kind, mode: Mode, weights: &[u32]) -> Self {
         let member = |(number, weight): (u32, &u32)| Member {
             seq: number,
@@ -170,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn equal_flows_get_equal_servers(
+    fn same_flows_get_the_same_servers(
         weights in prop::collection::vec(0_u32..6, 1..8),
     ) {
         for kind in kinds() {
@@ -179,8 +180,8 @@ proptest! {
         }
     }
 
-    /// Tests that a chosen server, including the new flow, is no more loaded than any other server would be with this
-    /// flow.
+    /// Tests that each server's last flow went to the least loaded server. The loads are compared before the flow
+    /// (`wlc` and `lc`), or including the flow (`sed`).
     #[test]
     fn loads_are_balanced_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {
@@ -237,7 +238,7 @@ proptest! {
         }
     }
 
-    /// Tests that, when a server is removed, at most one tenth of the entries of the remaining servers move.
+    /// Tests that, when a server is removed, at most a tenth of the table's entries move between the remaining servers.
     #[test]
     fn removing_a_server_moves_few_hash_entries(servers in 3_usize..12, removed in 0_usize..12) {
         prop_assume!(removed < servers);

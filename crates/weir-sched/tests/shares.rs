@@ -123,13 +123,13 @@ impl Fixture {
     /// Schedules `flows` flows, and returns the number for each server. If `keep_active` is true, the flows remain
     /// active.
     fn schedule(&mut self, flows: u32, keep_active: bool) -> [u64; 4] {
-        let mut chosen = [0; 4];
+        let mut flow_counts = [0; 4];
         for flow in 0..flows {
             let server = self.choose(flow).expect("a server must be usable") as usize;
-            chosen[server - 1] += 1;
+            flow_counts[server - 1] += 1;
             self.counts[server].active += u32::from(keep_active);
         }
-        chosen
+        flow_counts
     }
 
     /// Returns the weights of the usable servers, and 0 for the others.
@@ -160,10 +160,10 @@ fn round_robin_shares_are_exact() {
     for weights in [EQUAL, UNEQUAL] {
         check_cases(Kind::Rr, weights, |mut fixture, name| {
             let usable = fixture.usable_weights().map(|weight| u64::from(weight > 0));
-            let each = 600 / usable.iter().sum::<u64>();
+            let flows_per_server = 600 / usable.iter().sum::<u64>();
             assert_eq!(
                 fixture.schedule(600, false),
-                usable.map(|share| share * each),
+                usable.map(|share| share * flows_per_server),
                 "{name}"
             );
         });

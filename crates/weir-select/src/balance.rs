@@ -192,7 +192,7 @@ impl Balancer {
         self.max_weight = weights.max().unwrap_or(0);
     }
 
-    /// Updates [`Member::usable`] if a server has a limit or has been tried.
+    /// Updates [`Member::usable`] if a server has a limit or has been tried, or if members are marked as unusable.
     fn update_usable<S: Server>(&mut self, servers: &[S], tried: TriedServers) {
         let is_limited = |server: &S| {
             let limit = &server.load().limit;

@@ -60,13 +60,17 @@ mod tests {
     #[test]
     fn retries_are_limited_to_a_share_of_requests_plus_ten_per_second() {
         let budget = Budget::default();
-        let spent = |now_ms: u64| (0..5_000).filter(|_| budget.spend(now_ms)).count();
-        assert_eq!(spent(50_000), 510, "the saved budget and ten free retries");
-        assert_eq!(spent(50_000), 0);
-        assert_eq!(spent(50_500), 5);
+        let count_retries = |now_ms: u64| (0..5_000).filter(|_| budget.spend(now_ms)).count();
+        assert_eq!(
+            count_retries(50_000),
+            510,
+            "the saved budget and ten free retries"
+        );
+        assert_eq!(count_retries(50_000), 0);
+        assert_eq!(count_retries(50_500), 5);
         (0..50).for_each(|_| budget.earn(20));
-        assert_eq!(spent(50_500), 10);
+        assert_eq!(count_retries(50_500), 10);
         (0..100_000).for_each(|_| budget.earn(100));
-        assert_eq!(spent(50_500), 500);
+        assert_eq!(count_retries(50_500), 500);
     }
 }

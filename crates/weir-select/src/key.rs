@@ -78,7 +78,7 @@ mod tests {
     fn hash(key: &HashKey, client: &str, text: &str) -> u64 {
         let mut fields = Vec::new();
         let head = text.as_bytes();
-        let request = head::request(head, &HeadLimits::default(), &mut fields);
+        let request = head::parse_request(head, &HeadLimits::default(), &mut fields);
         let request = request.unwrap().expect("head is complete");
         let target = RequestPath::as_received(request.path_in(head));
         hash_of_request(key, client.parse().unwrap(), &target, head, &fields)
@@ -124,7 +124,7 @@ mod tests {
         let hash_if = |removes_others: bool| {
             let head = b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n";
             let mut fields = Vec::new();
-            let request = head::request(head, &HeadLimits::default(), &mut fields);
+            let request = head::parse_request(head, &HeadLimits::default(), &mut fields);
             let request = request.unwrap().expect("head is complete");
             weir_http::mark_untrusted(head, &mut fields, None, removes_others);
             let target = RequestPath::as_received(request.path_in(head));

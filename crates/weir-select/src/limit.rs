@@ -1,7 +1,7 @@
 //! Limits each client's request rate and requests in progress, with fixed-size tables that all workers share.
 //!
 //! A table is a 4-way set-associative array of atomic entries: each key maps to one row (set) of four entries. An entry
-//! consists of a tag, which is a part of the hash of the client's key, and a value. If a new client's row is full, a
+//! consists of a tag, which is part of the client key's hash, and a value. If a new client's row is full, a
 //! rate limit replaces the client that is least ahead of its rate, and a concurrency limit does not count the new
 //! client, so a full table rejects fewer requests, never more.
 
@@ -352,8 +352,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let accepted = (0..2_000).filter(|_| rate.admit(9, SECOND)).count();
-                    allowed.fetch_add(accepted, Ordering::Relaxed);
+                    let accepted_count = (0..2_000).filter(|_| rate.admit(9, SECOND)).count();
+                    allowed.fetch_add(accepted_count, Ordering::Relaxed);
                 });
             }
         });
@@ -374,7 +374,7 @@ mod tests {
     fn new_client_is_not_rejected_if_its_row_is_full() {
         let rate = RateLimit::new(1, 1);
         for client in 0..500_000 {
-            assert!(rate.admit(client, client), "a new client is never rejected");
+            assert!(rate.admit(client, client), "a new client must be admitted");
         }
     }
 

@@ -169,7 +169,7 @@ mod tests {
                         if load.try_acquire() {
                             assert!(
                                 load.active() <= 104,
-                                "at most one attempt per thread above the limit"
+                                "more than one attempt per thread above the limit"
                             );
                             load.release();
                         }
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(load.latency_us(6_000), 750);
         assert_eq!(load.latency_us(11_000), 375);
         load.record_latency(0, 11_000);
-        assert!(load.latency_us(11_000) > 0, "0 means unknown");
+        assert!(load.latency_us(11_000) > 0, "the latency is unknown");
         // The lower half of the clock wraps.
         load.record_latency(900, 0xffff_ffff);
         assert_eq!(load.latency_us(0x1_0000_0000), 900);

@@ -215,7 +215,7 @@ pub struct SelectionContext<'a, S> {
 
 /// Maximum number of times that a selection is repeated because a slot became free in the meantime. Other workers may
 /// take each of these slots.
-const MAX_REPETITIONS: u32 = 8;
+const MAX_RESELECTIONS: u32 = 8;
 
 impl Default for Selection {
     fn default() -> Self {
@@ -420,15 +420,15 @@ impl Selection {
             can_wait: may_queue,
             now_ms: context.now_ms,
         };
-        let mut repetitions = 0;
+        let mut reselections = 0;
         loop {
             let Some(server) = context.balancer.pick(pool, &criteria, context.random) else {
                 if may_queue && pool.has_full_server() {
                     return self.enter_queue();
                 }
                 // Another worker may have released a slot since the scheduler found all servers full.
-                if may_queue && repetitions < MAX_REPETITIONS && pool.has_untried(self.tried) {
-                    repetitions += 1;
+                if may_queue && reselections < MAX_RESELECTIONS && pool.has_untried(self.tried) {
+                    reselections += 1;
                     continue;
                 }
                 return self.handle_no_server(pool.no_server);

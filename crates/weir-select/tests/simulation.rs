@@ -272,8 +272,8 @@ impl Simulation {
 
     fn connect(&mut self, id: u64, server: usize, connections: Connections) {
         let reused = connections == Connections::Any && self.random_below(2) == 0;
-        let connected = Arc::clone(&self.servers[server]);
-        let load = &connected.load;
+        let target = Arc::clone(&self.servers[server]);
+        let load = &target.load;
         let request = self.requests.get_mut(&id).expect("request is in progress");
         let is_sticky = request.selection.sticky_server() == Some(server);
         let is_accepted =
@@ -281,7 +281,7 @@ impl Simulation {
         assert!(is_accepted, "request {id} was sent to a drained server");
         let limit = load.limit.load(Relaxed);
         assert!(limit == 0 || load.active() <= limit, "limit exceeded");
-        assert!(!request.tried.contains(&connected.number), "tried twice");
+        assert!(!request.tried.contains(&target.number), "tried twice");
         assert!(request.server.is_none(), "two servers at once");
         assert_eq!(request.selection.server(), Some(server));
         request.server = Some((server, reused));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_has_the_weights_of_the_original() {
+    fn copy_has_the_same_weights_as_the_original() {
         let mut pool = Pool::new("p");
         pool.checks = vec![Check::new(Probe::Tcp)];
         let server =
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_of_the_whole_state_replaces_every_part_of_the_previous_state() {
+    fn copy_of_the_whole_state_replaces_the_previous_state() {
         let mut pool = Pool::new("p");
         pool.checks = vec![Check::new(Probe::Tcp)];
         pool.health.max_ejected = 50;

@@ -89,7 +89,7 @@ impl Ejections {
         sources.find_map(|source| source.ejected.get(&server))
     }
 
-    /// Creates a copy of another process's ejections.
+    /// Creates a copy of another process's ejections. Their sources are unknown; they are stored under `handshakes`.
     pub(crate) fn from_copy(ejected: Vec<(EjectedServer, Ejection)>) -> Self {
         let handshakes = SourceEjections {
             ejected: ejected.into_iter().collect(),
@@ -115,7 +115,7 @@ impl Ejections {
     }
 
     /// Applies all samples of one source. `is_down` returns whether a server is down according to its checks; `explain`
-    /// can replace the reason for an ejection.
+    /// can replace the reason for an ejection. Returns the events, and the names of the pools whose ejections changed.
     pub(crate) fn observe(
         &mut self,
         source: Source,
@@ -175,7 +175,7 @@ impl Ejections {
         source_ejections
             .outliers
             .retain(|group| groups.contains(group));
-        // The service may now use another pool.
+        // End ejections without samples: the service may have been removed, or may now use a different pool.
         source_ejections.ejected.retain(|server, _| {
             let is_kept = observed.contains(&(server.pool.as_str(), server.service.as_deref()));
             if !is_kept {

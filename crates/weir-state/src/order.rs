@@ -27,8 +27,8 @@ pub trait Driver {
     /// Fails if a plane rejects a weight; some weights may already have changed.
     fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<(), Self::Error>;
 
-    /// Adds the override to the copy that 0.1.0 reads. Failures are ignored, because the next daemon rewrites the whole
-    /// copy when it starts.
+    /// Adds the override to the copy that Weir 0.1.0 reads. Failures are ignored, because the next daemon rewrites the
+    /// whole copy when it starts.
     fn copy(&mut self, record: &OverrideRecord);
 }
 
@@ -93,10 +93,10 @@ impl ServerStates {
         }
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
-            let recorded = driver.record(self.overrides());
+            let record_result = driver.record(self.overrides());
             // If this also fails, the pool's next event applies the previous weights.
             let _ = driver.apply(pool, self);
-            return Err(match recorded {
+            return Err(match record_result {
                 Ok(()) => OverrideError::Apply(cause),
                 Err(rollback) => OverrideError::RollbackFailed { cause, rollback },
             });

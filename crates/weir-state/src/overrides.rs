@@ -137,11 +137,11 @@ impl Overrides {
                 let Some(servers) = self.0.get_mut(pool) else {
                     return false;
                 };
-                let removed = servers.remove(server).is_some();
+                let is_removed = servers.remove(server).is_some();
                 if servers.is_empty() {
                     self.0.remove(pool);
                 }
-                removed
+                is_removed
             }
         }
     }

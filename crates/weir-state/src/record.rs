@@ -66,8 +66,8 @@ pub struct SavedServers {
 impl SavedServers {
     /// Applies changes from the journal.
     pub fn replay(&mut self, overrides: Vec<OverrideRecord>, health_states: Vec<HealthRecord>) {
-        for (pool, server, active) in overrides {
-            self.overrides.set(&pool, &server, active);
+        for (pool, server, new_override) in overrides {
+            self.overrides.set(&pool, &server, new_override);
         }
         for (pool, server, server_health) in health_states {
             let servers = self.health_states.servers.entry(pool).or_default();

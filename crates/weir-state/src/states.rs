@@ -58,14 +58,14 @@ impl ServerStates {
     /// records weights set by ipvsadm only there. Returns whether any override changed. If so, the overrides file must
     /// be written before the state file.
     pub fn adopt(&mut self, saved: SavedServers, has_override_file: bool) -> bool {
-        let mut changed = false;
+        let mut has_changed = false;
         if !saved.is_copy || !has_override_file {
             for (pool, server, active) in saved.overrides.iter() {
-                changed |= self.overrides.set(pool, server, Some(active));
+                has_changed |= self.overrides.set(pool, server, Some(active));
             }
         }
         self.restore_health(saved.health_states);
-        changed
+        has_changed
     }
 
     fn restore_health(&mut self, saved: SavedHealth) {
@@ -86,10 +86,10 @@ impl ServerStates {
     pub fn saved_health(&self) -> SavedHealth {
         let servers = self.health_states.0.iter().map(|(pool, servers)| {
             let servers = servers.iter();
-            let saved = servers.map(|(name, server_health)| {
+            let saved_states = servers.map(|(name, server_health)| {
                 (name.clone(), SavedServerHealth::from(server_health))
             });
-            (pool.clone(), saved.collect())
+            (pool.clone(), saved_states.collect())
         });
         SavedHealth {
             servers: servers.collect(),
@@ -195,10 +195,10 @@ impl ServerStates {
 
     /// Updates a pool's state.
     pub fn update_pool(&mut self, pool: &Pool) {
-        let (weighed, mode) = self.weigh(pool, None);
-        let has_weight = weighed
+        let (computed_weights, mode) = self.weigh(pool, None);
+        let has_weight = computed_weights
             .iter()
-            .any(|weighed_server| weighed_server.effective > 0);
+            .any(|computed_weight| computed_weight.effective > 0);
         let has_sorry = self.is_sorry_usable(pool, None);
         self.pools.set(&pool.name, mode, has_weight, has_sorry);
     }
@@ -393,36 +393,36 @@ impl ServerStates {
 
     /// Returns the effective weights of a pool's servers, in a layer 4 service or in all proxy services.
     pub fn weights(&self, pool: &Pool, service: Option<&str>) -> PoolWeights {
-        let (mut weighed, _) = self.weigh(pool, service);
+        let (mut computed_weights, _) = self.weigh(pool, service);
         if let Some(percent) = service.and_then(|service| self.adjusted.get(service)) {
-            adjust(pool, &mut weighed, percent);
+            adjust(pool, &mut computed_weights, percent);
         }
         let base = self.overrides.base_weight(pool);
-        let weight = |server: &Server, weighed: ComputedWeight| ServerWeight {
-            effective: weighed.effective,
+        let weight = |server: &Server, computed_weight: ComputedWeight| ServerWeight {
+            effective: computed_weight.effective,
             base: base(server),
-            removed: weighed.remove,
+            removed: computed_weight.remove,
             quiesced: match self.overrides.get(&pool.name, &server.name) {
                 None | Some(Override::Weight(_)) => base(server) == 0,
                 Some(Override::Drain | Override::Maint) => false,
             },
-            down: weighed.effective == 0
+            down: computed_weight.effective == 0
                 && is_down(&self.health_states, &pool.name, &server.name, service),
         };
-        let servers = pool.servers.iter().zip(weighed);
+        let servers = pool.servers.iter().zip(computed_weights);
         // A sorry server is the last resort, so neither an override nor a weight of 0 excludes it.
         let sorry = pool.sorry.as_ref().map(|server| {
             let serves = self.is_sorry_usable(pool, service);
             let effective = if serves { base(server).max(1) } else { 0 };
-            let weighed = ComputedWeight {
+            let computed_weight = ComputedWeight {
                 effective,
                 remove: false,
             };
-            weight(server, weighed)
+            weight(server, computed_weight)
         });
         PoolWeights {
             servers: servers
-                .map(|(server, weighed)| weight(server, weighed))
+                .map(|(server, computed_weight)| weight(server, computed_weight))
                 .collect(),
             sorry,
         }
@@ -487,14 +487,14 @@ const SH_SLOTS: u32 = 256;
 const MAX_FACTOR: u32 = 100;
 
 /// Multiplies all weights by the same factor, then reduces each to its percentage.
-fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String, u32>) {
+fn adjust(pool: &Pool, computed_weights: &mut [ComputedWeight], percent: &BTreeMap<String, u32>) {
     if pool.adapt == Adapt::None {
         return;
     }
     let weights = || {
-        weighed
+        computed_weights
             .iter()
-            .map(|weighed_server| weighed_server.effective)
+            .map(|computed_weight| computed_weight.effective)
     };
     let factor_max = if pool.l4_scheduler().kind == SchedulerKind::Sh {
         SH_SLOTS / weights().fold(0, u32::saturating_add).max(1)
@@ -502,13 +502,13 @@ fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String
         MAX_WEIGHT / weights().max().unwrap_or(1).max(1)
     };
     let factor = u64::from(factor_max.clamp(1, MAX_FACTOR));
-    let servers = pool.servers.iter().zip(weighed);
-    for (server, weighed_server) in
-        servers.filter(|(_, weighed_server)| weighed_server.effective > 0)
+    let servers = pool.servers.iter().zip(computed_weights);
+    for (server, computed_weight) in
+        servers.filter(|(_, computed_weight)| computed_weight.effective > 0)
     {
         let percent = percent.get(&server.name).copied().unwrap_or(100).min(100);
-        let weight = u64::from(weighed_server.effective) * factor * u64::from(percent) / 100;
-        weighed_server.effective = u32::try_from(weight.max(1)).unwrap_or(MAX_WEIGHT);
+        let weight = u64::from(computed_weight.effective) * factor * u64::from(percent) / 100;
+        computed_weight.effective = u32::try_from(weight.max(1)).unwrap_or(MAX_WEIGHT);
     }
 }
 

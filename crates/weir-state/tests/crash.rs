@@ -78,11 +78,11 @@ impl Files {
     /// Appends a line. If this fails, the partial line is removed, so that the next line is not appended to it.
     fn append(&mut self, name: &'static str, line: &[u8]) -> Result<(), Fault> {
         let length = self.files.entry(name).or_default().len();
-        let written = self.write(name, line);
-        if written == Err(Fault::NoSpace) {
+        let result = self.write(name, line);
+        if result == Err(Fault::NoSpace) {
             self.files.entry(name).or_default().truncate(length);
         }
-        written
+        result
     }
 
     fn get(&self, name: &str) -> Option<&[u8]> {
@@ -208,9 +208,9 @@ impl Daemon {
                     files,
                     ..Planes::default()
                 };
-                let recorded = planes.record(states.overrides());
+                let result = planes.record(states.overrides());
                 files = planes.files;
-                if recorded.is_err() {
+                if result.is_err() {
                     return Err(Box::new(files));
                 }
             }
@@ -229,11 +229,11 @@ impl Daemon {
         };
         let mut head = serde_json::to_vec(&head).unwrap();
         head.push(b'\n');
-        let written = files.replace(STATE, &state).and_then(|()| {
+        let result = files.replace(STATE, &state).and_then(|()| {
             files.files.insert(JOURNAL, Vec::new());
             files.append(JOURNAL, &head)
         });
-        if written.is_err() {
+        if result.is_err() {
             return Err(Box::new(files));
         }
         let planes = Planes {

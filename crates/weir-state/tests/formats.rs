@@ -25,7 +25,7 @@ fn to_old_overrides(overrides: &Overrides) -> OldOverrides {
 }
 
 /// Returns the server state in the layer 4 plane's files, as read by this build.
-fn saved() -> SavedServers {
+fn read_saved_servers() -> SavedServers {
     #[derive(serde::Deserialize)]
     struct StateFile {
         number: u64,
@@ -56,7 +56,7 @@ fn saved() -> SavedServers {
     saved
 }
 
-fn expected() -> Vec<(&'static str, &'static str, Override)> {
+fn expected_overrides() -> Vec<(&'static str, &'static str, Override)> {
     vec![
         ("app", "127.0.0.1:7002", Override::Maint),
         ("web", "10.9.0.5", Override::Drain),
@@ -70,10 +70,13 @@ fn files_of_0_1_0_are_read() {
     assert_eq!(override_file.revision, 1);
     assert_eq!(
         override_file.overrides.iter().collect::<Vec<_>>(),
-        expected()
+        expected_overrides()
     );
-    let saved = saved();
-    assert_eq!(saved.overrides.iter().collect::<Vec<_>>(), expected());
+    let saved = read_saved_servers();
+    assert_eq!(
+        saved.overrides.iter().collect::<Vec<_>>(),
+        expected_overrides()
+    );
     let mut states = ServerStates::restore(
         override_file.overrides.clone(),
         SavedHealth::default(),
@@ -109,8 +112,8 @@ fn handover_of_0_1_0_is_read() {
     assert_eq!(reread, frozen.standings);
 }
 
-/// An override can be in only one file of 0.1.0 if ipvsadm set the weight, or if the daemon was killed during the
-/// change.
+/// An override can be in only one of the two files of 0.1.0 if ipvsadm set the weight, or if the daemon was killed
+/// during the change.
 #[test]
 fn overrides_of_both_files_of_0_1_0_are_merged() {
     let mut state = SavedServers::default();
@@ -150,7 +153,7 @@ fn overrides_of_both_files_of_0_1_0_are_merged() {
 #[test]
 fn override_file_is_read_by_0_1_0() {
     let mut states = ServerStates::default();
-    states.adopt(saved(), false);
+    states.adopt(read_saved_servers(), false);
     let file = OverrideFile {
         revision: 9,
         fingerprint: 10,
@@ -168,7 +171,7 @@ fn override_file_is_read_by_0_1_0() {
 #[test]
 fn saved_servers_and_records_are_read_by_0_1_0() {
     let mut states = ServerStates::default();
-    states.adopt(saved(), false);
+    states.adopt(read_saved_servers(), false);
     let saved = states.saved_servers();
     let text = serde_json::to_vec(&saved.health_states).unwrap();
     let frozen: previous::OldHealthStates = serde_json::from_slice(&text).unwrap();

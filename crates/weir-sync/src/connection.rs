@@ -177,11 +177,11 @@ impl PeerConnections {
     pub(crate) fn take(&mut self, vips: &HashSet<IpAddr>) -> Vec<Connection> {
         let is_to_vip = |connection: &mut Connection| vips.contains(&connection.vip.ip());
         let slots = self.slots.iter_mut();
-        let taken: Vec<Connection> = slots
+        let connections: Vec<Connection> = slots
             .filter_map(|(_, content)| content.take_if(is_to_vip))
             .collect();
-        self.count -= taken.len();
-        taken
+        self.count -= connections.len();
+        connections
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -233,16 +233,16 @@ mod tests {
             vip: connection(1).vip,
         };
         let limit = MAX_CONNECTIONS as u32;
-        let all: HashSet<Connection> = (0..limit + 5).map(client).collect();
+        let all_connections: HashSet<Connection> = (0..limit + 5).map(client).collect();
         let mut table = ConnectionTable::default();
-        assert_eq!(table.update(&all), []);
-        assert_eq!(table.update(&all).len(), MAX_CONNECTIONS);
+        assert_eq!(table.update(&all_connections), []);
+        assert_eq!(table.update(&all_connections).len(), MAX_CONNECTIONS);
         assert_eq!((table.len(), table.excess()), (MAX_CONNECTIONS, 5));
-        let listed: Vec<Connection> = table.slots.keys().copied().collect();
-        let fewer: HashSet<Connection> = all
+        let listed_connections: Vec<Connection> = table.slots.keys().copied().collect();
+        let fewer: HashSet<Connection> = all_connections
             .iter()
             .copied()
-            .filter(|it| !listed[..5].contains(it))
+            .filter(|it| !listed_connections[..5].contains(it))
             .collect();
         assert_eq!(table.update(&fewer).len(), 10);
         assert_eq!((table.len(), table.excess()), (MAX_CONNECTIONS, 0));
@@ -281,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_one_sample_are_remembered_up_to_a_limit() {
+    fn stored_connections_of_one_sample_are_limited() {
         let client = |number: u32| Connection {
             client: SocketAddr::new(IpAddr::V4(number.into()), 1),
             vip: connection(1).vip,
         };
         let limit = 4 * MAX_CONNECTIONS;
-        for (size, remembered) in [(limit - 1, limit - 1), (limit + 2, limit)] {
+        for (size, stored) in [(limit - 1, limit - 1), (limit + 2, limit)] {
             let mut table = ConnectionTable::default();
             let sample = (0..size as u32).map(client).collect();
             assert_eq!(table.update(&sample), []);
-            assert_eq!(table.new.len(), remembered);
+            assert_eq!(table.new.len(), stored);
         }
     }
 

@@ -46,7 +46,7 @@ const DATAGRAM: &str = concat!(
 fn bytes_of(hex: &str) -> Vec<u8> {
     let digits = (0..hex.len()).step_by(2);
     digits
-        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("two digits"))
+        .map(|offset| u8::from_str_radix(&hex[offset..offset + 2], 16).expect("two digits"))
         .collect()
 }
 
@@ -71,7 +71,7 @@ fn records() -> [Record; 3] {
         timeout_ms: None,
         whole_service: false,
     };
-    let datagrams = Record {
+    let udp_flow = Record {
         proto: 17,
         state: 11,
         active: false,
@@ -98,7 +98,7 @@ fn records() -> [Record; 3] {
         whole_service: true,
         ..flow
     };
-    [flow, datagrams, template]
+    [flow, udp_flow, template]
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn sealed_datagram_has_the_layout_of_the_previous_build() {
         .open(&header, &mut datagram)
         .expect("the datagram is genuine");
     let found: Vec<Item> = items(body).collect();
-    let hello = |item: &Item| matches!(item, Item::Hello { challenge, .. } if *challenge == 0x1122_3344_5566_7788);
-    assert!(hello(&found[0]), "{found:?}");
+    let is_hello = |item: &Item| matches!(item, Item::Hello { challenge, .. } if *challenge == 0x1122_3344_5566_7788);
+    assert!(is_hello(&found[0]), "{found:?}");
     let mut expected: Vec<Item> = records().map(Item::Flow).into();
     expected.push(Item::ack(5, |number| number == 5 || number == 3));
     expected.push(Item::Complete);
@@ -137,7 +137,7 @@ fn sealed_datagram_has_the_layout_of_the_previous_build() {
     assert_eq!(sealed, Some(bytes_of(DATAGRAM)));
 }
 
-/// A director with the previous build. It reads and writes bytes, with no function of this build's `item` and `record`.
+/// A director with the previous build. It reads and writes bytes without this build's `item` and `record` modules.
 struct PreviousPeer {
     id: SessionId,
     cipher: Cipher,

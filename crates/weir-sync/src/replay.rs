@@ -79,8 +79,8 @@ mod tests {
         let mut window = Window::default();
         assert_eq!(window.highest(), None);
         assert!(!window.contains(0));
-        // Without gaps, beyond the size of the window. Then gaps, numbers below the highest one, and a gap as long as
-        // the window, after which no earlier number is in it.
+        // First, more numbers than the window's size, without gaps. Then gaps, numbers below the highest one, and a gap
+        // as long as the window, after which no earlier number is in it.
         let numbers = (0..1500).chain([1503, 1501, 1600, 1502, 2623, 1601, 2622, 3648, 3647]);
         let mut received = [false; 8192];
         let mut highest = 0;

@@ -212,7 +212,7 @@ mod tests {
             );
             assert!(header.is_none_or(|header| cipher.open(&header, &mut short).is_none()));
         }
-        let other = Key::new(b"other").cipher(&session).unwrap();
-        assert_eq!(other.open(&header, &mut sealed.clone()), None);
+        let other_cipher = Key::new(b"other").cipher(&session).unwrap();
+        assert_eq!(other_cipher.open(&header, &mut sealed.clone()), None);
     }
 }

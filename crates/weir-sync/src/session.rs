@@ -283,11 +283,11 @@ impl Session {
         now: Duration,
         records: &mut Vec<Record>,
     ) -> Result<(), IgnoreReason> {
-        let handled = self.accept(datagram, now, records);
-        if let Err(reason) = handled {
+        let result = self.accept(datagram, now, records);
+        if let Err(reason) = result {
             *self.counts.ignored.entry(reason).or_default() += 1;
         }
-        handled
+        result
     }
 
     fn accept(
@@ -301,11 +301,11 @@ impl Session {
         if header.session == self.id {
             return Err(IgnoreReason::Forged);
         }
-        let is_known = self
+        let is_current_session = self
             .remote
             .as_ref()
             .is_some_and(|it| it.id == header.session);
-        if is_known {
+        if is_current_session {
             let remote = self.remote.as_mut().ok_or(IgnoreReason::Stale)?;
             let body = remote
                 .cipher
@@ -480,8 +480,8 @@ impl Session {
                 .flatten();
         }
         self.append_ack(&mut body);
-        let filled = self.fill(now, source, &mut body);
-        if filled.is_some() {
+        let datagram = self.fill(now, source, &mut body);
+        if datagram.is_some() {
             self.waiting_since.get_or_insert(now);
         } else if self.in_flight.is_empty() {
             // The flows of the lost datagrams have ended.
@@ -491,7 +491,7 @@ impl Session {
             return None;
         }
         let number = self.sequence;
-        if let Some(datagram) = filled {
+        if let Some(datagram) = datagram {
             self.in_flight.insert(number, datagram);
         }
         self.seal(challenge, &body)

@@ -62,21 +62,25 @@ impl Director {
 
     fn receive(&mut self, mut datagram: Vec<u8>, now: Duration) -> Result<(), IgnoreReason> {
         let mut records = Vec::new();
-        let handled = self.session.handle(&mut datagram, now, &mut records);
+        let result = self.session.handle(&mut datagram, now, &mut records);
         for record in records {
             let IpAddr::V4(ip) = record.client.0 else {
                 panic!("the test uses only IPv4 addresses");
             };
             self.received.insert(u32::from(ip), record.age_s);
         }
-        handled
+        result
     }
 
     fn send(&mut self, now: Duration) -> Vec<Vec<u8>> {
-        let sent: Vec<Vec<u8>> =
+        let datagrams: Vec<Vec<u8>> =
             std::iter::from_fn(|| self.session.poll(now, &mut self.table)).collect();
-        assert!(sent.iter().all(|datagram| datagram.len() <= MAX_DATAGRAM));
-        sent
+        assert!(
+            datagrams
+                .iter()
+                .all(|datagram| datagram.len() <= MAX_DATAGRAM)
+        );
+        datagrams
     }
 }
 
@@ -93,7 +97,7 @@ fn exchange(a: &mut Director, b: &mut Director, now: &mut Duration, until: Durat
     }
 }
 
-fn joined() -> (Director, Director, Duration) {
+fn join_directors() -> (Director, Director, Duration) {
     let mut now = Duration::from_secs(10);
     let (mut a, mut b) = (Director::new(1, now), Director::new(2, now));
     a.table.0.extend((0..5000).map(|entry| (entry, 1)));
@@ -104,7 +108,7 @@ fn joined() -> (Director, Director, Duration) {
 
 #[test]
 fn joining_peer_gets_whole_table_then_changes() {
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     assert_eq!(b.received, a.table.0);
     let status = a.session.status(now);
     assert_eq!((status.state, status.queued), (PeerState::Established, 0));
@@ -121,25 +125,28 @@ fn joining_peer_gets_whole_table_then_changes() {
 
 #[test]
 fn replayed_and_reflected_datagrams_are_rejected() {
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     now += Duration::from_secs(1);
     a.table.0.insert(9, 3);
     a.session.queue_entry(9, now);
-    let sent = a.send(now);
-    for datagram in &sent {
+    let datagrams = a.send(now);
+    for datagram in &datagrams {
         assert_eq!(b.receive(datagram.clone(), now), Ok(()));
     }
-    for datagram in &sent {
+    for datagram in &datagrams {
         assert_eq!(
             b.receive(datagram.clone(), now),
             Err(IgnoreReason::Replayed)
         );
     }
     // A director's own datagram, reflected to it.
-    assert_eq!(a.receive(sent[0].clone(), now), Err(IgnoreReason::Forged));
+    assert_eq!(
+        a.receive(datagrams[0].clone(), now),
+        Err(IgnoreReason::Forged)
+    );
     // A new process rejects datagrams that were sent to the previous one.
     let mut restarted = Director::new(3, now);
-    for datagram in sent {
+    for datagram in datagrams {
         let _ = restarted.receive(datagram, now);
     }
     assert!(restarted.received.is_empty());
@@ -147,15 +154,15 @@ fn replayed_and_reflected_datagrams_are_rejected() {
 
 #[test]
 fn restarted_peer_gets_whole_table_and_its_old_session_is_rejected() {
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     now += Duration::from_secs(1);
-    let old = b.send(now);
+    let old_datagrams = b.send(now);
     let mut restarted = Director::new(4, now);
     let until = now + Duration::from_secs(2);
     exchange(&mut a, &mut restarted, &mut now, until);
     assert_eq!(restarted.received, a.table.0);
-    assert!(!old.is_empty());
-    for datagram in old {
+    assert!(!old_datagrams.is_empty());
+    for datagram in old_datagrams {
         assert!(a.receive(datagram, now).is_err());
     }
     assert_eq!(a.session.status(now).state, PeerState::Established);
@@ -172,14 +179,14 @@ fn session_replaced_long_ago_is_rejected() {
     // The first of these datagrams also contains a hello, which can start a session.
     now += Duration::from_secs(1);
     b.session.send_all();
-    let old = b.send(now);
+    let old_datagrams = b.send(now);
     for number in 0..70 {
         let mut restarted = Director::new(3 + number, now);
         let until = now + Duration::from_millis(500);
         exchange(&mut a, &mut restarted, &mut now, until);
         assert!(restarted.session.status(now).complete, "restart {number}");
         a.received.clear();
-        for datagram in &old {
+        for datagram in &old_datagrams {
             let _ = a.receive(datagram.clone(), now);
         }
         assert!(a.received.is_empty(), "restart {number}");
@@ -201,17 +208,21 @@ fn end_of_the_whole_table_is_sent_again_if_it_is_lost() {
         a.receive(datagram, now).unwrap();
     }
     // The transfer fits into a few datagrams. All of them are lost, and the last one reports the end of the table.
-    let lost = a.send(now).len() as u64;
-    assert!(lost > 1);
+    let lost_count = a.send(now).len() as u64;
+    assert!(lost_count > 1);
     assert_eq!(a.session.status(now).state, PeerState::Established);
     now += Duration::from_millis(500);
     let _ = a.send(now);
-    assert_eq!(a.session.status(now).counts.lost, 0, "not lost yet");
+    assert_eq!(
+        a.session.status(now).counts.lost,
+        0,
+        "counted as lost too early"
+    );
     now += Duration::from_millis(1);
-    let sent = a.send(now);
-    assert_eq!(a.session.status(now).counts.lost, lost);
+    let datagrams = a.send(now);
+    assert_eq!(a.session.status(now).counts.lost, lost_count);
     assert_eq!(a.session.status(now).counts.transfers, 1);
-    for datagram in sent {
+    for datagram in datagrams {
         b.receive(datagram, now).unwrap();
     }
     assert!(b.session.status(now).complete);
@@ -221,7 +232,7 @@ fn end_of_the_whole_table_is_sent_again_if_it_is_lost() {
 /// The peer becomes silent when the whole table has been sent, or after the first datagrams of it.
 #[test]
 fn peer_that_was_silent_gets_the_changes_it_missed() {
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     for until_silent in [Duration::from_secs(2), Duration::from_millis(5)] {
         a.session.send_all();
         let until = now + until_silent;
@@ -234,8 +245,8 @@ fn peer_that_was_silent_gets_the_changes_it_missed() {
         let status = a.session.status(now);
         let expected = (PeerState::Silent, 0, Duration::ZERO);
         assert_eq!((status.state, status.queued, status.lag), expected);
-        let newer = a.table.0[&0] + 1;
-        a.table.0.insert(0, newer);
+        let new_version = a.table.0[&0] + 1;
+        a.table.0.insert(0, new_version);
         a.session.queue_entry(0, now);
         let until = now + Duration::from_secs(2);
         exchange(&mut a, &mut b, &mut now, until);
@@ -263,9 +274,7 @@ fn datagram_with_different_key_is_ignored_as_forged() {
     let now = Duration::from_secs(1);
     let mut a = Director::new(1, now);
     let mut other = Session::new(&Key::new(b"another key"), [2; 32], 0, now);
-    let datagram = other
-        .poll(now, &mut Table::default())
-        .expect("poll returns a hello");
+    let datagram = other.poll(now, &mut Table::default()).expect("no hello");
     assert_eq!(a.receive(datagram, now), Err(IgnoreReason::Forged));
     assert_eq!(
         a.session.status(now).counts.ignored[&IgnoreReason::Forged],
@@ -276,7 +285,7 @@ fn datagram_with_different_key_is_ignored_as_forged() {
 /// A recorded hello carries a challenge of an earlier process. An attacker must not cause a response to each copy.
 #[test]
 fn responses_to_hellos_with_an_unknown_challenge_are_limited() {
-    let (mut a, _, now) = joined();
+    let (mut a, _, now) = join_directors();
     let hello = Director::new(3, now).send(now).remove(0);
     // The next hello to the peer is due half a second later.
     let start = now + Duration::from_secs(1);
@@ -302,7 +311,7 @@ fn new_session_is_connecting_for_three_seconds() {
 
 #[test]
 fn changes_are_not_queued_for_silent_peer() {
-    let (mut a, _, mut now) = joined();
+    let (mut a, _, mut now) = join_directors();
     now += Duration::from_secs(10);
     for entry in 0..100_000 {
         a.session.queue_entry(entry % 5000, now);
@@ -311,10 +320,10 @@ fn changes_are_not_queued_for_silent_peer() {
     assert_eq!((status.state, status.queued), (PeerState::Silent, 0));
 }
 
-/// A firewall can drop the datagrams in one direction only.
+/// A firewall may drop datagrams in only one direction.
 #[test]
 fn peer_that_receives_nothing_is_unacknowledged() {
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     let since = now;
     a.table.0.insert(7, 2);
     a.session.queue_entry(7, now);
@@ -337,29 +346,29 @@ fn peer_that_receives_nothing_is_unacknowledged() {
 
 #[test]
 fn wait_for_an_acknowledgement_ends_if_the_flows_of_a_lost_datagram_have_ended() {
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     a.table.0.insert(7, 2);
     a.session.queue_entry(7, now);
-    assert!(!a.send(now).is_empty(), "this datagram is lost");
+    assert!(!a.send(now).is_empty(), "no datagram was sent");
     a.table.0.remove(&7);
     let until = now + Duration::from_secs(5);
     exchange(&mut a, &mut b, &mut now, until);
     a.table.0.insert(8, 2);
     a.session.queue_entry(8, now);
-    let sent = a.send(now);
+    let datagrams = a.send(now);
     let status = a.session.status(now);
     assert_eq!(
         (status.state, status.lag),
         (PeerState::Established, Duration::ZERO)
     );
-    assert!(!sent.is_empty());
+    assert!(!datagrams.is_empty());
 }
 
 /// The newest changes are dropped, because the whole table is sent instead.
 #[test]
 fn changes_that_exceed_the_queue_are_counted_and_sent_with_the_whole_table() {
     const MAX_QUEUED: u32 = 1 << 18;
-    let (mut a, mut b, mut now) = joined();
+    let (mut a, mut b, mut now) = join_directors();
     let transfers = a.session.status(now).counts.transfers;
     for number in 0..MAX_QUEUED {
         a.session.queue_entry(number % 5000, now);
@@ -400,8 +409,8 @@ proptest! {
         for _ in 0..400 {
             now += Duration::from_millis(5);
             if let Some((entry, version)) = changes.next() {
-                let newer = a.table.0[&entry] + version;
-                a.table.0.insert(entry, newer);
+                let new_version = a.table.0[&entry] + version;
+                a.table.0.insert(entry, new_version);
                 a.session.queue_entry(entry, now);
             }
             for datagram in a.send(now) {

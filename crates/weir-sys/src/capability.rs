@@ -87,9 +87,9 @@ impl Capabilities {
         self.0 & mask != 0
     }
 
-    /// Returns the capabilities in `wanted` that are not in the set, in the same order.
-    pub fn missing(self, wanted: &[Capability]) -> Vec<Capability> {
-        wanted
+    /// Returns the capabilities in `required` that are not in the set, in the same order.
+    pub fn missing(self, required: &[Capability]) -> Vec<Capability> {
+        required
             .iter()
             .copied()
             .filter(|capability| !self.has(*capability))

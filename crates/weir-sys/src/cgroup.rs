@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_opened_without_a_mount() {
+    fn root_is_opened_and_directory_outside_the_hierarchy_is_rejected() {
         if !weir_testing::require_root() {
             return;
         }

@@ -1,7 +1,7 @@
 //! Sends messages with file descriptors between two processes on this machine, over a Unix socket (SOCK_SEQPACKET).
 //!
-//! A message is received completely or not at all, and is never empty. Received descriptors are close-on-exec, so child
-//! processes do not inherit them.
+//! A message is received completely or not at all. It must not be empty: an empty message looks like the end of the
+//! connection. Received descriptors are close-on-exec, so child processes do not inherit them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -56,7 +56,7 @@ impl Channel {
         Ok((Self { socket: first }, Self { socket: second }))
     }
 
-    /// Sends a message. Blocks while the other end has too many unreceived messages.
+    /// Sends a message, which must not be empty. Blocks while the other end has too many unreceived messages.
     ///
     /// # Errors
     /// Fails if the other end is closed, or the message is too long or has too many descriptors.

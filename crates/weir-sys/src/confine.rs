@@ -5,7 +5,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "removes capabilities from the bounding set by number, also those that rustix does not know"
+    reason = "removes capabilities from the bounding set by number, including those that rustix does not know"
 )]
 
 mod agent_call;
@@ -163,8 +163,8 @@ fn limit_bounding_set(retained: CapabilitySet) -> Result<()> {
 }
 
 /// Restricts the process to reading system files and files below `readable`, and to reading and writing below the
-/// directories `writable` (Landlock). No file can be executed. Missing directories in `readable` are ignored. Open
-/// files are not affected. Returns whether the kernel enforces at least part of the restriction.
+/// directories `writable` (Landlock). No file can be executed. Paths in `readable` that cannot be opened are ignored.
+/// Open files are not affected. Returns whether the kernel enforces at least part of the restriction.
 ///
 /// # Errors
 /// Fails if a directory in `writable` cannot be opened, or if the kernel rejects the restriction.

@@ -37,7 +37,7 @@ pub enum Error {
     /// An interface name that is empty, longer than 15 bytes, or contains `/`, white space or NUL.
     #[error("invalid interface name {name:?}")]
     InterfaceName {
-        /// The name as given.
+        /// The specified name.
         name: String,
     },
     /// The kernel has no device feature with this name.

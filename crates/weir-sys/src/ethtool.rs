@@ -1,9 +1,9 @@
 //! Reads and changes device features with the ethtool ioctl.
 //!
 //! Generic XDP runs after GRO, and would therefore receive packets larger than the MTU. Weir disables GRO, LRO and
-//! hardware GRO on devices with generic XDP, and restores them later. Names are resolved in the network namespace of
-//! the calling thread. This module keeps no state: [`Features::set`] returns the previous values. Structures and
-//! numbers are from `linux/ethtool.h`.
+//! hardware GRO on devices with generic XDP, and restores them later. Interface names are resolved in the network
+//! namespace of the calling thread. This module keeps no state: [`Features::set`] returns the previous values.
+//! Structures and numbers are from `linux/ethtool.h`.
 
 #![allow(unsafe_code, reason = "SIOCETHTOOL requires a pointer in ifreq")]
 
@@ -101,13 +101,13 @@ impl Features {
     /// # Errors
     /// [`Error::UnknownFeature`], [`Error::FixedFeature`]: nothing was changed. [`Error::Call`]: the kernel rejected
     /// the request, for example because `CAP_NET_ADMIN` is missing or the device was removed.
-    pub fn set<N: AsRef<str>>(&self, wanted: &[(N, bool)]) -> Result<Vec<(String, bool)>> {
+    pub fn set<N: AsRef<str>>(&self, changes: &[(N, bool)]) -> Result<Vec<(String, bool)>> {
         let mut valid = vec![0_u32; self.names.len().div_ceil(32)];
         let mut requested = valid.clone();
         let mut previous = Vec::new();
-        for (name, on) in wanted {
+        for (name, on) in changes {
             let (name, on) = (name.as_ref(), *on);
-            let position = self.names.iter().position(|known| known == name);
+            let position = self.names.iter().position(|feature| feature == name);
             let (Some(bit), Some(state)) = (position, self.get(name)) else {
                 return Err(Error::UnknownFeature {
                     interface: self.interface.clone(),
@@ -139,8 +139,8 @@ impl Features {
 /// have them. Returns the changes, which can be passed to [`Features::set`] after generic XDP is detached.
 ///
 /// # Errors
-/// Fails if such an offload is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used
-/// on this interface. All other errors are those of [`Features::read`] and [`Features::set`].
+/// Fails if one of these offloads is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be
+/// used on this interface. All other errors are those of [`Features::read`] and [`Features::set`].
 pub fn disable_receive_offloads(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let existing: Vec<_> = [GRO, LRO, GRO_HW]
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn driver_of_missing_device_is_an_error() {
+    fn driver_query_for_missing_device_fails() {
         let error = driver("weir-none").unwrap_err();
         assert_eq!(error.errno(), Some(libc::ENODEV));
     }
@@ -372,9 +372,9 @@ mod tests {
                 let before = Features::read("lo").unwrap();
                 let previous = before.set(&[(GRO, !before.is_active(GRO))]).unwrap();
                 assert_eq!(previous, [(GRO.to_owned(), before.is_active(GRO))]);
-                let changed = Features::read("lo").unwrap();
-                assert_ne!(changed.is_active(GRO), before.is_active(GRO));
-                changed.set(&previous).unwrap();
+                let changed_features = Features::read("lo").unwrap();
+                assert_ne!(changed_features.is_active(GRO), before.is_active(GRO));
+                changed_features.set(&previous).unwrap();
                 assert_eq!(Features::read("lo").unwrap(), before);
 
                 let gro_was_active = before.is_active(GRO);

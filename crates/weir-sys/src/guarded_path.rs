@@ -132,8 +132,8 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
             return Err(Errno::ISDIR.into());
         };
         if name == ".." {
-            let opened = openat(&directory.opened, &name, DIRECTORY, Mode::empty())?;
-            directory = Directory::new(opened)?;
+            let descriptor = openat(&directory.opened, &name, DIRECTORY, Mode::empty())?;
+            directory = Directory::new(descriptor)?;
             continue;
         }
         let is_last = remaining.is_empty();
@@ -171,8 +171,8 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
             true => DIRECTORY,
             false => DIRECTORY | OFlags::NOFOLLOW,
         };
-        let opened = openat(&directory.opened, &name, flags, Mode::empty())?;
-        directory = Directory::new(opened)?;
+        let descriptor = openat(&directory.opened, &name, flags, Mode::empty())?;
+        directory = Directory::new(descriptor)?;
     }
 }
 
@@ -198,8 +198,8 @@ fn prepend(
         Some(current) if path.is_relative() => Ok(current),
         _ => {
             let start = if path.is_absolute() { "/" } else { "." };
-            let opened = openat(CWD, start, DIRECTORY, Mode::empty())?;
-            Ok(Directory::new(opened)?)
+            let descriptor = openat(CWD, start, DIRECTORY, Mode::empty())?;
+            Ok(Directory::new(descriptor)?)
         }
     }
 }
@@ -346,8 +346,8 @@ mod tests {
         let path = pipe.clone();
         std::thread::spawn(move || sender.send(append(&path).map(drop)));
         let limit = std::time::Duration::from_secs(10);
-        let rejected = appended.recv_timeout(limit).expect("it does not block");
-        let errno = rejected.unwrap_err().raw_os_error();
+        let result = appended.recv_timeout(limit).expect("it does not block");
+        let errno = result.unwrap_err().raw_os_error();
         assert_eq!(errno, Some(Errno::NXIO.raw_os_error()));
         let mut reader = open(&pipe, OFlags::NONBLOCK).unwrap();
         append(&pipe).unwrap().write_all(b"line").unwrap();

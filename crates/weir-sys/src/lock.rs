@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn error_contains_path_in_missing_directory() {
+    fn error_contains_the_path_if_the_directory_is_missing() {
         let error = LockFile::acquire("/nonexistent/weir.lock").unwrap_err();
         assert!(error.to_string().starts_with("/nonexistent/weir.lock: "));
     }

@@ -1,7 +1,7 @@
 //! Reports mounts of bpffs, sysfs and cgroups, and mounts bpffs.
 //!
 //! `ip netns exec` runs a process in a separate mount namespace, where `/sys` is a new sysfs without bpffs and cgroups.
-//! This module reports the mounts, and mounts bpffs at a given path; the caller decides whether to mount it.
+//! This module reports the mounts, and mounts bpffs at a specified path; the caller decides whether to mount it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ const SYSFS_MAGIC: u64 = 0x6265_6572;
 pub enum Bpffs {
     /// The path is on a bpffs, where objects can be pinned.
     Mounted,
-    /// The path is on another file system.
+    /// The path is on a different file system.
     NotMounted {
         /// The magic number of the file system: `f_type` of statfs(2).
         magic: u64,
@@ -109,19 +109,20 @@ pub fn pins_end_with_namespace(path: impl AsRef<Path>) -> Result<bool> {
     }
     let path = path.as_ref();
     let path = absolute(path).map_err(|error| Error::file(path, error))?;
-    let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
-    let existing = existing.unwrap_or_else(|| "/".into());
-    if bpffs_at(&existing)? != Bpffs::Mounted {
+    let existing_path = path.ancestors().find_map(|path| path.canonicalize().ok());
+    let existing_path = existing_path.unwrap_or_else(|| "/".into());
+    if bpffs_at(&existing_path)? != Bpffs::Mounted {
         return Ok(true);
     }
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
-    let own = device(&existing).map_err(|error| Error::file(&existing, error))?;
-    let on_host = Path::new("/proc/1/root").join(existing.strip_prefix("/").unwrap_or(&existing));
+    let own = device(&existing_path).map_err(|error| Error::file(&existing_path, error))?;
+    let on_host =
+        Path::new("/proc/1/root").join(existing_path.strip_prefix("/").unwrap_or(&existing_path));
     Ok(match device(&on_host) {
         Ok(host) => host != own,
         Err(error) if error.kind() == ErrorKind::NotFound => true,
-        // A new /sys has no mounts of the host, so a bpffs below it belongs only to this namespace.
-        Err(_) => existing.starts_with("/sys"),
+        // A new /sys has no mounts of the host, so a bpffs below it is visible only in this namespace.
+        Err(_) => existing_path.starts_with("/sys"),
     })
 }
 

@@ -12,8 +12,8 @@ const USERS: &str = "/etc/passwd";
 
 /// Returns the first IPv4 address of a host name, in the resolver's order.
 pub fn address_of(host: &str) -> Option<Ipv4Addr> {
-    let found = (host, 0).to_socket_addrs().ok()?;
-    found
+    let addresses = (host, 0).to_socket_addrs().ok()?;
+    addresses
         .filter_map(|address| match address.ip() {
             IpAddr::V4(v4) => Some(v4),
             IpAddr::V6(_) => None,
@@ -23,8 +23,8 @@ pub fn address_of(host: &str) -> Option<Ipv4Addr> {
 
 /// Returns the first IPv6 address of a host name, in the resolver's order.
 pub fn address6_of(host: &str) -> Option<Ipv6Addr> {
-    let mut found = (host, 0).to_socket_addrs().ok()?;
-    found.find_map(|address| match address.ip() {
+    let mut addresses = (host, 0).to_socket_addrs().ok()?;
+    addresses.find_map(|address| match address.ip() {
         IpAddr::V6(v6) => Some(v6),
         IpAddr::V4(_) => None,
     })
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn address_literal_is_resolved() {
+    fn address_literal_is_resolved_and_unknown_name_is_not() {
         assert_eq!(address_of("127.0.0.1"), Some(Ipv4Addr::LOCALHOST));
         assert_eq!(address_of("no.such.host.invalid"), None);
     }

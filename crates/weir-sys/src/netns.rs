@@ -2,7 +2,7 @@
 //!
 //! A namespace is a property of a thread: sockets are opened and programs attached in the namespace of the calling
 //! thread. [`NetNs::enter`] changes the namespace until its guard is dropped, and [`NetNs::run`] runs a closure on a
-//! new thread. Async code must use `run`, because a task may continue on another thread.
+//! new thread. Async code must use `run`, because a task may continue on a different thread.
 
 #![allow(
     unsafe_code,
@@ -110,7 +110,7 @@ impl NetNs {
         })
     }
 
-    /// Returns the namespace's cookie, which is unique since boot. `bpf_get_netns_cookie` returns the same value.
+    /// Returns the namespace's cookie; unique until the next reboot. `bpf_get_netns_cookie` returns the same value.
     ///
     /// # Errors
     /// Fails if the namespace cannot be entered, or the kernel is older than 5.14.
@@ -221,15 +221,18 @@ mod tests {
             return;
         }
         let initial = NetNs::current().unwrap().id().unwrap();
-        let other = NetNs::create().unwrap();
-        assert_ne!(other.id().unwrap(), initial);
+        let other_namespace = NetNs::create().unwrap();
+        assert_ne!(other_namespace.id().unwrap(), initial);
         {
-            let _inside = other.enter().unwrap();
-            assert_eq!(NetNs::current().unwrap().id().unwrap(), other.id().unwrap());
+            let _inside = other_namespace.enter().unwrap();
+            assert_eq!(
+                NetNs::current().unwrap().id().unwrap(),
+                other_namespace.id().unwrap()
+            );
         }
         assert_eq!(NetNs::current().unwrap().id().unwrap(), initial);
-        let inside = other.run(|| NetNs::current().unwrap().id().unwrap());
-        assert_eq!(inside.unwrap(), other.id().unwrap());
+        let inside = other_namespace.run(|| NetNs::current().unwrap().id().unwrap());
+        assert_eq!(inside.unwrap(), other_namespace.id().unwrap());
     }
 
     #[test]

@@ -55,21 +55,21 @@ impl FrameSocket {
         .map_err(|error| Error::call("socket", "AF_PACKET", error))?;
         let address = link_layer_address(ifindex, ethertype)?;
         // SAFETY: the pointer points to a live address of the passed length.
-        let bound = unsafe {
+        let result = unsafe {
             libc::bind(
                 socket.as_raw_fd(),
                 (&raw const address).cast(),
                 size_of::<libc::sockaddr_ll>() as libc::socklen_t,
             )
         };
-        if bound < 0 {
+        if result < 0 {
             let cause = std::io::Error::last_os_error();
             return Err(Error::call("bind", format!("interface {ifindex}"), cause));
         }
         Ok(Self { socket })
     }
 
-    /// Makes a listening socket receive only frames with these bytes, each given with its offset from the start of the
+    /// Makes a listening socket receive only frames with these bytes, each with its offset from the start of the
     /// link-layer header. Frames that were received before remain.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl FrameSocket {
             filter: filter.as_mut_ptr(),
         };
         // SAFETY: the pointers point to a live program of the passed length, which the kernel copies.
-        let attached = unsafe {
+        let result = unsafe {
             libc::setsockopt(
                 self.socket.as_raw_fd(),
                 libc::SOL_SOCKET,
@@ -104,7 +104,7 @@ impl FrameSocket {
                 size_of::<libc::sock_fprog>() as libc::socklen_t,
             )
         };
-        if attached < 0 {
+        if result < 0 {
             let cause = std::io::Error::last_os_error();
             return Err(Error::call("setsockopt", "SO_ATTACH_FILTER", cause));
         }
@@ -146,7 +146,7 @@ impl FrameSocket {
         let subject = || format!("interface {ifindex}");
         let address = link_layer_address(ifindex, 0)?;
         // SAFETY: the pointers point to a live frame and a live address of the passed lengths.
-        let sent = unsafe {
+        let result = unsafe {
             libc::sendto(
                 self.socket.as_raw_fd(),
                 frame.as_ptr().cast(),
@@ -156,7 +156,7 @@ impl FrameSocket {
                 size_of::<libc::sockaddr_ll>() as libc::socklen_t,
             )
         };
-        if sent < 0 {
+        if result < 0 {
             let cause = std::io::Error::last_os_error();
             return Err(Error::call("sendto", subject(), cause));
         }

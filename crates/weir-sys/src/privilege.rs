@@ -95,16 +95,16 @@ pub fn command_as(program: &str, arguments: &[String], (user, group): (u32, u32)
 /// Returns whether this process may give a directory to another account, change to that account and drop its
 /// capabilities. Root in a container can lack the capabilities for this.
 pub fn may_change_account() -> bool {
-    let needed = CapabilitySet::CHOWN
+    let needed_capabilities = CapabilitySet::CHOWN
         | CapabilitySet::SETGID
         | CapabilitySet::SETPCAP
         | CapabilitySet::SETUID;
-    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed_capabilities))
 }
 
-/// Keeps only `CAP_NET_RAW`, and changes to another account if one is given. Also sets no_new_privs, and SIGTERM as the
-/// parent-death signal. The changes apply to the calling thread and the threads that it starts, so the function must be
-/// called before other threads exist.
+/// Keeps only `CAP_NET_RAW`, and changes to a different account if one is given. Also sets no_new_privs, and SIGTERM as
+/// the parent-death signal. The changes apply to the calling thread and the threads that it starts, so the function
+/// must be called before other threads exist.
 ///
 /// # Errors
 /// Fails if the process lacks `CAP_NET_RAW` or, if an account is given, `CAP_SETUID` or `CAP_SETGID`.

@@ -122,7 +122,7 @@ impl RawIpSocket {
     /// # Errors
     /// Fails if the families differ, the interface is down, there is no route, or the buffer is full.
     pub fn send(&self, payload: &[u8], destination: IpAddr) -> Result<()> {
-        let sent = match (self.source, destination) {
+        let result = match (self.source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let ttl = match destination.is_multicast() {
                     true => 255,
@@ -140,7 +140,8 @@ impl RawIpSocket {
             }
             _ => Err(io::ErrorKind::InvalidInput.into()),
         };
-        sent.map(drop)
+        result
+            .map(drop)
             .map_err(|source| Error::call("sendto", destination.to_string(), source))
     }
 

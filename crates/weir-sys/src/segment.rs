@@ -45,13 +45,14 @@ impl SegmentSocket {
     /// # Errors
     /// Fails if the families differ, there is no route, or the buffer is full.
     pub fn send(&self, packet: &[u8], destination: IpAddr) -> Result<()> {
-        let sent = match self.source.is_ipv4() == destination.is_ipv4() {
+        let result = match self.source.is_ipv4() == destination.is_ipv4() {
             true => self
                 .socket
                 .send_to(packet, &SocketAddr::new(destination, 0).into()),
             false => Err(io::ErrorKind::InvalidInput.into()),
         };
-        sent.map(drop)
+        result
+            .map(drop)
             .map_err(|error| Error::call("sendto", destination.to_string(), error))
     }
 }

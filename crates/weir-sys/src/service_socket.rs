@@ -318,7 +318,7 @@ mod tests {
         service_end
             .set_receive_timeout(Some(Duration::from_millis(1)))
             .unwrap();
-        assert!(service_end.receive().is_err(), "nothing is sent");
+        assert!(service_end.receive().is_err(), "expected a timeout");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!([mode(&directory), mode(&path)], [0o750, 0o660]);
         fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();

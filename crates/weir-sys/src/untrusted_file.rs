@@ -209,9 +209,9 @@ mod tests {
     fn directory_can_be_a_link() {
         let directory = Directory::new("linked-directory");
         fs::write(directory.file(), "10.0.0.1").unwrap();
-        let other = directory.0.join("other");
-        symlink(directory.0.join("in"), &other).unwrap();
-        let text = read(&other.join("list"), Owner::Expected, MAX_BYTES);
+        let other_path = directory.0.join("other");
+        symlink(directory.0.join("in"), &other_path).unwrap();
+        let text = read(&other_path.join("list"), Owner::Expected, MAX_BYTES);
         assert_eq!(text.as_deref(), Ok("10.0.0.1"));
     }
 

@@ -37,7 +37,7 @@ use crate::control::{self, ObservedState, PendingControlRequest};
 use crate::link::{self, Network};
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
-use handover::{Handover, Recorded};
+use handover::{Handover, RecordedRouter};
 pub use handover::{active_interval, stop_routers};
 use policy::PolicyRetry;
 use port::Port;
@@ -528,7 +528,7 @@ impl Agent {
         let routers: Vec<_> = routers
             .map(|(((instance, _), settings), port)| {
                 let is_active = instance.state() == State::Active;
-                Recorded {
+                RecordedRouter {
                     name: &settings.name,
                     last_sent: is_active.then(|| instance.last_sent()),
                     is_released: port.is_released,
@@ -654,11 +654,11 @@ impl Agent {
         // If no member has a program, the first member reports, to the FIFO.
         let is_member = |it: &VirtualRouter| it.group == settings.group;
         let reporter = self.settings.iter().find(|it| is_member(it));
-        let with_program = self
+        let member_with_program = self
             .settings
             .iter()
             .find(|it| is_member(it) && !it.notify.group.is_empty());
-        if with_program.or(reporter).map(|it| &it.name) != Some(&settings.name) {
+        if member_with_program.or(reporter).map(|it| &it.name) != Some(&settings.name) {
             return Ok(());
         }
         let router = settings.name.clone();

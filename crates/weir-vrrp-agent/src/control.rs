@@ -93,17 +93,17 @@ pub(crate) type PendingControlRequest = (ControlRequest, oneshot::Sender<Respons
 /// Creates the socket. Only its owner can connect: this user, or the daemon's account.
 pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     let path = runtime_dir.join(SOCKET);
-    let failed = |source| Error::Socket {
+    let socket_error = |source| Error::Socket {
         path: path.clone(),
         source,
     };
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(socket_error(error)),
         _ => {}
     }
-    let listener = weir_sys::create_private_listener(&path, BACKLOG).map_err(failed)?;
-    let listener = UnixListener::from_std(listener).map_err(failed)?;
-    weir_runtime_dir::chown_socket(runtime_dir, &path).map_err(failed)?;
+    let listener = weir_sys::create_private_listener(&path, BACKLOG).map_err(socket_error)?;
+    let listener = UnixListener::from_std(listener).map_err(socket_error)?;
+    weir_runtime_dir::chown_socket(runtime_dir, &path).map_err(socket_error)?;
     Ok(listener)
 }
 
@@ -181,18 +181,18 @@ fn exchange(
         BufReader::new(stream.take(RESPONSE_MAX_BYTES)).read_line(&mut line)?;
         Ok(line)
     };
-    let failed = |source| Error::Socket {
+    let socket_error = |source| Error::Socket {
         path: path.clone(),
         source,
     };
-    let line = exchange().map_err(failed)?;
-    match serde_json::from_str(&line).map_err(|error| failed(error.into()))? {
+    let line = exchange().map_err(socket_error)?;
+    match serde_json::from_str(&line).map_err(|error| socket_error(error.into()))? {
         Response::Routers(routers) => Ok(routers),
         Response::Rejected(reason) => Err(Error::Rejected(reason)),
     }
 }
 
-/// Returns the virtual routers of the agent of a runtime directory. Blocks for at most half a second per read or write.
+/// Returns the virtual routers of a runtime directory's agent. Blocks for at most half a second per read or write.
 ///
 /// # Errors
 /// Returns an error if no agent responds.

@@ -56,8 +56,8 @@ impl Network {
     }
 
     /// Returns the attachment of a virtual router; `None` if the interface is missing or has no source address, or if
-    /// the interface is down and `track_interface` is set. `virtual_addresses` are those of all virtual routers, and
-    /// `previous` is the previous source address.
+    /// the interface is down and `track_interface` is set. `virtual_addresses` are the addresses of all virtual
+    /// routers, and `previous` is the previous source address.
     pub(crate) fn attachment(
         &self,
         router: &VirtualRouter,
@@ -258,10 +258,10 @@ pub(crate) mod tests {
             ("10.0.0.10", "10.0.0.11", "10.0.0.3"),
         ] {
             let routers = [router_with(150, first), router_with(150, second)];
-            let all = network(&[second, first, own]);
+            let all_addresses = network(&[second, first, own]);
             let virtual_only = network(&[first, second]);
             for router in &routers {
-                assert_eq!(source(&all, router, &routers), Some(ip(own)));
+                assert_eq!(source(&all_addresses, router, &routers), Some(ip(own)));
                 assert_eq!(source(&virtual_only, router, &routers), None);
             }
         }
@@ -282,8 +282,8 @@ pub(crate) mod tests {
             "addresses = [\"10.0.0.10/24\"]\nexcluded_addresses = [\"10.9.0.10/24\"]\n\
              other_interfaces = [{ interface = \"side\", addresses = [\"10.9.0.10\"] }]",
         );
-        let presence = |present: &[(u32, &str, bool)], source: Option<&str>| {
-            let present = present.iter().map(|(index, ip, handed_over)| Address {
+        let presence = |addresses: &[(u32, &str, bool)], source: Option<&str>| {
+            let addresses = addresses.iter().map(|(index, ip, handed_over)| Address {
                 handed_over: *handed_over,
                 ..address(*index, ip)
             });
@@ -294,7 +294,7 @@ pub(crate) mod tests {
                 source: ip(source),
                 mac: None,
             });
-            let network = Network::new(links, present.collect());
+            let network = Network::new(links, addresses.collect());
             let presence = network.presence(&router, attachment.as_ref());
             (presence.is_present, presence.is_handed_over)
         };
@@ -304,9 +304,9 @@ pub(crate) mod tests {
         assert_eq!(presence(&[(2, "10.9.0.10", true)], None), (false, false));
         assert_eq!(presence(&[(3, "10.9.0.10", true)], None), (true, true));
         // With two prefixes, one address can be handed over and the other one not.
-        let twice = [(2, "10.0.0.10", true), (2, "10.0.0.10", false)];
-        assert_eq!(presence(&twice, None), (true, true));
-        assert_eq!(presence(&twice, Some("10.0.0.10")), (false, false));
+        let duplicates = [(2, "10.0.0.10", true), (2, "10.0.0.10", false)];
+        assert_eq!(presence(&duplicates, None), (true, true));
+        assert_eq!(presence(&duplicates, Some("10.0.0.10")), (false, false));
     }
 
     #[test]

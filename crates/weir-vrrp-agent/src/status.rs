@@ -26,7 +26,7 @@ pub struct RouterStatus {
     pub priority: u8,
     /// Why the virtual router is in this state.
     pub reason: String,
-    /// Address of the active router if it is another director and known.
+    /// Address of the active router, if it is a different director whose address is known.
     pub active_peer: Option<IpAddr>,
     /// Priority in the active peer's last advertisement.
     #[serde(default)]

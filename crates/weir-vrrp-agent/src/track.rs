@@ -65,12 +65,12 @@ pub(crate) fn settings(track: &Track) -> TrackConfig {
     }
 }
 
-/// Returns the tracked objects of a virtual router. Objects that are in `known`, the list before a reload, keep their
-/// states and schedules. A check whose result was pending is repeated.
+/// Returns the tracked objects of a virtual router. Objects that are in `previous`, the list before a reload, keep
+/// their states and schedules. A check whose result was pending is repeated.
 pub(crate) fn tracked_objects(
     router: usize,
     track: &[Track],
-    mut known: Vec<TrackedObject>,
+    mut previous: Vec<TrackedObject>,
     now: Duration,
 ) -> Vec<TrackedObject> {
     let mut objects = Vec::new();
@@ -79,16 +79,19 @@ pub(crate) fn tracked_objects(
             track.object,
             TrackObject::Process(_) | TrackObject::File(_) | TrackObject::Script(_)
         );
-        let index = known.iter().position(|it| it.kind == track.object);
-        let known = index.map(|index| known.swap_remove(index));
-        let due = known.as_ref().and_then(TrackedObject::due).unwrap_or(now);
+        let index = previous.iter().position(|it| it.kind == track.object);
+        let previous_object = index.map(|index| previous.swap_remove(index));
+        let due = previous_object
+            .as_ref()
+            .and_then(TrackedObject::due)
+            .unwrap_or(now);
         objects.push(TrackedObject {
             router,
             object,
             kind: track.object.clone(),
             due: is_polled.then_some(due),
-            contradictions: known.as_ref().map_or(0, |it| it.contradictions),
-            state: known.map(|it| it.state).unwrap_or_default(),
+            contradictions: previous_object.as_ref().map_or(0, |it| it.contradictions),
+            state: previous_object.map(|it| it.state).unwrap_or_default(),
         });
     }
     objects
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn known_objects_keep_state_and_schedule_after_reload() {
+    fn unchanged_objects_keep_state_and_schedule_after_reload() {
         let second = Duration::from_secs;
         let (script, changed) = (script(second(2)), script(second(5)));
         let interface = track(TrackObject::Interface("eth1".to_owned()));

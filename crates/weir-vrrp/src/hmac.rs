@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(verify(&second, UNIX), Err(IgnoreReason::Replay));
         assert_eq!(verify(&first, UNIX), Err(IgnoreReason::Replay));
         assert_eq!(verify(&[], UNIX), Err(IgnoreReason::Authentication));
-        let late = UNIX + Duration::from_secs(6);
-        assert_eq!(verify(&second, late), Err(IgnoreReason::Replay));
+        let late_time = UNIX + Duration::from_secs(6);
+        assert_eq!(verify(&second, late_time), Err(IgnoreReason::Replay));
     }
 
     #[test]
@@ -300,9 +300,10 @@ mod tests {
         let mut sender = hmac(HmacMode::Enforce);
         let trailer = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
         for index in 0..MESSAGE.len() {
-            let mut changed = MESSAGE;
-            changed[index] ^= 1;
-            let result = hmac(HmacMode::Enforce).verify(&changed, &trailer, pseudo_header(), UNIX);
+            let mut changed_message = MESSAGE;
+            changed_message[index] ^= 1;
+            let result =
+                hmac(HmacMode::Enforce).verify(&changed_message, &trailer, pseudo_header(), UNIX);
             assert_eq!(
                 result.is_ok(),
                 CHECKSUM_RANGE.contains(&index),
@@ -310,9 +311,10 @@ mod tests {
             );
         }
         for index in 0..TRAILER_BYTES {
-            let mut changed = trailer.clone();
-            changed[index] ^= 1;
-            let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &changed, pseudo_header(), UNIX);
+            let mut changed_trailer = trailer.clone();
+            changed_trailer[index] ^= 1;
+            let result =
+                hmac(HmacMode::Enforce).verify(&MESSAGE, &changed_trailer, pseudo_header(), UNIX);
             assert!(result.is_err(), "byte {index} of the trailer");
         }
         let mut changed_twice = trailer.clone();
@@ -321,8 +323,9 @@ mod tests {
         }
         let mut longer = trailer.clone();
         longer.push(0);
-        for changed in [&changed_twice[..], &longer, &trailer[..TRAILER_BYTES - 1]] {
-            let result = hmac(HmacMode::Enforce).verify(&MESSAGE, changed, pseudo_header(), UNIX);
+        for changed_trailer in [&changed_twice[..], &longer, &trailer[..TRAILER_BYTES - 1]] {
+            let result =
+                hmac(HmacMode::Enforce).verify(&MESSAGE, changed_trailer, pseudo_header(), UNIX);
             assert_eq!(result, Err(IgnoreReason::Authentication));
         }
         let other_source = PseudoHeader {
@@ -402,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_by_the_window() {
+    fn clocks_may_differ_by_at_most_the_window() {
         // The second time is shortly after the seconds wrapped.
         for sent in [UNIX, Duration::from_secs(1 << 32)] {
             let trailer = hmac(HmacMode::Enforce).trailer(&MESSAGE, pseudo_header(), sent);

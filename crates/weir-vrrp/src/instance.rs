@@ -33,9 +33,9 @@ pub struct Instance {
     tracked: Vec<TrackedState>,
     /// Why an operator or the driver keeps the router from being active.
     block_reason: Option<&'static str>,
-    /// The reason for the fault of another member of the group; `None` = no other member is in the fault state.
+    /// The reason for the fault of another group member; `None` = no other member is in the fault state.
     group_fault: Option<String>,
-    /// Sum of the weights of objects that only other members of the group track.
+    /// Sum of the weights of the objects that only other group members track.
     group_weight: i32,
     /// The reason for becoming active, if the router is waiting for the other members of its group.
     wants_active: Option<String>,
@@ -170,9 +170,11 @@ impl Instance {
         sender: IpAddr,
         now: Duration,
     ) {
-        let own = &self.config.addresses;
-        let mut listed = advertisement.addresses.iter();
-        if Some(sender) == self.source || !listed.any(|address| own.contains(address)) {
+        let own_addresses = &self.config.addresses;
+        let mut advertised_addresses = advertisement.addresses.iter();
+        if Some(sender) == self.source
+            || !advertised_addresses.any(|address| own_addresses.contains(address))
+        {
             return;
         }
         let conflict = IdConflict {
@@ -268,10 +270,10 @@ impl Instance {
 
     /// Sets the state of a tracked object.
     pub fn handle_tracked(&mut self, index: usize, state: TrackedState, now: Duration) {
-        if let Some(known) = self.tracked.get_mut(index)
-            && *known != state
+        if let Some(current) = self.tracked.get_mut(index)
+            && *current != state
         {
-            *known = state;
+            *current = state;
             self.evaluate(now);
         }
     }
@@ -286,12 +288,12 @@ impl Instance {
     /// keep their states.
     pub fn handle_config(&mut self, config: Config, now: Duration) {
         let former = std::mem::replace(&mut self.config, config);
-        let known = |tracked: &TrackConfig| {
+        let previous_state = |tracked: &TrackConfig| {
             let mut objects = former.tracked.iter().zip(&self.tracked);
             let found = objects.find(|(object, _)| object.identity == tracked.identity);
             found.map(|(_, state)| *state).unwrap_or_default()
         };
-        self.tracked = self.config.tracked.iter().map(known).collect();
+        self.tracked = self.config.tracked.iter().map(previous_state).collect();
         let interval = self.config.interval;
         if former.interval != interval {
             self.apply_interval(now);
@@ -382,7 +384,7 @@ impl Instance {
         self.state == State::Fault && self.fault_reason().is_some()
     }
 
-    /// Sets the fault of another member of the group; `None` if no other member is in the fault state.
+    /// Sets the fault of another group member; `None` if no other member is in the fault state.
     pub(crate) fn handle_group_fault(&mut self, fault: Option<String>, now: Duration) {
         if self.group_fault == fault {
             return;
@@ -397,7 +399,7 @@ impl Instance {
         }
     }
 
-    /// Sets the sum of the weights of objects that only other members of the group track.
+    /// Sets the sum of the weights of the objects that only other group members track.
     pub(crate) const fn set_group_weight(&mut self, weight: i32) {
         self.group_weight = weight;
     }
@@ -499,8 +501,8 @@ impl Instance {
         if self.config.group.is_none() {
             return self.become_active(reason, now);
         }
-        let waiting = format!("{reason}; waiting for the other members of the group");
-        self.change_state(State::Backup, waiting, now);
+        let waiting_reason = format!("{reason}; waiting for the other members of the group");
+        self.change_state(State::Backup, waiting_reason, now);
         self.timer = None;
         self.wants_active = Some(reason);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) struct LossCounter {
     lost: u64,
     /// The active router's last advertisement.
-    last: Option<Received>,
+    last: Option<ReceivedAdvertisement>,
     /// Number of advertisements that were missing before the last one. They count with the next advertisement, unless
     /// it is early: after a pause of this director, all packets that have waited in its socket are handled in immediate
     /// succession.
@@ -17,7 +17,7 @@ pub(crate) struct LossCounter {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Received {
+struct ReceivedAdvertisement {
     sender: IpAddr,
     at: Duration,
     /// Time until the sender's next advertisement.
@@ -37,13 +37,13 @@ impl LossCounter {
         interval: Duration,
         now: Duration,
     ) {
-        let received = Received {
+        let received = ReceivedAdvertisement {
             sender,
             at: now,
             interval,
         };
         let previous = self.last.replace(received);
-        let Some(previous) = previous.filter(|it| it.sender == sender) else {
+        let Some(previous) = previous.filter(|previous| previous.sender == sender) else {
             self.missing = 0;
             return;
         };
@@ -60,7 +60,7 @@ impl LossCounter {
     }
 }
 
-impl Received {
+impl ReceivedAdvertisement {
     /// Returns the number of intervals since this advertisement, rounded to the nearest integer.
     fn periods_until(&self, now: Duration) -> u64 {
         let elapsed = now.saturating_sub(self.at) + self.interval / 2;

@@ -180,12 +180,12 @@ impl IgnoreReason {
 impl Advertisement {
     /// Encodes the packet. Omits addresses whose family differs from that of `source`, and those after the 255th.
     pub fn encode(&self, source: IpAddr, destination: IpAddr, form: ChecksumForm) -> Vec<u8> {
-        let listed = self
+        let addresses = self
             .addresses
             .iter()
             .filter(|it| it.is_ipv4() == source.is_ipv4());
-        let listed: Vec<IpAddr> = listed.take(255).copied().collect();
-        let count = u8::try_from(listed.len()).unwrap_or(u8::MAX);
+        let addresses: Vec<IpAddr> = addresses.take(255).copied().collect();
+        let count = u8::try_from(addresses.len()).unwrap_or(u8::MAX);
         let version = self.version.number() << 4;
         let mut bytes = vec![
             version | TYPE_ADVERTISEMENT,
@@ -210,7 +210,7 @@ impl Advertisement {
             }
         }
         bytes.extend([0, 0]);
-        for address in listed {
+        for address in addresses {
             match address {
                 IpAddr::V4(address) => bytes.extend(address.octets()),
                 IpAddr::V6(address) => bytes.extend(address.octets()),
@@ -261,13 +261,13 @@ pub const fn max_listed_addresses(is_ipv4: bool, has_trailer: bool) -> usize {
 ///
 /// # Errors
 /// Returns the reason why the packet must be ignored.
-pub fn decode(arrival: &ReceivedPacket<'_>) -> Result<DecodedPacket, IgnoreReason> {
-    let bytes = arrival.bytes;
+pub fn decode(packet: &ReceivedPacket<'_>) -> Result<DecodedPacket, IgnoreReason> {
+    let bytes = packet.bytes;
     let [first, vrid, priority, count, fifth, sixth, ..] = *bytes else {
         return Err(IgnoreReason::Length);
     };
-    let is_v4 = arrival.source.is_ipv4();
-    if arrival.hop_limit != HOP_LIMIT && arrival.destination.is_multicast() {
+    let is_v4 = packet.source.is_ipv4();
+    if packet.hop_limit != HOP_LIMIT && packet.destination.is_multicast() {
         return Err(IgnoreReason::HopLimit);
     }
     let version = match (first >> 4, is_v4) {
@@ -289,7 +289,7 @@ pub fn decode(arrival: &ReceivedPacket<'_>) -> Result<DecodedPacket, IgnoreReaso
     if bytes.len() != length && bytes.len() != length + TRAILER_BYTES {
         return Err(IgnoreReason::Length);
     }
-    let checksum = checksum_form(arrival, length, version).ok_or(IgnoreReason::Checksum)?;
+    let checksum = checksum_form(packet, length, version).ok_or(IgnoreReason::Checksum)?;
     if vrid == 0 {
         return Err(IgnoreReason::RouterId);
     }
@@ -310,13 +310,13 @@ pub fn decode(arrival: &ReceivedPacket<'_>) -> Result<DecodedPacket, IgnoreReaso
             .copied(),
         (Version::V2, _) => return Err(IgnoreReason::Authentication),
     };
-    let listed = bytes[HEADER_BYTES..addresses_end].chunks_exact(size);
+    let address_fields = bytes[HEADER_BYTES..addresses_end].chunks_exact(size);
     let advertisement = Advertisement {
         version,
         vrid,
         priority,
         interval,
-        addresses: listed.filter_map(address).collect(),
+        addresses: address_fields.filter_map(address).collect(),
         password,
     };
     Ok(DecodedPacket {
@@ -337,18 +337,18 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 /// Returns the checksum form if the checksum is valid. The checksum does not cover the trailer, except over IPv6, where
 /// the sender's kernel includes the trailer.
 fn checksum_form(
-    arrival: &ReceivedPacket<'_>,
+    packet: &ReceivedPacket<'_>,
     length: usize,
     version: Version,
 ) -> Option<ChecksumForm> {
-    let (source, destination) = (arrival.source, arrival.destination);
-    let message = &arrival.bytes[..length];
+    let (source, destination) = (packet.source, packet.destination);
+    let message = &packet.bytes[..length];
     let is_valid = |form| sum(message, source, destination, form).is_valid();
     let pseudo_header = ChecksumForm::PseudoHeader;
     match (version, source.is_ipv4()) {
         (Version::V2, _) => is_valid(ChecksumForm::Plain).then_some(ChecksumForm::Plain),
         (Version::V3, false) => {
-            let whole = || sum(arrival.bytes, source, destination, pseudo_header).is_valid();
+            let whole = || sum(packet.bytes, source, destination, pseudo_header).is_valid();
             (is_valid(pseudo_header) || whole()).then_some(pseudo_header)
         }
         (Version::V3, true) => [
@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    fn arrival(bytes: &[u8]) -> ReceivedPacket<'_> {
+    fn packet(bytes: &[u8]) -> ReceivedPacket<'_> {
         ReceivedPacket {
             bytes,
             source: SOURCE,
@@ -419,14 +419,14 @@ mod tests {
         let v3 = [
             0x31, 0x33, 0xc8, 1, 0, 0x64, 0x10, 0xd9, 0x0a, 0x4d, 0, 0x64,
         ];
-        let mut plain = v3;
-        plain[6..8].copy_from_slice(&[0xfb, 0xb5]);
+        let mut plain_packet = v3;
+        plain_packet[6..8].copy_from_slice(&[0xfb, 0xb5]);
         for (bytes, version, form) in [
             (&v2[..], Version::V2, ChecksumForm::Plain),
             (&v3[..], Version::V3, ChecksumForm::PseudoHeader),
-            (&plain[..], Version::V3, ChecksumForm::Plain),
+            (&plain_packet[..], Version::V3, ChecksumForm::Plain),
         ] {
-            let received = decode(&arrival(bytes)).unwrap();
+            let received = decode(&packet(bytes)).unwrap();
             assert_eq!(received.advertisement, advertisement(version));
             assert_eq!(received.checksum, form);
             assert_eq!(advertisement(version).encode(SOURCE, GROUP, form), bytes);
@@ -465,10 +465,13 @@ mod tests {
 
     #[test]
     fn version_2_password_round_trips() {
-        let mut sent = advertisement(Version::V2);
-        sent.password = Some(*b"secret\0\0");
-        let bytes = sent.encode(SOURCE, GROUP, ChecksumForm::Plain);
-        assert_eq!(decode(&arrival(&bytes)).unwrap().advertisement, sent);
+        let mut sent_advertisement = advertisement(Version::V2);
+        sent_advertisement.password = Some(*b"secret\0\0");
+        let bytes = sent_advertisement.encode(SOURCE, GROUP, ChecksumForm::Plain);
+        assert_eq!(
+            decode(&packet(&bytes)).unwrap().advertisement,
+            sent_advertisement
+        );
     }
 
     #[test]
@@ -477,11 +480,11 @@ mod tests {
             ["fe80::1", "2001:db8::2", "ff02::12"].map(|it| it.parse().unwrap());
         let [source, unicast, multicast] = addresses;
         let decode_sent = |destination, hop_limit| {
-            let sent = Advertisement {
+            let sent_advertisement = Advertisement {
                 addresses: vec!["fe80::10".parse().unwrap()],
                 ..advertisement(Version::V3)
             };
-            let bytes = sent.encode(source, destination, ChecksumForm::Plain);
+            let bytes = sent_advertisement.encode(source, destination, ChecksumForm::Plain);
             decode(&ReceivedPacket {
                 bytes: &bytes,
                 source,
@@ -497,20 +500,20 @@ mod tests {
 
     #[test]
     fn invalid_packets_are_ignored_with_the_reason() {
-        let good = advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
+        let good_bytes = advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
         let error_with = |offset: usize, value: u8| {
-            let mut bytes = good.clone();
+            let mut bytes = good_bytes.clone();
             bytes[offset] = value;
-            decode(&arrival(&bytes)).unwrap_err()
+            decode(&packet(&bytes)).unwrap_err()
         };
         assert_eq!(error_with(0, 0x41), IgnoreReason::Version);
         assert_eq!(error_with(0, 0x32), IgnoreReason::Type);
         assert_eq!(error_with(3, 2), IgnoreReason::Length);
         assert_eq!(error_with(2, 7), IgnoreReason::Checksum);
-        assert_eq!(decode(&arrival(&good[..5])), Err(IgnoreReason::Length));
+        assert_eq!(decode(&packet(&good_bytes[..5])), Err(IgnoreReason::Length));
         let forwarded = ReceivedPacket {
             hop_limit: 254,
-            ..arrival(&good)
+            ..packet(&good_bytes)
         };
         assert_eq!(decode(&forwarded), Err(IgnoreReason::HopLimit));
         let mut zero_interval =
@@ -518,14 +521,11 @@ mod tests {
         zero_interval[4..8].fill(0);
         let sum = checksum::checksum(&zero_interval);
         zero_interval[6..8].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(
-            decode(&arrival(&zero_interval)),
-            Err(IgnoreReason::Interval)
-        );
-        let mut empty = advertisement(Version::V2);
-        empty.addresses.clear();
-        let bytes = empty.encode(SOURCE, GROUP, ChecksumForm::Plain);
-        let received = decode(&arrival(&bytes)).expect("decode accepts an empty list of addresses");
+        assert_eq!(decode(&packet(&zero_interval)), Err(IgnoreReason::Interval));
+        let mut empty_advertisement = advertisement(Version::V2);
+        empty_advertisement.addresses.clear();
+        let bytes = empty_advertisement.encode(SOURCE, GROUP, ChecksumForm::Plain);
+        let received = decode(&packet(&bytes)).expect("decode accepts an empty list of addresses");
         assert_eq!(received.advertisement.addresses, [] as [IpAddr; 0]);
     }
 
@@ -551,15 +551,15 @@ mod tests {
     #[test]
     fn old_unicast_checksum_is_accepted_and_recognized() {
         let peer = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
-        let sent = advertisement(Version::V3);
-        let bytes = sent.encode(SOURCE, peer, ChecksumForm::GroupPseudoHeader);
+        let sent_advertisement = advertisement(Version::V3);
+        let bytes = sent_advertisement.encode(SOURCE, peer, ChecksumForm::GroupPseudoHeader);
         assert_eq!(
             bytes,
-            sent.encode(SOURCE, GROUP, ChecksumForm::PseudoHeader)
+            sent_advertisement.encode(SOURCE, GROUP, ChecksumForm::PseudoHeader)
         );
         let received = decode(&ReceivedPacket {
             destination: peer,
-            ..arrival(&bytes)
+            ..packet(&bytes)
         });
         assert_eq!(
             received.map(|it| it.checksum),
@@ -598,7 +598,7 @@ mod tests {
             centiseconds in 1_u64..4096,
             has_pseudo_header: bool,
         ) {
-            let sent = Advertisement {
+            let sent_advertisement = Advertisement {
                 version: Version::V3,
                 vrid,
                 priority,
@@ -607,9 +607,9 @@ mod tests {
                 password: None,
             };
             let form = if has_pseudo_header { ChecksumForm::PseudoHeader } else { ChecksumForm::Plain };
-            let bytes = sent.encode(source, destination, form);
-            let arrival = ReceivedPacket { bytes: &bytes, source, destination, hop_limit: 255 };
-            prop_assert_eq!(decode(&arrival).unwrap().advertisement, sent);
+            let bytes = sent_advertisement.encode(source, destination, form);
+            let packet = ReceivedPacket { bytes: &bytes, source, destination, hop_limit: 255 };
+            prop_assert_eq!(decode(&packet).unwrap().advertisement, sent_advertisement);
         }
     }
 }

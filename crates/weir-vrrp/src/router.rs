@@ -140,7 +140,7 @@ impl Router {
             return Err(IgnoreReason::RouterId);
         };
         let hmac = self.hmacs.get_mut(index).and_then(Option::as_mut);
-        let handled = decode(arrival).and_then(|received| {
+        let result = decode(arrival).and_then(|received| {
             if received.advertisement.vrid != instance.config().vrid {
                 instance.handle_other_id(&received.advertisement, arrival.source, now);
                 return Err(IgnoreReason::RouterId);
@@ -169,7 +169,7 @@ impl Router {
             }
             instance.handle_packet(&received, arrival.source, now)
         });
-        match handled {
+        match result {
             Ok(()) => counters.received += 1,
             // A packet from another virtual router on the same link is not an error.
             Err(IgnoreReason::RouterId) => {}
@@ -184,7 +184,7 @@ impl Router {
             self.assert_group(index, group.as_deref(), now);
         }
         self.propagate_changes(now);
-        handled
+        result
     }
 
     /// Announces the addresses of the other members of the group. Their peers were also active, and become backup with
@@ -420,13 +420,14 @@ impl Router {
             // A router that has left its group no longer has the fault of the group.
             let group = instance.config().group.as_ref();
             let members = group.and_then(|group| faults.get(group));
-            let other = members
+            let other_member = members
                 .into_iter()
                 .flatten()
                 .filter(|(member, _)| *member != index)
                 .map(|(_, name)| name)
                 .next();
-            let fault = other.map(|name| format!("{name} of the same group is in the fault state"));
+            let fault =
+                other_member.map(|name| format!("{name} of the same group is in the fault state"));
             instance.handle_group_fault(fault, now);
         }
     }

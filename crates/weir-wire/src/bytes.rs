@@ -1,7 +1,7 @@
 //! Reads fixed-width values in network order without panics.
 //!
-//! Views check a length once and then read fields. Reads past the end return zero, so that a wrong offset in a view
-//! causes a wrong value in a test, not a panic.
+//! Views check a length once and then read fields. Reads past the end return zero, so a wrong offset in a view causes a
+//! wrong value in a test, not a panic.
 
 use crate::error::{Layer, ParseError};
 

@@ -196,14 +196,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sum_equals_the_example_of_rfc1071() {
+    fn sum_equals_rfc1071_example() {
         let sum = Sum::new().bytes(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded(), 0xddf2);
         assert_eq!(sum.checksum(), 0x220d);
     }
 
     #[test]
-    fn update_equals_the_example_of_rfc1624_where_equation_2_fails() {
+    fn update_equals_rfc1624_example_where_equation_2_fails() {
         // Equation 2 gives 0xffff here; equation 3 must give zero.
         assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
@@ -231,7 +231,7 @@ mod tests {
 
     /// Generates bytes with a nonzero byte outside the fields that a test changes. Real packets have one (the version,
     /// the protocol), and only all-zero bytes make 0x0000 and 0xffff ambiguous.
-    fn covered() -> impl Strategy<Value = Vec<u8>> {
+    fn covered_bytes() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(any::<u8>(), 32..96).prop_map(|mut bytes| {
             bytes[0] |= 0x40;
             bytes
@@ -253,7 +253,7 @@ mod tests {
 
         #[test]
         fn incremental_update_equals_recomputed_checksum(
-            bytes in covered(),
+            bytes in covered_bytes(),
             word in 1usize..8,
             v16: u16,
             v32: u32,
@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn wrong_checksum_keeps_its_error(bytes in covered(), error in 1u16..0xffff, new: u32) {
+        fn wrong_checksum_keeps_its_error(bytes in covered_bytes(), error in 1u16..0xffff, new: u32) {
             let correct = checksum(&bytes);
             let wrong = !fold(u64::from(!correct) + u64::from(error));
             let old = u32::from_be_bytes(bytes[4..8].try_into().unwrap());

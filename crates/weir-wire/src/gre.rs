@@ -34,8 +34,8 @@ impl<'a> GreView<'a> {
                 version,
             });
         }
-        // Bits 1 to 5: routing, key, sequence number, strict source route, recursion (RFC 1701). A receiver that does
-        // not implement RFC 1701 must discard the packet (RFC 2784 section 2.3).
+        // Bits 1 to 5: routing, key, sequence number, strict source route, and the first bit of recursion control (RFC
+        // 1701). A receiver that does not implement RFC 1701 must discard the packet (RFC 2784 section 2.3).
         if flags & 0x7c00 != 0 {
             return Err(ParseError::UnsupportedFlags {
                 layer: Layer::Gre,

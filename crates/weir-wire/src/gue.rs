@@ -106,7 +106,7 @@ impl<'a> GueView<'a> {
         u16_at(self.bytes, 2)
     }
 
-    /// Returns the private flags; zero if the header ends before them.
+    /// Returns the private flags; zero if there are none, or if the header ends before them.
     fn private_flags(&self) -> u32 {
         if self.flags() & FLAG_PRIVATE == 0 || self.header_len() < 8 {
             0
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn deferred_checksum_completes_to_original() {
+    fn completing_a_deferred_checksum_restores_the_original() {
         let pseudo_header = Sum::new().word(0x1234).word(0xfedc);
         let mut segment = vec![7; 33];
         put(&mut segment, 16, &[0, 0]);

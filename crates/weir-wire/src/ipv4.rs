@@ -14,7 +14,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// An IPv4 packet with a complete header and consistent lengths.
+/// An IPv4 packet with a complete header. The payload may be truncated if an ICMP error quotes the packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv4View<'a> {
     bytes: &'a [u8],
@@ -330,7 +330,11 @@ mod tests {
         let view = Ipv4View::new(&bytes).unwrap();
         assert_eq!(view.header(), header());
         assert_eq!((view.header_len(), view.total_len()), (28, 36));
-        assert_eq!(view.payload(), [9; 8], "padding is not part of the payload");
+        assert_eq!(
+            view.payload(),
+            [9; 8],
+            "padding must not be part of the payload"
+        );
         assert!(view.is_checksum_valid());
     }
 

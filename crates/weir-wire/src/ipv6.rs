@@ -10,7 +10,7 @@ use crate::bytes::{array_at, require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, LengthField, ParseError};
 use crate::protocol::IpProtocol;
 
-/// An IPv6 packet with a complete header and a consistent length.
+/// An IPv6 packet with a complete header. The payload may be truncated if an ICMP error quotes the packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Ipv6View<'a> {
     bytes: &'a [u8],

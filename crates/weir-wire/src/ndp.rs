@@ -24,7 +24,7 @@ pub enum NeighborMessage {
     Solicitation {
         /// The requested address.
         target: Ipv6Addr,
-        /// Link-layer address of the sender; `None` if the sender has no IP address yet.
+        /// Link-layer address of the sender; always `None` if the sender has no IP address yet.
         source_mac: Option<MacAddr>,
     },
     /// Advertises the link-layer address of the target address.

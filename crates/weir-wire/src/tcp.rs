@@ -74,7 +74,7 @@ impl<'a> TcpView<'a> {
         tail(self.bytes, self.header_len)
     }
 
-    /// Returns the header as a value.
+    /// Returns a copy of the header.
     #[must_use]
     pub fn header(&self) -> TcpHeader {
         let options = self

@@ -6,7 +6,7 @@ use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::{Sum, udp_checksum_field};
 use crate::error::{Layer, LengthField, ParseError};
 
-/// A UDP datagram with a consistent length.
+/// A UDP datagram with a consistent length field, or the beginning of a truncated datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpView<'a> {
     bytes: &'a [u8],
@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn zero_checksum_is_sent_as_all_ones() {
         // A pseudo header for which the computed checksum is zero.
-        let missing = Sum::new().bytes(&datagram(None)).checksum();
-        let bytes = datagram(Some(Sum::new().word(missing)));
+        let checksum = Sum::new().bytes(&datagram(None)).checksum();
+        let bytes = datagram(Some(Sum::new().word(checksum)));
         assert_eq!(UdpView::new(&bytes).unwrap().checksum(), 0xffff);
     }
 

@@ -77,7 +77,7 @@ fn packet_has_the_five_tuple_of_the_outer_header() {
 }
 
 #[test]
-fn truncated_quoted_packet_has_ports() {
+fn quoted_packet_has_ports_if_they_are_complete() {
     let original = Packet::ipv4(V4_SRC, V4_DST).tcp(40_000, 80).build();
     for (length, expected) in [
         (28, Some((40_000, 80))),
@@ -166,14 +166,14 @@ fn fragments_are_wrapped_in_frames() {
         let parts = fragment(&packet, 1500, 7).unwrap();
         let frames = link.fragments(&packet, 1500, 7).unwrap();
         assert_eq!(parts.len(), 3);
-        let framed: Vec<Vec<u8>> = parts.iter().map(|part| link.ip_packet(part)).collect();
-        assert_eq!(frames, framed);
+        let expected: Vec<Vec<u8>> = parts.iter().map(|part| link.ip_packet(part)).collect();
+        assert_eq!(frames, expected);
         for (part, frame) in parts.iter().zip(&frames) {
             assert!(part.len() <= 1500);
             assert_eq!(&frame[14..], part.as_slice());
         }
     }
-    // Either no content fits, or the packet is already a fragment.
+    // Either no data fits, or the packet is already a fragment.
     for packet in [
         Packet::ipv6(V6_SRC, V6_DST)
             .udp(1, 2)
@@ -297,7 +297,7 @@ fn incomplete_packet_without_a_frame_causes_an_error_for_its_version() {
         needed,
         available,
     };
-    let unknown = |version| ParseError::BadVersion {
+    let bad_version = |version| ParseError::BadVersion {
         layer: Layer::Ipv4,
         version,
     };
@@ -305,8 +305,8 @@ fn incomplete_packet_without_a_frame_causes_an_error_for_its_version() {
         (&[][..], too_short(Layer::Ipv4, 20, 0)),
         (&[0x45], too_short(Layer::Ipv4, 20, 1)),
         (&[0x60, 0], too_short(Layer::Ipv6, 40, 2)),
-        (&[0x5f], unknown(5)),
-        (&[0x0f, 0x45], unknown(0)),
+        (&[0x5f], bad_version(5)),
+        (&[0x0f, 0x45], bad_version(0)),
     ] {
         assert_eq!(Packet::parse_ip(bytes), Err(expected), "{bytes:?}");
     }

@@ -72,7 +72,7 @@ fn ipv4_faults_change_only_their_field_and_the_checksum() {
     assert_eq!(datagram.transport_checksum, ChecksumState::Valid);
 }
 
-/// Bits that do not belong to the field are ignored.
+/// Bits beyond the width of the field are ignored.
 #[test]
 fn overridden_fields_have_their_values_and_the_other_bits_of_the_byte_remain() {
     for (packet, offset, expected) in [

@@ -194,18 +194,18 @@ proptest! {
     fn diff_and_checksum_report_a_single_changed_bit(packet in packets(), bit in any::<prop::sample::Index>()) {
         let link = Packet::ethernet(SRC, DST);
         let frame = link.ip_packet(&packet);
-        let mut changed = frame.clone();
+        let mut changed_frame = frame.clone();
         let bit = bit.index(packet.len() * 8);
-        changed[14 + bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(diff(&frame, &changed).is_some());
-        if let (Ok(before), Ok(after)) = (Packet::parse(&frame), Packet::parse(&changed))
+        changed_frame[14 + bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(diff(&frame, &changed_frame).is_some());
+        if let (Ok(before), Ok(after)) = (Packet::parse(&frame), Packet::parse(&changed_frame))
             && let (Content::Ip(before), Content::Ip(after)) = (&before.content, &after.content)
             && before.transport_checksum == ChecksumState::Valid
             && after.transport_checksum == ChecksumState::Valid
             && matches!(after.ip, IpHeader::V4(_))
             && before.protocol == after.protocol
         {
-            prop_assert!(!after.has_valid_checksums(), "{}", describe(&changed));
+            prop_assert!(!after.has_valid_checksums(), "{}", describe(&changed_frame));
         }
     }
 
@@ -244,7 +244,7 @@ proptest! {
 
     #[test]
     fn fragments_contain_the_complete_packet(packet in packets(), mtu in 68usize..700) {
-        // Options differ between the first and later fragments, so these packets have none.
+        // IP options can differ between the first and later fragments, so these packets have none.
         match fragment(&packet, mtu, 7) {
             Ok(parts) if parts.len() == 1 => prop_assert_eq!(&parts[0], &packet),
             Ok(parts) => {
@@ -295,8 +295,8 @@ proptest! {
     }
 }
 
-/// Returns whether packets are equal, except that a UDP checksum may be zero instead of the all ones that were sent:
-/// the receiver of a remote checksum writes a completed checksum of zero as zero.
+/// Returns whether packets are equal, except that the received UDP checksum may be zero where all ones were sent: the
+/// receiver of a remote checksum writes a completed checksum of zero as zero.
 fn equals_except_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
     if received == packet {
         return true;

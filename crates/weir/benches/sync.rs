@@ -153,8 +153,7 @@ fn daemon_pid(keeper: u32) -> u32 {
     let mut pids = children
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok());
-    pids.find(is_daemon)
-        .expect("the keeper should have a daemon")
+    pids.find(is_daemon).expect("keeper has no daemon")
 }
 
 /// Returns the CPU time of all threads of a process (proc(5), schedstat).
@@ -204,7 +203,7 @@ fn run_round(forward: &str, rate: u32, seconds: u32) -> Round {
     let cpu_before = pids.map(cpu_time);
     let sent = start_flows(&world, rate, time);
     // From now on the sender sends nothing, as if its links had been cut.
-    let sender = Pid::from_raw(pids[0].cast_signed()).expect("process id is not zero");
+    let sender = Pid::from_raw(pids[0].cast_signed()).expect("process ID is zero");
     kill_process(sender, Signal::STOP).expect("send a signal to the process");
     let sender_cpu = cpu_time(pids[0]) - cpu_before[0];
     let received = wait_for_last_flows(&world);
@@ -251,7 +250,7 @@ fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
     let _inside = namespace.enter().expect("enter the namespace as root");
     let sizes = pinned_sizes(&PinDir::new(&pins)).expect("read the sizes of the data plane");
     let (plane, _) = Dataplane::open(&OpenOptions {
-        sizes: sizes.expect("data plane is pinned"),
+        sizes: sizes.expect("data plane is not pinned"),
         ..OpenOptions::new(&pins)
     })
     .expect("open the data plane");
@@ -262,7 +261,7 @@ fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
     let mac = link
         .split("link/ether ")
         .nth(1)
-        .expect("eth0 should have a MAC address");
+        .expect("eth0 has no MAC address");
     let mac: Vec<u8> = mac
         .split([':', ' '])
         .take(6)

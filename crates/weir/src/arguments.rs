@@ -154,7 +154,7 @@ pub(crate) enum Command {
     Server(Server),
     /// Remove the programs, maps and addresses that Weir left in the kernel
     Clean {
-        /// Continue if a change made by `real-server` cannot be undone, or if the daemon ran in another network
+        /// Continue if a change made by `real-server` cannot be undone, or if the daemon ran in a different network
         /// namespace (its objects there are not removed)
         #[arg(long)]
         force: bool,
@@ -451,7 +451,7 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
-/// The usage line lists the actions, so that the error about an unknown one shows them.
+/// The usage line lists the actions, so the error about an unknown action shows them.
 #[derive(Debug, Args)]
 #[command(subcommand_value_name = "drain|maint|ready|weight N")]
 pub(crate) struct Server {
@@ -540,7 +540,7 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// Forwarding method of the director
-    #[arg(long, value_parser = server_forward(), value_name = "FORWARD")]
+    #[arg(long, value_parser = forward_parser(), value_name = "FORWARD")]
     pub(crate) forward: Forward,
     /// VIPs and their ports
     #[arg(long = "vip", required = true, num_args = 1.., value_name = "ADDRESS[:PORT[-PORT]]")]
@@ -559,8 +559,8 @@ pub(crate) struct Up {
     pub(crate) interfaces: Vec<String>,
 }
 
-/// Parses the name of a forwarding method that needs configuration on the server.
-fn server_forward() -> impl TypedValueParser<Value = Forward> {
+/// Returns a parser for the names of the forwarding methods that need configuration on the server.
+fn forward_parser() -> impl TypedValueParser<Value = Forward> {
     let methods = || Forward::ALL.into_iter();
     let names = methods().filter(|it| it.needs_server_configuration());
     let names = PossibleValuesParser::new(names.map(Forward::as_str));
@@ -588,8 +588,8 @@ fn parse_server_name(text: &str) -> Result<ServerName, String> {
 
 /// Parses a duration in the format of the configuration: `500ms`, `30s`, `5m`, `1h`, `1d`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let example = "expected a duration such as 500ms, 30s, 5m, 1h or 1d";
-    weir_config::duration(text).map_err(|cause| format!("{example}: {cause}"))
+    let expected = "expected a duration such as 500ms, 30s, 5m, 1h or 1d";
+    weir_config::duration(text).map_err(|cause| format!("{expected}: {cause}"))
 }
 
 #[cfg(test)]
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn help_of_lab_lists_no_options_of_the_director() {
+    fn lab_help_omits_global_options() {
         for line in ["weir lab --help", "weir lab run --help"] {
             let help = Arguments::try_parse_from(line.split(' ')).unwrap_err();
             let help = help.to_string();
@@ -636,7 +636,7 @@ mod tests {
         let command = Arguments::command();
         let server = command
             .find_subcommand("server")
-            .expect("`server` is a command");
+            .expect("no command `server`");
         for line in ["weir server web/10.0.0.5 up", "weir server web/10.0.0.5"] {
             let error = Arguments::try_parse_from(line.split(' ')).unwrap_err();
             let text = error.to_string();
@@ -653,17 +653,17 @@ mod tests {
         let name = parse_server_name("ipvsadm:tcp/192.0.2.10:80/10.0.0.5:80").unwrap();
         assert_eq!(name.pool, "ipvsadm:tcp/192.0.2.10:80");
         assert_eq!(name.address, "10.0.0.5:80");
-        for wrong in ["images", "/10.0.0.5", "images/"] {
-            assert!(parse_server_name(wrong).is_err(), "{wrong}");
+        for invalid in ["images", "/10.0.0.5", "images/"] {
+            assert!(parse_server_name(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn duration_without_unit_is_rejected() {
+    fn invalid_durations_are_rejected() {
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
         assert_eq!(parse_duration("1d"), Ok(Duration::from_secs(86_400)));
-        for wrong in [
+        for invalid in [
             "",
             "5",
             "s",
@@ -671,7 +671,7 @@ mod tests {
             "99999999999999999999s",
             "18446744073709551615m",
         ] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(invalid).is_err(), "{invalid}");
         }
     }
 }

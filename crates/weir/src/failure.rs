@@ -30,8 +30,8 @@ pub(crate) enum Failure {
         /// One line.
         message: String,
     },
-    /// A command failed that normally exits with the code of the program that it runs. The codes of its own failures
-    /// must be distinct.
+    /// A command that normally exits with the code of the program that it runs has failed. The codes for its own
+    /// failures must be distinct.
     #[error("{message}")]
     Wrapper {
         /// One line.

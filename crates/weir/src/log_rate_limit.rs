@@ -30,7 +30,7 @@ fn is_limited(event: &Event<'_>) -> bool {
     *metadata.level() <= Level::INFO && module == Some(LIBRARY_TARGET)
 }
 
-/// Returns whether a line may be logged at `now`.
+/// Returns whether a line may be logged at `now`; if so, sets `last` to `now`.
 fn is_due(last: &mut Option<Instant>, now: Instant) -> bool {
     let due = last.is_none_or(|last| now.duration_since(last) >= MIN_INTERVAL);
     if due {

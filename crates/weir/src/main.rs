@@ -83,11 +83,11 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     };
     let first = std::env::args_os().nth(1).unwrap_or_default();
     let is_first = first.to_string_lossy().starts_with(&typed);
-    let mut known = EQUIVALENTS.iter();
-    let known = known.find(|(names, _)| names.contains(&typed.as_str()));
-    let known = known.filter(|_| is_first).map(|(_, tip)| *tip);
+    let mut equivalent = EQUIVALENTS.iter();
+    let equivalent = equivalent.find(|(names, _)| names.contains(&typed.as_str()));
+    let equivalent = equivalent.filter(|_| is_first).map(|(_, tip)| *tip);
     let is_file = [".toml", ".json"].iter().any(|end| typed.ends_with(end));
-    if let Some(tip) = known.or(is_file.then_some(CONFIGURATION_TIP)) {
+    if let Some(tip) = equivalent.or(is_file.then_some(CONFIGURATION_TIP)) {
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
@@ -104,12 +104,12 @@ fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
             let command = commands.find_subcommand(name);
             command.is_some_and(|command| !command.is_hide_set())
         };
-        let shown: Vec<String> = names.iter().filter(is_visible).cloned().collect();
+        let shown_names: Vec<String> = names.iter().filter(is_visible).cloned().collect();
         error.remove(ContextKind::SuggestedSubcommand);
-        if !shown.is_empty() {
+        if !shown_names.is_empty() {
             error.insert(
                 ContextKind::SuggestedSubcommand,
-                ContextValue::Strings(shown),
+                ContextValue::Strings(shown_names),
             );
         }
     }

@@ -48,7 +48,7 @@ fn file_path_is_rejected_over_tcp() {
 }
 
 #[test]
-fn active_file_errors_give_position_without_quoting() {
+fn errors_in_the_active_file_are_located_but_not_quoted() {
     let daemon = AdminDaemon::start("");
     let good = fs::read_to_string(daemon.config()).expect("read the file");
     let bad = format!("{good}\n[pool.q]\nservers = [\"{SECRET}\"]\n{SECRET} = 1\n");
@@ -226,7 +226,7 @@ fn endpoints_require_their_role() {
         ("POST", "/v1/upgrade", 2),
         ("POST", "/no/such/thing", 2),
     ];
-    for (method, path, needed) in routes {
+    for (method, path, required_role) in routes {
         let code = |token: Option<&str>| daemon.fetch(method, path, token, "{}").code();
         assert_eq!(code(None), 401, "{method} {path} without a token");
         assert_eq!(
@@ -237,7 +237,7 @@ fn endpoints_require_their_role() {
         assert_eq!(code(Some("")), 401, "{method} {path} with an empty token");
         for (role, token) in tokens.iter().enumerate() {
             let response = daemon.fetch(method, path, Some(token), "{}");
-            if role < needed {
+            if role < required_role {
                 assert_eq!(response.code(), 403, "{method} {path} with role {role}");
                 assert!(response.0.contains("insufficient_scope"), "{}", response.0);
             } else if path == "/v1/upgrade" {
@@ -296,7 +296,7 @@ fn non_loopback_listener_requires_tls() {
             format!("[node]\nadmin = {{ listen = \"{address}\" }}\n"),
         ] {
             let path = daemon.write("wide.toml", &text);
-            let path = path.to_str().expect("path is valid UTF-8");
+            let path = path.to_str().expect("path is not UTF-8");
             let (checked, printed) = daemon.weir(&["check", "-c", path]);
             assert!(!checked, "{address} without TLS is accepted: {printed}");
             assert!(
@@ -338,7 +338,7 @@ fn socket_rejects_file_paths_from_other_users() {
             String::from_utf8_lossy(&text).into_owned(),
         )
     };
-    let path = secret.to_str().expect("path is valid UTF-8");
+    let path = secret.to_str().expect("path is not UTF-8");
     for command in ["plan", "reload"] {
         let (succeeded, printed) = as_other_user(&[command, "-c", path]);
         assert!(
@@ -376,7 +376,7 @@ fn remote_client_uses_tls_and_token() {
     let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
-    let tokens = tokens.to_str().expect("path is valid UTF-8");
+    let tokens = tokens.to_str().expect("path is not UTF-8");
     let add =
         |name, role| world.run_weir(&["token", "add", name, "--role", role, "--file", tokens]);
     let (reader, writer) = (add("prometheus", "read"), add("deploy", "write"));

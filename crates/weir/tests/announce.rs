@@ -57,7 +57,7 @@ impl Fabric {
         fabric
     }
 
-    /// Returns the path of a file that belongs to a host's BIRD.
+    /// Returns the path of a file for a host's BIRD.
     fn path(&self, host: &str, name: &str) -> PathBuf {
         let directory = self.world.path(&format!("bird-{host}"));
         fs::create_dir_all(&directory).expect("create a directory");
@@ -131,11 +131,13 @@ fn children(pid: u32) -> Vec<(u32, String)> {
 }
 
 fn child(pid: u32, part: &str) -> u32 {
-    let all = children(pid);
-    let mut found = all.iter().filter(|(_, line)| line.contains(part));
+    let child_processes = children(pid);
+    let mut found = child_processes
+        .iter()
+        .filter(|(_, line)| line.contains(part));
     found
         .next()
-        .unwrap_or_else(|| panic!("no child process with {part} in {all:?}"))
+        .unwrap_or_else(|| panic!("no child process with {part} in {child_processes:?}"))
         .0
 }
 
@@ -172,15 +174,11 @@ fn route_follows_health_drain_and_stop() {
             .arg(file)
             .output()
             .expect("run the command");
-        let printed =
-            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(
-            !printed.contains("no interface of this machine"),
-            "{printed}"
-        );
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(!text.contains("no interface of this machine"), "{text}");
     }
 
-    // Make the last server fail and recover.
+    // Make both servers fail, and one of them recover.
     fabric.world.kill_nginx(0);
     fabric.world.kill_nginx(1);
     fabric.wait_for_route(false);
@@ -241,15 +239,22 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
         let pid = child(keeper, process);
         kill(pid);
         wait_for("a new process", TIMEOUT, || {
-            assert!(fabric.has_route(), "withdrawn after `{process}` was killed");
-            let all = children(keeper);
-            all.iter()
+            assert!(
+                fabric.has_route(),
+                "the route was withdrawn after `{process}` was killed"
+            );
+            let child_processes = children(keeper);
+            child_processes
+                .iter()
                 .any(|(new, line)| *new != pid && line.contains(process))
         });
     }
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {
-        assert!(fabric.has_route(), "withdrawn after a restart");
+        assert!(
+            fabric.has_route(),
+            "the route was withdrawn after a restart"
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
     fabric.world.wait_for_daemon();
@@ -260,7 +265,10 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     kill(keeper);
     kill(daemon);
     std::thread::sleep(Duration::from_secs(1));
-    assert!(fabric.has_route(), "withdrawn immediately");
+    assert!(
+        fabric.has_route(),
+        "the route must not be withdrawn immediately"
+    );
     fabric.wait_for_route(false);
     wait_for("the announcer to exit", TIMEOUT, || {
         !PathBuf::from(format!("/proc/{announcer}/exe")).exists()
@@ -291,8 +299,8 @@ fn bird_errors_are_reported_and_retried() {
     }
     let mut fabric = Fabric::new();
     let file = fabric.path("director", "bird.conf");
-    let good = fs::read_to_string(&file).expect("read the file");
-    fs::write(&file, format!("{good}\nnonsense;\n")).expect("write the file");
+    let valid_text = fs::read_to_string(&file).expect("read the file");
+    fs::write(&file, format!("{valid_text}\nnonsense;\n")).expect("write the file");
     let config = fabric.config("");
     fabric.world.start_daemon(&config);
     wait_for("an error", TIMEOUT, || {
@@ -306,9 +314,9 @@ fn bird_errors_are_reported_and_retried() {
         .arg("doctor")
         .output()
         .expect("run the command");
-    let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert_eq!(doctor.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("failed to announce VIPs: "), "{printed}");
+    let findings = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert_eq!(doctor.status.code(), Some(1), "{findings}");
+    assert!(findings.contains("failed to announce VIPs: "), "{findings}");
     let route = &fabric.world.status()["announce"][0];
     assert_eq!(route["state"], "withdrawn", "{route}");
     let metrics = fabric.world.metrics();
@@ -316,7 +324,7 @@ fn bird_errors_are_reported_and_retried() {
         metrics.contains("weir_announced{vip=\"192.0.2.10\"} 0"),
         "{metrics}"
     );
-    fs::write(&file, good).expect("write the file");
+    fs::write(&file, valid_text).expect("write the file");
     fabric.wait_for_route(true);
     wait_for("no error", TIMEOUT, || {
         fabric.world.status()["announce_error"].is_null()

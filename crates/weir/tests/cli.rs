@@ -38,7 +38,7 @@ impl Scratch {
         self.command(line).output().unwrap()
     }
 
-    /// Runs a command. Returns the exit code, stdout and stderr as one text.
+    /// Runs a command. Returns the command line, stdout, stderr and the exit code as one string.
     fn run(&self, line: &str) -> String {
         let output = self.output(line);
         let text = format!(
@@ -100,13 +100,13 @@ fn check_prints_findings_as_json() {
     assert!(typo["code"].as_str().unwrap().starts_with('E'), "{typo}");
     assert!(findings.len() >= 3, "{findings:?}");
 
-    let good = Scratch::new(VALID);
-    let output = good.output("check -c weir.toml --json");
+    let valid_scratch = Scratch::new(VALID);
+    let output = valid_scratch.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(0));
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(findings.is_array(), "{findings}");
 
-    let output = good.output("check -c missing.toml --json");
+    let output = valid_scratch.output("check -c missing.toml --json");
     assert_eq!(output.status.code(), Some(1));
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(findings[0]["file"], "missing.toml");
@@ -131,21 +131,18 @@ fn check_reports_missing_file() {
 }
 
 #[test]
-fn doctor_on_a_real_server_refers_to_the_command_for_servers() {
+fn doctor_on_a_real_server_suggests_real_server_doctor() {
     let scratch = Scratch::new("");
     let hint = "use `weir real-server doctor`";
-    let printed = scratch.run("doctor -c nothing.toml");
-    assert!(!printed.contains(hint), "{printed}");
+    let output = scratch.run("doctor -c nothing.toml");
+    assert!(!output.contains(hint), "{output}");
     fs::create_dir(scratch.path.join("run")).unwrap();
     fs::write(scratch.path.join("run/real-server.json"), "{}").unwrap();
-    let printed = scratch.run("doctor -c nothing.toml");
-    assert!(
-        printed.contains("E021") && printed.contains(hint),
-        "{printed}"
-    );
+    let output = scratch.run("doctor -c nothing.toml");
+    assert!(output.contains("E021") && output.contains(hint), "{output}");
 }
 
-/// The machine has no daemon: the doctor finds only the error and the missing daemon.
+/// No daemon is running, so the doctor finds only the invalid file and the missing daemon.
 #[test]
 fn doctor_reports_an_invalid_file_and_other_findings() {
     let scratch = Scratch::new(INVALID);
@@ -159,11 +156,8 @@ fn doctor_reports_an_invalid_file_and_other_findings() {
     let why = findings[0]["why"].as_str().unwrap();
     assert!(why.contains("services were not examined"), "{why}");
     assert_eq!(seen(1), "no daemon is running");
-    let printed = scratch.run("doctor -c weir.toml");
-    assert!(
-        printed.contains("  fix:  weir check -c weir.toml\n"),
-        "{printed}"
-    );
+    let text = scratch.run("doctor -c weir.toml");
+    assert!(text.contains("  fix:  weir check -c weir.toml\n"), "{text}");
 }
 
 #[test]
@@ -204,7 +198,7 @@ fn plan_without_daemon_rejects_occupied_listener() {
 }
 
 #[test]
-fn ca_file_of_a_check_is_rejected_if_it_cannot_be_used() {
+fn unusable_ca_file_of_a_check_is_rejected() {
     let pools = "[pool.a]\nservers = [\"10.0.0.5:443\"]\ncheck = \"https\"\n\n[pool.b]\nservers = [\"10.0.0.6:443\"]\n\
         check = \"https\"\n\n[check.https]\nkind = \"https\"\nca = \"/nonexistent/ca.pem\"\n";
     let scratch = Scratch::new(pools);
@@ -293,8 +287,8 @@ fn closed_pipe_and_full_disk_do_not_panic() {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{line}: {errors}");
         assert!(!errors.contains("panicked"), "{line}: {errors}");
-        let full = fs::OpenOptions::new().write(true).open("/dev/full");
-        let output = scratch.command(line).stdout(full.unwrap()).output();
+        let full_device = fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = scratch.command(line).stdout(full_device.unwrap()).output();
         let output = output.unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
@@ -327,8 +321,8 @@ fn run_without_name_servers(scratch: &Scratch, line: &str) -> (Output, std::time
         .args(line.split_whitespace())
         .current_dir(&scratch.path)
         .stdin(Stdio::null());
-    let started = std::time::Instant::now();
-    (command.output().unwrap(), started.elapsed())
+    let start = std::time::Instant::now();
+    (command.output().unwrap(), start.elapsed())
 }
 
 /// Writes a file for each program, in which servers are specified by name.
@@ -357,12 +351,12 @@ fn write_files_with_names(scratch: &Scratch) {
         format!("virtual=192.0.2.1:80\n\treal=localhost:80 gate\n{ldirectord}\tscheduler=rr\n"),
     )
     .unwrap();
-    let saved: String = (1..=5)
+    let rules: String = (1..=5)
         .map(|n| format!("-a -t 192.0.2.1:80 -r host{n}.example.net:80 -m\n"))
         .collect();
     fs::write(
         scratch.path.join("ipvsadm.save"),
-        format!("-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r localhost:80 -m\n{saved}"),
+        format!("-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r localhost:80 -m\n{rules}"),
     )
     .unwrap();
 }
@@ -381,18 +375,18 @@ fn import_waits_at_most_two_seconds_for_dns_in_total() {
         "ipvsadm ipvsadm.save",
     ] {
         let (output, elapsed) = run_without_name_servers(&scratch, &format!("import {line}"));
-        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         // Names in the hosts file need no name server. Resolution takes at most two seconds; the other two seconds
         // allow for a slow machine.
         assert!(
             elapsed < std::time::Duration::from_secs(4),
-            "{line} took {elapsed:?}: {printed}"
+            "{line} took {elapsed:?}: {errors}"
         );
         let toml = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(toml.contains("127.0.0.1"), "{line}: {toml} {printed}");
+        assert!(toml.contains("127.0.0.1"), "{line}: {toml} {errors}");
         // The import keeps the names of proxy servers, because Weir resolves them at run time.
         if line.starts_with("haproxy") || line.starts_with("nginx") {
-            assert_eq!(output.status.code(), Some(0), "{printed}");
+            assert_eq!(output.status.code(), Some(0), "{errors}");
             for n in 1..=5 {
                 let name = format!("name = \"host{n}.example.net\"");
                 assert!(toml.contains(&name), "{line}: {toml}");
@@ -400,19 +394,19 @@ fn import_waits_at_most_two_seconds_for_dns_in_total() {
             continue;
         }
         // The import drops layer 4 servers without an address.
-        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert_eq!(output.status.code(), Some(1), "{errors}");
         for n in 1..=5 {
             let name = format!("host{n}.example.net");
-            let lines = printed.lines().filter(|line| line.contains(&name));
+            let lines = errors.lines().filter(|line| line.contains(&name));
             let has_line_number = lines.clone().any(|line| {
                 line.contains(|c: char| c.is_ascii_digit()) && !line.starts_with("the name servers")
             });
-            assert!(has_line_number, "{line} does not name {name}: {printed}");
+            assert!(has_line_number, "{line} does not name {name}: {errors}");
             assert!(
                 lines
                     .clone()
                     .any(|line| line.starts_with("the name servers did not respond within 2 s")),
-                "{printed}"
+                "{errors}"
             );
         }
     }
@@ -421,23 +415,20 @@ fn import_waits_at_most_two_seconds_for_dns_in_total() {
 #[test]
 fn explain_without_arguments_prints_usage() {
     let scratch = Scratch::new(VALID);
-    let printed = scratch.run("explain");
-    assert!(printed.ends_with("exit 2\n"), "{printed}");
-    assert!(printed.contains("weir explain --packet 'tcp "), "{printed}");
-    assert!(
-        printed.contains("weir explain --request 'GET "),
-        "{printed}"
-    );
-    assert!(!printed.contains("--pin-dir"), "{printed}");
+    let output = scratch.run("explain");
+    assert!(output.ends_with("exit 2\n"), "{output}");
+    assert!(output.contains("weir explain --packet 'tcp "), "{output}");
+    assert!(output.contains("weir explain --request 'GET "), "{output}");
+    assert!(!output.contains("--pin-dir"), "{output}");
 }
 
 #[test]
 fn doctor_help_states_that_directors_are_not_repaired() {
     let scratch = Scratch::new(VALID);
-    let printed = scratch.run("doctor --help");
+    let output = scratch.run("doctor --help");
     assert!(
-        printed.contains("has no effect on a director's findings"),
-        "{printed}"
+        output.contains("has no effect on a director's findings"),
+        "{output}"
     );
 }
 
@@ -445,39 +436,39 @@ fn doctor_help_states_that_directors_are_not_repaired() {
 fn durations_use_configuration_syntax() {
     let scratch = Scratch::new(VALID);
     for time in ["500ms", "30s", "5m", "1h", "1d"] {
-        let printed = scratch.run(&format!("reload --guard {time}"));
+        let output = scratch.run(&format!("reload --guard {time}"));
         // The error about the missing daemon shows that the duration was accepted.
-        assert!(printed.ends_with("exit 3\n"), "{printed}");
+        assert!(output.ends_with("exit 3\n"), "{output}");
     }
-    let printed = scratch.run("reload --guard 1y");
+    let output = scratch.run("reload --guard 1y");
     assert!(
-        printed.ends_with("exit 2\n") && printed.contains("500ms, 30s, 5m, 1h or 1d"),
-        "{printed}"
+        output.ends_with("exit 2\n") && output.contains("500ms, 30s, 5m, 1h or 1d"),
+        "{output}"
     );
-    let printed = scratch.run("server images/10.0.0.5 drain --timeout 5s");
+    let output = scratch.run("server images/10.0.0.5 drain --timeout 5s");
     assert!(
-        printed.ends_with("exit 2\n") && printed.contains("--wait"),
-        "{printed}"
+        output.ends_with("exit 2\n") && output.contains("--wait"),
+        "{output}"
     );
 }
 
 #[test]
 fn check_warns_about_occupied_address() {
-    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = other.local_addr().unwrap();
+    let other_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other_listener.local_addr().unwrap();
     let file = format!(
         "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.s]\nlisten = [\"{address}\"]\nforward = \"proxy\"\nprotocol = \
          \"http\"\npool = \"p\"\n"
     );
     let scratch = Scratch::new(&file);
-    let printed = scratch.run("check -c weir.toml");
+    let output = scratch.run("check -c weir.toml");
     assert!(
-        printed.contains(&format!("warning: service s: {address}: ")),
-        "{printed}"
+        output.contains(&format!("warning: service s: {address}: ")),
+        "{output}"
     );
     assert!(
-        printed.contains("weir.toml:4:") && printed.ends_with("exit 0\n"),
-        "{printed}"
+        output.contains("weir.toml:4:") && output.ends_with("exit 0\n"),
+        "{output}"
     );
 }
 
@@ -489,13 +480,13 @@ fn repeated_mistake_is_reported_once() {
         text += &format!("\"10.0.{}.{}\",\n", n / 250, n % 250 + 1);
     }
     let scratch = Scratch::new(&(text + "]\n"));
-    let printed = scratch.run("check -c weir.toml");
+    let output = scratch.run("check -c weir.toml");
     assert!(
-        printed.lines().count() < 25,
+        output.lines().count() < 25,
         "{} lines",
-        printed.lines().count()
+        output.lines().count()
     );
-    assert!(printed.contains("1999 more on lines 9-2007"), "{printed}");
+    assert!(output.contains("1999 more on lines 9-2007"), "{output}");
     let json = scratch.output("check -c weir.toml --json").stdout;
     let findings: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(findings.as_array().unwrap().len(), 1);
@@ -514,9 +505,9 @@ fn repeated_mistake_is_reported_once() {
 #[test]
 fn server_name_error_mentions_servers_dns() {
     let scratch = Scratch::new("[pool.web]\nservers = [\"web1.internal:80\"]\n");
-    let printed = scratch.run("check -c weir.toml");
+    let output = scratch.run("check -c weir.toml");
     let key = "`servers_dns = { name = \"web1.internal\", port = 80 }`";
-    assert!(printed.contains(key), "{printed}");
+    assert!(output.contains(key), "{output}");
 }
 
 #[test]
@@ -524,11 +515,11 @@ fn malformed_request_is_usage_error() {
     let scratch = Scratch::new(VALID);
     for line in ["explain --request nonsense", "explain --request x -H y"] {
         let output = scratch.output(line);
-        let printed = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{line}: {printed}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
         assert!(
-            printed.contains("expected 'GET http://host/path'"),
-            "{printed}"
+            errors.contains("expected 'GET http://host/path'"),
+            "{errors}"
         );
     }
 }
@@ -559,8 +550,8 @@ fn request_is_explained_from_file_without_daemon() {
         redirected.ends_with("redirect 302 to https://a.example:8080/new/\n"),
         "{redirected}"
     );
-    let wrong = scratch.run("explain -c none.toml --request nonsense");
-    assert!(wrong.contains("exit 2"), "{wrong}");
+    let text = scratch.run("explain -c none.toml --request nonsense");
+    assert!(text.contains("exit 2"), "{text}");
     // Without `-c`, the daemon's configuration is used, and there is no daemon.
     let mut command = scratch.command("explain --request");
     let output = command.arg("GET http://a/").output().unwrap();
@@ -597,31 +588,31 @@ fn commands_of_other_programs_suggest_weirs_command() {
         ("disable", "weir server POOL/ADDRESS"),
         ("validate", "weir check"),
     ] {
-        let printed = scratch.run(line);
-        assert!(printed.contains("exit 2"), "{printed}");
+        let output = scratch.run(line);
+        assert!(output.contains("exit 2"), "{output}");
         assert!(
-            printed.contains("tip: ") && printed.contains(command),
-            "{printed}"
+            output.contains("tip: ") && output.contains(command),
+            "{output}"
         );
     }
     for line in ["check weir.toml", "run weir.toml", "weir.toml"] {
-        let printed = scratch.run(line);
+        let output = scratch.run(line);
         assert!(
-            printed.contains("tip: `-c FILE`") && printed.contains("exit 2"),
-            "{printed}"
+            output.contains("tip: `-c FILE`") && output.contains("exit 2"),
+            "{output}"
         );
     }
     // Weir compares only the first argument with other programs' commands.
-    let printed = scratch.run("status -t");
-    assert!(!printed.contains("weir check"), "{printed}");
+    let output = scratch.run("status -t");
+    assert!(!output.contains("weir check"), "{output}");
 }
 
 #[test]
-fn one_option_takes_several_vips() {
+fn vip_option_takes_several_addresses() {
     let scratch = Scratch::new(VALID);
     let line = "real-server up --forward direct --vip 192.0.2.1 192.0.2.2:x";
-    let printed = scratch.run(line);
-    assert!(printed.contains("'192.0.2.2:x' for '--vip"), "{printed}");
+    let output = scratch.run(line);
+    assert!(output.contains("'192.0.2.2:x' for '--vip"), "{output}");
 }
 
 #[test]
@@ -632,14 +623,14 @@ fn explain_describes_a_code() {
     insta::assert_snapshot!(scratch.run("explain E999"));
     for code in weir_config::Code::ALL {
         let output = scratch.output(&format!("explain {code}"));
-        let printed = String::from_utf8(output.stdout).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
         assert!(
             output.status.success() && output.stderr.is_empty(),
             "{code}"
         );
         assert!(
-            printed.contains(&format!("[{code}]: ")) && printed.contains("\nFix: "),
-            "{printed}"
+            text.contains(&format!("[{code}]: ")) && text.contains("\nFix: "),
+            "{text}"
         );
     }
 }
@@ -653,19 +644,19 @@ fn import_that_drops_access_rule_fails() {
     fs::write(scratch.path.join("haproxy.cfg"), file).unwrap();
     let output = scratch.output("import haproxy haproxy.cfg");
     assert_eq!(output.status.code(), Some(1));
-    let printed = String::from_utf8(output.stderr).unwrap();
-    let (first, last) = printed
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let (first, last) = errors
         .split_once("BEHAVIOR CHANGES")
         .expect("text contains the heading");
     assert!(
         first.contains("line 4: ") && first.contains("line 5: "),
-        "{printed}"
+        "{errors}"
     );
-    assert!(last.contains("  line 6: http-request deny if"), "{printed}");
-    assert!(!first.contains("line 6: "), "{printed}");
-    let accepted = scratch.output("import haproxy haproxy.cfg --accept-losses");
-    assert_eq!(accepted.status.code(), Some(0));
-    assert_eq!(accepted.stdout, output.stdout);
+    assert!(last.contains("  line 6: http-request deny if"), "{errors}");
+    assert!(!first.contains("line 6: "), "{errors}");
+    let import_output = scratch.output("import haproxy haproxy.cfg --accept-losses");
+    assert_eq!(import_output.status.code(), Some(0));
+    assert_eq!(import_output.stdout, output.stdout);
     fs::write(
         scratch.path.join("haproxy.cfg"),
         file.replace(" !{ src_conn_cur gt 10 }", ""),
@@ -675,7 +666,7 @@ fn import_that_drops_access_rule_fails() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// For each program, one line that affects clients and one that does not.
+/// For each program, a configuration, and two lines that are not imported: one affects clients, the other does not.
 const IMPORTED: &[(&str, &str, &str, &str)] = &[
     (
         "ipvsadm",
@@ -730,11 +721,11 @@ fn import_that_drops_a_line_that_affects_clients_fails() {
         write(&format!("{text}{loss}\n"));
         let with_loss = scratch.output(&import);
         assert_eq!(with_loss.status.code(), Some(1), "{program}: {with_loss:?}");
-        let printed = String::from_utf8(with_loss.stderr).unwrap();
-        assert!(printed.contains("BEHAVIOR CHANGES"), "{program}: {printed}");
-        let accepted = scratch.output(&format!("{import} --accept-losses"));
-        assert_eq!(accepted.status.code(), Some(0), "{program}");
-        assert_eq!(accepted.stdout, with_loss.stdout, "{program}");
+        let errors = String::from_utf8(with_loss.stderr).unwrap();
+        assert!(errors.contains("BEHAVIOR CHANGES"), "{program}: {errors}");
+        let output = scratch.output(&format!("{import} --accept-losses"));
+        assert_eq!(output.status.code(), Some(0), "{program}");
+        assert_eq!(output.stdout, with_loss.stdout, "{program}");
     }
 }
 
@@ -761,27 +752,27 @@ fn commands_report_starting_daemon() {
     fs::create_dir(&directory).unwrap();
     let lock = fs::File::create(directory.join("lock")).unwrap();
     lock.lock().unwrap();
-    let printed = scratch.run("status");
+    let output = scratch.run("status");
     assert!(
-        printed.contains("no daemon is listening on run/weir.sock yet, but one is starting"),
-        "{printed}"
+        output.contains("no daemon is listening on run/weir.sock yet, but one is starting"),
+        "{output}"
     );
-    assert!(printed.ends_with("exit 3\n"), "{printed}");
+    assert!(output.ends_with("exit 3\n"), "{output}");
     let edit = "ipvsadm -A -t 192.0.2.10:80";
-    let printed = scratch.run(edit);
+    let output = scratch.run(edit);
     assert!(
-        printed.contains("no daemon is listening on run/weir.sock yet, but one is starting"),
-        "{printed}"
+        output.contains("no daemon is listening on run/weir.sock yet, but one is starting"),
+        "{output}"
     );
-    assert!(!printed.contains("Are you sure"), "{printed}");
-    assert!(printed.ends_with("exit 2\n"), "{printed}");
-    let printed = scratch.run("doctor");
-    assert!(printed.contains("a daemon is starting"), "{printed}");
-    assert!(!printed.contains("no daemon is running"), "{printed}");
-    assert!(printed.ends_with("exit 1\n"), "{printed}");
+    assert!(!output.contains("Are you sure"), "{output}");
+    assert!(output.ends_with("exit 2\n"), "{output}");
+    let output = scratch.run("doctor");
+    assert!(output.contains("a daemon is starting"), "{output}");
+    assert!(!output.contains("no daemon is running"), "{output}");
+    assert!(output.ends_with("exit 1\n"), "{output}");
     drop(lock);
     for command in ["status", "doctor", edit] {
-        let printed = scratch.run(command);
-        assert!(!printed.contains("starting"), "{printed}");
+        let output = scratch.run(command);
+        assert!(!output.contains("starting"), "{output}");
     }
 }

@@ -37,7 +37,7 @@ const DIRECTORS: [&str; 8] = [
 /// Returns the last byte of a director's address.
 fn host_number(n: usize) -> u16 {
     let number = if n == 0 { 3 } else { 50 + n };
-    u16::try_from(number).expect("number fits in 16 bits")
+    u16::try_from(number).expect("number exceeds 16 bits")
 }
 
 /// A group: etcd members, directors and servers on one segment.
@@ -72,7 +72,7 @@ impl Group {
         for n in 0..etcd {
             world.add_router(
                 &format!("etcd{n}"),
-                40 + u16::try_from(n).expect("number fits in 16 bits"),
+                40 + u16::try_from(n).expect("number exceeds 16 bits"),
             );
         }
         for (n, name) in DIRECTORS.iter().enumerate().take(directors).skip(1) {
@@ -91,7 +91,7 @@ impl Group {
             sections: String::new(),
         };
         if is_secured {
-            group.make_certificates();
+            group.create_certificates();
         }
         for n in 0..etcd {
             group.start_etcd(n);
@@ -280,7 +280,7 @@ impl Group {
     fn publish(&self, n: usize, text: &str, guard: &str) -> Output {
         let path = self.world.path("published.toml");
         fs::write(&path, text).expect("write the file");
-        let path = path.to_str().expect("path is valid UTF-8").to_owned();
+        let path = path.to_str().expect("path is not UTF-8").to_owned();
         self.weir(n, &["cluster", "publish", &path, "--guard", guard])
     }
 

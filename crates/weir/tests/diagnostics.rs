@@ -22,6 +22,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Returns the service with this name from a status document.
 fn service<'a>(status: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let services = status["services"].as_array().expect("services is an array");
-    let found = services.iter().find(|service| service["name"] == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {status:#}"))
+    let entry = services.iter().find(|service| service["name"] == name);
+    entry.unwrap_or_else(|| panic!("{name} is not in {status:#}"))
 }

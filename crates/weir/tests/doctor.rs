@@ -70,7 +70,7 @@ fn run_on(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
         .output()
         .expect("run weir");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let code = output.status.code().expect("process exited with a code");
+    let code = output.status.code().expect("killed by a signal");
     (code, text + &String::from_utf8_lossy(&output.stderr))
 }
 
@@ -100,7 +100,7 @@ fn fix_command(world: &World, host: &str, arguments: &[&str], expected: &str) ->
     let findings: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}: {text}");
     });
-    let mut findings = findings.as_array().expect("value is an array").iter();
+    let mut findings = findings.as_array().expect("not an array").iter();
     let is_match = |finding: &&serde_json::Value| {
         finding["seen"]
             .as_str()
@@ -128,7 +128,7 @@ fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], expect
 /// finding.
 fn assert_enabled_at_boot(world: &World, host: &str) {
     let (doctor, expected) = (["real-server", "doctor"], "only until the next boot");
-    let fix = fix_command(world, host, &doctor, expected).expect("a finding");
+    let fix = fix_command(world, host, &doctor, expected).expect("no finding");
     // The systemd of the machine does not see the host's directories.
     let fix = fix.replace("systemctl", "systemctl --root=/");
     run_shell(world, host, &fix);
@@ -199,7 +199,7 @@ fn server_faults_are_reported_and_fixed() {
             .contains("no socket listens on port 80")
     });
     let (_, json) = run_on(&world, "server0", &["real-server", "doctor", "--json"]);
-    let findings: serde_json::Value = serde_json::from_str(&json).expect("output is valid JSON");
+    let findings: serde_json::Value = serde_json::from_str(&json).expect("parse the output");
     assert_eq!(findings.as_array().map(Vec::len), Some(1), "{json}");
 }
 
@@ -213,7 +213,7 @@ fn director_faults_are_reported_and_fixed() {
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     let path = world.write_config(&config("direct"));
-    let path = path.to_str().expect("path is valid UTF-8").to_owned();
+    let path = path.to_str().expect("path is not UTF-8").to_owned();
     let doctor = ["doctor", "-c", &path];
     assert_finds(
         &world,

@@ -96,8 +96,8 @@ fn find_pin(world: &World, name: &str) -> String {
         .to_owned()
 }
 
-/// A client that sends requests continuously until it is dropped. It fails if a request takes longer than 15 s: a SYN
-/// can be lost in three faults, and the kernel then sends it again 7 s after the first time.
+/// A client that sends requests continuously until it is dropped. It fails if a request takes longer than 15 s: three
+/// faults can each drop a SYN, and the kernel sends the fourth SYN 7 s after the first.
 struct Load(std::process::Child);
 
 impl Load {
@@ -158,11 +158,11 @@ fn drifted_objects_are_restored() {
         let map = find_pin(&world, "weir_vips");
         let dump: serde_json::Value =
             serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}")))
-                .expect("output is valid JSON");
-        let key = dump[0]["key"].as_array().expect("key is an array");
+                .expect("parse the output");
+        let key = dump[0]["key"].as_array().expect("key is not an array");
         let key: Vec<&str> = key
             .iter()
-            .map(|byte| byte.as_str().expect("byte is a string"))
+            .map(|byte| byte.as_str().expect("byte is not a string"))
             .collect();
         bpftool(&format!(
             "map delete pinned {map} key hex {}",

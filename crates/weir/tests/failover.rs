@@ -50,19 +50,19 @@ impl Pair {
 
     /// Opens connections and sends the first request on each.
     fn open_connections(&self) -> Vec<TcpStream> {
-        let opened = self.world.spawn_on("client", || {
+        let thread = self.world.spawn_on("client", || {
             let open = |_| {
                 let mut stream = TcpStream::connect((VIP, 80)).expect("connect");
                 let limit = Some(Duration::from_secs(10));
                 stream
                     .set_read_timeout(limit)
                     .expect("set the read timeout");
-                assert!(is_served(&mut stream), "the first request");
+                assert!(is_served(&mut stream), "the first request must be served");
                 stream
             };
             (0..HELD_CONNECTIONS).map(open).collect()
         });
-        opened.join().expect("thread panicked")
+        thread.join().expect("thread panicked")
     }
 
     fn vip_holder(&self) -> Option<&'static str> {
@@ -248,14 +248,14 @@ fn keepalived_recipe_keeps_every_connection() {
         processes.push((host, pid));
         if host == "director" {
             // Start the second one later, so that it is the standby regardless of the machine's load.
-            wait_for("the VIP", Duration::from_secs(30), || {
+            wait_for("the VIP to be added", Duration::from_secs(30), || {
                 pair.vip_holder() == Some("director")
             });
         }
     }
     let mut connections = pair.open_connections();
     let (_, pid) = &processes[0];
-    let pid = fs::read_to_string(pid).expect("read keepalived's process id");
+    let pid = fs::read_to_string(pid).expect("read keepalived's process ID");
     world::sh(&format!("kill -TERM {}", pid.trim()));
     wait_for("the VIP to move", Duration::from_secs(30), || {
         pair.vip_holder() == Some("second")
@@ -272,6 +272,6 @@ fn keepalived_recipe_keeps_every_connection() {
     let surviving = count_served(&mut connections);
     assert_eq!(
         surviving, HELD_CONNECTIONS,
-        "connections after keepalived has moved the VIP"
+        "open connections after keepalived has moved the VIP"
     );
 }

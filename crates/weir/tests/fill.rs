@@ -73,7 +73,7 @@ fn nat_accepts_flows_until_table_is_90_percent_full() {
     let small = 8192 / 20 * 9;
     send_from(&world, first..first + small);
     assert_all_flows_have_entries(&world, small.into());
-    // After the move to a new table, the fill level is the same.
+    // The new table, to which the flows are moved, is filled to the same level.
     world.reload(&config(16_384));
     let large = 16_384 / 20 * 9;
     send_from(&world, first + small..first + large);

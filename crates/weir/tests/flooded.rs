@@ -74,7 +74,7 @@ impl Hub {
         let status = self.status(host);
         status["services"][0]["connections"]
             .as_u64()
-            .expect("service has the number")
+            .expect("no connection count")
     }
 
     /// Returns the number of frames to a VIP that the director ignored because they are for another MAC address.
@@ -82,7 +82,7 @@ impl Hub {
         let status = self.status(host);
         let mut reasons = status["reasons"]
             .as_array()
-            .expect("reasons is an array")
+            .expect("reasons is not an array")
             .iter();
         let row = reasons.find(|row| row["reason"] == "pass_other_host");
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)

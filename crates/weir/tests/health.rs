@@ -283,7 +283,11 @@ fn maint_stops_probes_and_ready_resumes_them() {
     let text = world.run_weir(&["explain", "--packet", &packet]);
     let excluded = "accepts no new flows: maint, set with `weir server`";
     assert!(text.contains(excluded), "{text}");
-    assert_eq!(status["checks"], serde_json::Value::Null, "no check runs");
+    assert_eq!(
+        status["checks"],
+        serde_json::Value::Null,
+        "no check must run"
+    );
     assert_eq!(world.status()["checks"], serde_json::Value::Null);
     wait_for("a later `since`", TIMEOUT, || {
         world.run_weir(&["server", &server, "maint"]);
@@ -292,7 +296,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
         since(&world) > up_since
     });
     wait_for_states(&world, &["up"]);
-    wait_for("a probe", TIMEOUT, || {
+    wait_for("a probe result", TIMEOUT, || {
         let status = world.server_status(Family::V4.server(0));
         status["checks"][0]["results"]
             .as_str()
@@ -331,12 +335,12 @@ fn failed_check_with_on_failure_remove_applies_on_remove() {
     });
     world.kill_nginx(7);
     wait_for_states(&world, &["down"]);
-    let mut printed = String::new();
+    let mut curl_output = String::new();
     let output = download.wait_with_output().expect("wait for curl");
-    let _ = write!(printed, "{}", String::from_utf8_lossy(&output.stderr));
+    let _ = write!(curl_output, "{}", String::from_utf8_lossy(&output.stderr));
     assert!(
-        !output.status.success() && printed.contains("reset by peer"),
-        "{printed}"
+        !output.status.success() && curl_output.contains("reset by peer"),
+        "{curl_output}"
     );
     world.start_nginx_on("server0", 7, ":8081");
     wait_for_states(&world, &["up"]);
@@ -418,7 +422,7 @@ fn explain_shows_last_result_of_recovering_server() {
         explain(&world).contains(refused)
     });
     world.start_nginx_on("server0", 0, "");
-    wait_for("a passed probe", TIMEOUT, || {
+    wait_for("a successful probe", TIMEOUT, || {
         let reason = world.server_status(Family::V4.server(0))["reason"].clone();
         reason.as_str().is_some_and(|it| it.contains("of 100"))
     });

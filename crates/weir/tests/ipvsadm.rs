@@ -1,6 +1,6 @@
 //! Tests `weir` under the name `ipvsadm`.
 //!
-//! Its services balance packets, outlive the daemon, and coexist with the services of the file.
+//! The services that it creates balance packets, outlive the daemon, and coexist with the file's services.
 
 mod world;
 
@@ -97,12 +97,12 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     servers.sort();
     servers.dedup();
     assert_eq!(servers.len(), 2, "{servers:?}");
-    let listed = run_ipvsadm(&world, "-L -n --stats");
-    let line = listed
+    let listing = run_ipvsadm(&world, "-L -n --stats");
+    let line = listing
         .lines()
         .find(|line| line.starts_with("TCP"))
         .expect("the service should exist");
-    assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listed}");
+    assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listing}");
     let connections = run_ipvsadm(&world, "-L -n -c");
     assert_eq!(connections.matches("TCP ").count(), 4, "{connections}");
     assert!(
@@ -114,21 +114,28 @@ fn ipvsadm_service_balances_and_survives_daemon() {
 
     // `-Z` resets only the counters that the listing shows.
     run_ipvsadm(&world, "-Z");
-    let listed = run_ipvsadm(&world, "-L -n --stats --exact");
-    let line = listed
+    let listing = run_ipvsadm(&world, "-L -n --stats --exact");
+    let line = listing
         .lines()
         .find(|line| line.starts_with("TCP"))
         .expect("the service should exist");
-    assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listed}");
+    assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listing}");
     assert_eq!(world.status()["services"][0]["connections"], 4);
 
-    let saved = run_ipvsadm(&world, "-S -n");
+    let saved_rules = run_ipvsadm(&world, "-S -n");
     world.kill_keeper(pid);
     responding_server(&world);
-    assert_eq!(run_ipvsadm(&world, "-S -n"), saved, "without a daemon");
+    assert_eq!(
+        run_ipvsadm(&world, "-S -n"),
+        saved_rules,
+        "without a daemon"
+    );
     run_ipvsadm(&world, &format!("-e {} -g -w 0", server(0)));
-    let only: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
-    assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
+    let remaining: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
+    assert!(
+        remaining.iter().all(|name| *name == remaining[0]),
+        "{remaining:?}"
+    );
     run_ipvsadm(&world, "--set 100 0 50");
     // Concurrent invocations wait for each other.
     std::thread::scope(|calls| {
@@ -140,27 +147,27 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     world.start_daemon(NODE);
     let timeouts = "Timeout (tcp tcpfin udp): 100 120 50\n";
     assert_eq!(run_ipvsadm(&world, "-L --timeout"), timeouts);
-    let listed = run_ipvsadm(&world, "-L -n");
+    let listing = run_ipvsadm(&world, "-L -n");
     assert!(
-        listed.contains(&format!(
+        listing.contains(&format!(
             "  -> {}:80                Route   0 ",
             Family::V4.server(0)
         )),
-        "{listed}"
+        "{listing}"
     );
-    assert_eq!(responding_server(&world), only[0]);
+    assert_eq!(responding_server(&world), remaining[0]);
     world.reload(NODE);
-    assert_eq!(responding_server(&world), only[0], "after a reload");
+    assert_eq!(responding_server(&world), remaining[0], "after a reload");
 
     // An override also applies to these servers.
-    let other = Family::V4.server(usize::from(only[0] == "server1"));
+    let other_server = Family::V4.server(usize::from(remaining[0] == "server1"));
     run_ipvsadm(&world, &format!("-e {} -g -w 1", server(0)));
-    let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
+    let name = format!("ipvsadm:tcp/{}:80/{other_server}:80", Family::V4.vip());
     world.run_weir(&["server", &name, "drain"]);
     assert!(world.status().to_string().contains("\"state\":\"drain\""));
     let responding: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
     assert!(
-        responding.iter().all(|name| *name != only[0]),
+        responding.iter().all(|name| *name != remaining[0]),
         "{responding:?}"
     );
     world.run_weir(&["server", &name, "ready"]);
@@ -192,12 +199,15 @@ fn persistent_client_is_listed_as_template() {
     for _ in 0..3 {
         assert_eq!(responding_server(&world), first);
     }
-    let listed = run_ipvsadm(&world, "-L -n --persistent-conn");
+    let listing = run_ipvsadm(&world, "-L -n --persistent-conn");
     let has_one_template = |line: &str| line.split_whitespace().nth(3) == Some("1");
     assert_eq!(
-        listed.lines().filter(|line| has_one_template(line)).count(),
+        listing
+            .lines()
+            .filter(|line| has_one_template(line))
+            .count(),
         1,
-        "{listed}"
+        "{listing}"
     );
     let connections = run_ipvsadm(&world, "-L -n -c");
     let template = format!("{}:0 ", Family::V4.client());
@@ -214,7 +224,7 @@ fn persistent_client_is_listed_as_template() {
 }
 
 #[test]
-fn rates_rise_with_traffic() {
+fn rates_follow_traffic() {
     if !privileged() {
         return;
     }
@@ -227,8 +237,8 @@ fn rates_rise_with_traffic() {
         &format!("-a {service} -r {} -g", Family::V4.server(0)),
     );
     let rate = || {
-        let listed = run_ipvsadm(&world, "-L -n --rate");
-        let line = listed
+        let listing = run_ipvsadm(&world, "-L -n --rate");
+        let line = listing
             .lines()
             .find(|line| line.starts_with("TCP"))
             .expect("the service should exist");
@@ -239,7 +249,7 @@ fn rates_rise_with_traffic() {
         packets.parse::<u64>().expect("parse a number")
     };
     assert_eq!(rate(), 0);
-    wait_for("a rate", Duration::from_secs(20), || {
+    wait_for("a rate above 0", Duration::from_secs(20), || {
         responding_server(&world);
         rate() > 0
     });
@@ -313,8 +323,11 @@ fn configured_services_are_listed_and_read_only() {
     );
     assert_rejected(&world, "-A -f 7 -6", 255, "Service already exists\n");
     assert_rejected(&world, "-E -f 7 -s wlc", 255, "No such service\n");
-    let saved = run_ipvsadm(&world, "-S -n");
-    assert!(saved.contains("-A -f 7 -6 -s rr -p 100\n"), "{saved}");
+    let saved_rules = run_ipvsadm(&world, "-S -n");
+    assert!(
+        saved_rules.contains("-A -f 7 -6 -s rr -p 100\n"),
+        "{saved_rules}"
+    );
     run_ipvsadm(&world, "-D -f 7 -6");
     assert_eq!(run_ipvsadm(&world, "-L --daemon"), "");
     assert_eq!(run_ipvsadm(&world, "-S -n"), before);
@@ -400,10 +413,10 @@ fn assert_proxy_address_is_taken(world: &World) {
     assert_rejected(world, &format!("-a {vip} -r 10.71.0.20"), 255, position);
     let restored = ipvsadm_with_input(world, "-R", &format!("-A {vip}\n{other_listeners}"));
     assert_eq!(restored.2, exists);
-    let saved = run_ipvsadm(world, "-S -n");
-    let mut saved: Vec<&str> = saved.lines().collect();
-    saved.sort_unstable();
-    assert_eq!(saved.join("\n") + "\n", other_listeners);
+    let saved_rules = run_ipvsadm(world, "-S -n");
+    let mut saved_rules: Vec<&str> = saved_rules.lines().collect();
+    saved_rules.sort_unstable();
+    assert_eq!(saved_rules.join("\n") + "\n", other_listeners);
     run_ipvsadm(world, "-C");
 }
 
@@ -496,11 +509,15 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     let table = "-A -t 10.71.0.10:80 -s rr\n\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
                  -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -t [fd71::10]:80 -s none\n";
     assert_eq!(restore(table), (0, String::new(), String::new()));
-    let saved = run_ipvsadm(&world, "-S -n");
-    assert_eq!(saved.lines().count(), 4, "{saved}");
+    let saved_rules = run_ipvsadm(&world, "-S -n");
+    assert_eq!(saved_rules.lines().count(), 4, "{saved_rules}");
     run_ipvsadm(&world, "-C");
-    assert_eq!(restore(&saved).0, 0);
-    assert_eq!(run_ipvsadm(&world, "-S -n"), saved, "after a round trip");
+    assert_eq!(restore(&saved_rules).0, 0);
+    assert_eq!(
+        run_ipvsadm(&world, "-S -n"),
+        saved_rules,
+        "after a round trip"
+    );
 
     // A rejected line is reported and the next one is executed. The exit code is that of the last line.
     let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
@@ -519,10 +536,10 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
         (code, errors.as_str()),
         (2, "Zero port specified for non-persistent service\n")
     );
-    let listed = run_ipvsadm(&world, "-S -n");
+    let saved_rules = run_ipvsadm(&world, "-S -n");
     assert!(
-        listed.contains("10.71.0.14:80") && !listed.contains("10.71.0.16"),
-        "{listed}"
+        saved_rules.contains("10.71.0.14:80") && !saved_rules.contains("10.71.0.16"),
+        "{saved_rules}"
     );
     let (code, _, errors) = restore("# a comment\n");
     assert!(errors.starts_with("Try `"), "{errors}");
@@ -597,7 +614,7 @@ fn imported_table_is_valid_configuration() {
         return;
     }
     let mut world = World::new(0);
-    let saved = world.path("saved");
+    let saved_path = world.path("saved");
     let table = "-A -t 10.71.0.10:80 -s sh -b sh-port,sh-fallback\n\
                  -a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
                  -a -t 10.71.0.10:80 -r 10.71.0.21:80 -i -w 0 --tun-type gue --tun-port 6081 --tun-csum\n\
@@ -605,13 +622,13 @@ fn imported_table_is_valid_configuration() {
                  -A -t [fd71::10]:443 -s wlc\n\
                  -a -t [fd71::10]:443 -r [fd71::20]:8443 -m -w 1\n\
                  -A -t 10.71.0.10:81 -s wlc --pe sip\n";
-    fs::write(&saved, table).expect("write the file");
+    fs::write(&saved_path, table).expect("write the file");
     let output = world
         .weir("director")
         .args([
             "import",
             "ipvsadm",
-            saved.to_str().expect("path is valid UTF-8"),
+            saved_path.to_str().expect("path is valid UTF-8"),
         ])
         .output()
         .expect("run weir");
@@ -629,8 +646,8 @@ fn imported_table_is_valid_configuration() {
     assert!(losses.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text is valid UTF-8");
-    // Neither ipvsadm nor the file adds the address. The warning about the file reports this and names the setting that
-    // makes Weir add the address.
+    // Neither ipvsadm nor the imported file adds the VIPs. Comments in the file report this and name the setting that
+    // makes Weir add them.
     let first = text.lines().next().expect("output has a first line");
     assert_eq!(
         first,
@@ -643,7 +660,7 @@ fn imported_table_is_valid_configuration() {
     world.run_weir(&["check", "-c", path.to_str().expect("path is valid UTF-8")]);
 
     world.start_daemon(&format!("{NODE}{text}"));
-    let listed = run_ipvsadm(&world, "-S -n");
+    let saved_rules = run_ipvsadm(&world, "-S -n");
     let imported: Vec<&str> = table
         .lines()
         .filter(|line| !line.contains("sctp") && !line.contains("--pe"))
@@ -653,7 +670,7 @@ fn imported_table_is_valid_configuration() {
         .join("\n")
         .replace("sh-port,sh-fallback", "sh-fallback,sh-port")
         + "\n";
-    assert_eq!(listed, imported);
+    assert_eq!(saved_rules, imported);
 }
 
 #[test]

@@ -293,8 +293,8 @@ fn table_matches_model_soak() {
             .expect("write to the streams");
         (
             code,
-            String::from_utf8(output).expect("text is valid UTF-8"),
-            String::from_utf8(errors).expect("text is valid UTF-8"),
+            String::from_utf8(output).expect("text is not UTF-8"),
+            String::from_utf8(errors).expect("text is not UTF-8"),
         )
     };
     let seed = std::env::var("WEIR_SEED")

@@ -258,13 +258,13 @@ const MANY_CONNECTIONS: u64 = 10_000;
 /// client and the servers are in the same process.
 fn many_connections() -> String {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = 2 * MANY_CONNECTIONS + 200;
+    let needed_files = 2 * MANY_CONNECTIONS + 200;
     let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let raised = Rlimit {
-        current: Some(needed.max(maximum)),
-        maximum: Some(needed.max(maximum)),
+        current: Some(needed_files.max(maximum)),
+        maximum: Some(needed_files.max(maximum)),
     };
-    let connections = if maximum >= needed || setrlimit(Resource::Nofile, raised).is_ok() {
+    let connections = if maximum >= needed_files || setrlimit(Resource::Nofile, raised).is_ok() {
         MANY_CONNECTIONS
     } else {
         (maximum / 2).saturating_sub(100).min(MANY_CONNECTIONS)

@@ -25,9 +25,9 @@ struct Workload {
     /// Minimum payload of a response in bytes.
     min_payload: &'static str,
     /// Number of exchanges to skip at the start of a connection.
-    skipped: &'static str,
+    skip_count: &'static str,
     /// Payload lengths of packets that are not requests.
-    ignored: &'static [&'static str],
+    ignored_lengths: &'static [&'static str],
     /// Command to run on the client's host, in which `VIP` and `FILE` are replaced.
     load: &'static str,
 }
@@ -37,8 +37,8 @@ const fn plain_workload(name: &'static str, port: u16, load: &'static str) -> Wo
         name,
         port,
         min_payload: "1",
-        skipped: "0",
-        ignored: &[],
+        skip_count: "0",
+        ignored_lengths: &[],
         load,
     }
 }
@@ -49,13 +49,13 @@ const WORKLOADS: [Workload; 9] = [
     plain_workload("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
     Workload {
         min_payload: "1000",
-        skipped: "1",
+        skip_count: "1",
         ..plain_workload("tls", 443, "ab -q -n NUMBER -c 4 https://VIP:443/page")
     },
     Workload {
         // The response is shorter than the record of a session ticket.
         min_payload: "300",
-        skipped: "1",
+        skip_count: "1",
         ..plain_workload(
             "tls-small",
             444,
@@ -64,8 +64,8 @@ const WORKLOADS: [Workload; 9] = [
     },
     Workload {
         min_payload: "1000",
-        skipped: "1",
-        ignored: &["24", "31", "35", "39"],
+        skip_count: "1",
+        ignored_lengths: &["24", "31", "35", "39"],
         ..plain_workload(
             "http2",
             445,
@@ -108,9 +108,9 @@ const WORKLOADS: [Workload; 9] = [
 /// Shell script that runs a command 60 times, several in parallel.
 const REPEAT: &str = "parallel=$1; shift; seq 60 | xargs -P $parallel -I{} \"$@\" >/dev/null";
 
-/// Number of requests of `ab`.
+/// Number of requests from `ab`.
 const REQUESTS: u32 = 400;
-/// Number of requests of `ab` on a distant client's host.
+/// Number of requests from `ab` on a distant client's host.
 const DISTANT_REQUESTS: u32 = 240;
 
 /// Workloads that also run with a distant client. They do not include small responses over TLS: the client acknowledges
@@ -213,9 +213,9 @@ fn measure_true_latency(world: &World, workload: &Workload, requests: u32) -> Va
         .args([
             &workload.port.to_string(),
             workload.min_payload,
-            workload.skipped,
+            workload.skip_count,
         ])
-        .args(workload.ignored)
+        .args(workload.ignored_lengths)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut child = command.spawn().expect("start python3");
@@ -261,12 +261,12 @@ fn start_world() -> World {
 /// Returns the estimator's counters.
 fn counters(world: &World) -> BTreeMap<String, u64> {
     let status = world.status();
-    let listed = status["latency"].as_array().cloned().unwrap_or_default();
+    let entries = status["latency"].as_array().cloned().unwrap_or_default();
     let counter = |it: &Value| {
         let name = it["reason"].as_str().expect("name is a string").to_owned();
         (name, it["packets"].as_u64().expect("value is a number"))
     };
-    listed.iter().map(counter).collect()
+    entries.iter().map(counter).collect()
 }
 
 /// Runs a workload and asserts that the estimated latency is close to the true latency.

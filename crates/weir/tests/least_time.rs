@@ -198,9 +198,9 @@ fn latency(world: &World, server: usize) -> serde_json::Value {
 }
 
 fn wait_for_share(world: &World, description: &str, is_expected: impl Fn(f64) -> bool) {
-    let started = Instant::now();
+    let start = Instant::now();
     wait_for(description, TIMEOUT, || is_expected(share(world, 0, 300)));
-    println!("{description} after {:?}", started.elapsed());
+    println!("{description} after {:?}", start.elapsed());
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     wait_for("samples from every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(100))
     });
-    wait_for("a finding", TIMEOUT, || {
+    wait_for("the finding about the slow server", TIMEOUT, || {
         let output = world.weir("director").args(["doctor"]).output();
         let text = String::from_utf8_lossy(&output.expect("run weir").stdout).into_owned();
         text.contains(&format!("server {} of web is slow", FAMILY.server(0)))
@@ -321,7 +321,7 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     let ejected = || world.server_status(FAMILY.server(0))["ejected"].to_string();
     assert_eq!(ejected(), "null");
     servers.set_delay(0, Duration::from_millis(400));
-    wait_for("the ejection", TIMEOUT, || {
+    wait_for("the ejection of the slow server", TIMEOUT, || {
         ejected().contains("all responses took longer than 200 ms")
     });
     servers.set_delay(0, Duration::from_millis(1));
@@ -362,7 +362,7 @@ fn latency_estimation_can_be_disabled() {
 }
 
 #[test]
-fn shares_stay_within_a_fifth_for_ten_minutes_soak() {
+fn shares_stay_within_20_percent_of_mean_for_ten_minutes_soak() {
     const SECONDS: usize = 600;
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
@@ -394,7 +394,7 @@ fn shares_stay_within_a_fifth_for_ten_minutes_soak() {
     let mut seconds = Vec::new();
     let mut before = connections(&world);
     for number in 1..=SECONDS {
-        let started = Instant::now();
+        let begin = Instant::now();
         std::thread::sleep(Duration::from_secs(1));
         let current = connections(&world);
         let new: Vec<f64> = current
@@ -406,7 +406,7 @@ fn shares_stay_within_a_fifth_for_ten_minutes_soak() {
         if number % 60 == 0 {
             println!(
                 "second {number}: {total} connections in {:?}",
-                started.elapsed()
+                begin.elapsed()
             );
         }
         seconds.push(new.iter().map(|count| count / total).collect::<Vec<f64>>());
@@ -419,7 +419,7 @@ fn shares_stay_within_a_fifth_for_ten_minutes_soak() {
             (min.min(share), max.max(share))
         });
         println!(
-            "server {server}: mean {mean:.4}, {:.3} to {:.3} of it",
+            "server {server}: mean {mean:.4}, {:.3} to {:.3} of the mean",
             min / mean,
             max / mean
         );

@@ -57,7 +57,7 @@ impl Fixture {
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("start python3");
         let mut line = String::new();
-        let output = child.stdout.take().expect("stream is piped");
+        let output = child.stdout.take().expect("stream is not piped");
         BufReader::new(output)
             .read_line(&mut line)
             .expect("read the line `ready`");
@@ -66,23 +66,25 @@ impl Fixture {
         std::mem::forget(child);
     }
 
-    fn client(&self) -> Client {
+    fn start_client(&self) -> Client {
         Client::start(&self.world, &self.cgroup)
     }
 
     /// Returns the number of active connections of each server of a service.
     fn active_connections(&self, service: &str) -> Vec<u64> {
         let status = self.world.status();
-        let services = status["services"].as_array().expect("services is an array");
+        let services = status["services"]
+            .as_array()
+            .expect("services is not an array");
         let found = services.iter().find(|it| it["name"] == service);
-        let servers = found.expect("the service should exist")["servers"].as_array();
+        let servers = found.expect("service not found")["servers"].as_array();
         let count = |server: &Value| {
             server["active_connections"]
                 .as_u64()
-                .expect("count is a number")
+                .expect("count is not a number")
         };
         servers
-            .expect("servers is an array")
+            .expect("servers is not an array")
             .iter()
             .map(count)
             .collect()
@@ -140,8 +142,8 @@ impl Client {
             .stdout(Stdio::piped())
             .spawn()
             .expect("start python3");
-        let input = child.stdin.take().expect("stream is piped");
-        let output = BufReader::new(child.stdout.take().expect("stream is piped"));
+        let input = child.stdin.take().expect("stream is not piped");
+        let output = BufReader::new(child.stdout.take().expect("stream is not piped"));
         Self {
             child,
             input,
@@ -210,7 +212,7 @@ fn addresses_are_translated_both_ways() {
     let mut fixture = Fixture::new(2);
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", "");
     fixture.world.start_daemon(&text);
-    let mut client = fixture.client();
+    let mut client = fixture.start_client();
     let names: Vec<String> = (0..4)
         .map(|_| {
             let reply = client.call(&format!("get {VIP} 80"));
@@ -223,7 +225,7 @@ fn addresses_are_translated_both_ways() {
     for (command, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
         for address in [VIP, VIP6, &ipv4_mapped] {
             let reply = client.call(&format!("{command} {address} {port}"));
-            for peer in &reply.as_array().expect("reply is an array")[1..] {
+            for peer in &reply.as_array().expect("reply is not an array")[1..] {
                 assert_eq!(*peer, json!([address, port]), "{command}: {reply}");
             }
         }
@@ -276,7 +278,7 @@ fn counts_are_exact_after_kills() {
     let mut fixture = Fixture::new(2);
     let text = config(&fixture.cgroup, "scheduler = \"wlc\"\n", "");
     let daemon = fixture.world.start_daemon(&text);
-    let mut client = fixture.client();
+    let mut client = fixture.start_client();
     for _ in 0..6 {
         client.call(&format!("hold {VIP} 80"));
     }
@@ -329,8 +331,11 @@ fn sockets_of_removed_server_are_closed() {
     let drained = fixture
         .world
         .run_weir(&["server", &format!("web/{second}"), "drain"]);
-    let (mut stream, mut datagrams, mut unconnected) =
-        (fixture.client(), fixture.client(), fixture.client());
+    let (mut stream, mut datagrams, mut unconnected) = (
+        fixture.start_client(),
+        fixture.start_client(),
+        fixture.start_client(),
+    );
     for _ in 0..3 {
         assert_eq!(
             name(&stream.call(&format!("hold {VIP} 80"))),
@@ -370,7 +375,7 @@ fn no_connection_is_lost_during_server_changes() {
     let mut fixture = Fixture::new(3);
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", "");
     fixture.world.start_daemon(&text);
-    let mut clients = [fixture.client(), fixture.client()];
+    let mut clients = [fixture.start_client(), fixture.start_client()];
     for client in &mut clients {
         client.send_command(&format!("load {VIP} 80"));
     }
@@ -388,7 +393,7 @@ fn no_connection_is_lost_during_server_changes() {
         let change = changes;
         changes += 1;
         let method = if change % 2 == 0 { "PUT" } else { "DELETE" };
-        let status = http(&socket, method, &format!("/v1/servers/web/{third}"));
+        let status = send_request(&socket, method, &format!("/v1/servers/web/{third}"));
         assert!(status.starts_with("HTTP/1.1 2"), "{method}: {status}");
     }
     fs::write(fixture.world.path("stop"), "").expect("write the file");
@@ -402,7 +407,7 @@ fn no_connection_is_lost_during_server_changes() {
 }
 
 /// Sends a request to the daemon's socket. Returns the status line.
-fn http(socket: &Path, method: &str, path: &str) -> String {
+fn send_request(socket: &Path, method: &str, path: &str) -> String {
     use std::os::unix::net::UnixStream;
     let mut stream = UnixStream::connect(socket).expect("connect to the daemon");
     let body = if method == "PUT" { "{}" } else { "" };
@@ -430,7 +435,7 @@ fn reload_moves_attachment_to_new_cgroup() {
     fs::create_dir(&second).expect("create the cgroup");
     let text = config(&fixture.cgroup, "scheduler = \"sh\"\n", "");
     fixture.world.start_daemon(&text);
-    let mut before = fixture.client();
+    let mut before = fixture.start_client();
     let mut after = Client::start(&fixture.world, &second);
     // With the `sh` scheduler, one cgroup is one client.
     let first = name(&before.call(&format!("hold {VIP} 80"))).to_owned();
@@ -445,7 +450,7 @@ fn reload_moves_attachment_to_new_cgroup() {
     assert_eq!(fixture.total_connections("web"), 2);
     before.call("close");
     assert_eq!(fixture.total_connections("web"), 1);
-    let links = || {
+    let link_count = || {
         let entries = fs::read_dir(fixture.world.pin_dir("director").join("socket"))
             .expect("read the pin directory");
         let names = entries.map(|it| {
@@ -457,7 +462,7 @@ fn reload_moves_attachment_to_new_cgroup() {
         names.filter(|name| name.starts_with("link-1-")).count()
     };
     wait_for("the detachment from the previous cgroup", TIMEOUT, || {
-        links() == 0
+        link_count() == 0
     });
 }
 
@@ -470,7 +475,7 @@ fn persistent_user_keeps_its_server() {
     let persistence = "persistence = { timeout = \"5m\", client = \"uid\" }\n";
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
     fixture.world.start_daemon(&text);
-    let mut client = fixture.client();
+    let mut client = fixture.start_client();
     let first = name(&client.call(&format!("get {VIP} 80"))).to_owned();
     for _ in 0..3 {
         assert_eq!(name(&client.call(&format!("get {VIP} 80"))), first);
@@ -531,7 +536,7 @@ fn connected_udp_socket_moves_from_dead_server() {
     wait_for("both servers", TIMEOUT, || {
         is_up(&fixture, 0) && is_up(&fixture, 1)
     });
-    let mut client = fixture.client();
+    let mut client = fixture.start_client();
     let first = name(&client.call(&format!("connected {VIP} 53"))).to_owned();
     let dead = usize::from(first == "server1");
     // The host is down, so it sends no replies, not even errors. A resolver that keeps its socket would always time
@@ -553,7 +558,7 @@ fn least_time_avoids_slowly_connecting_server() {
     let text = config(&fixture.cgroup, "scheduler = \"least-time\"\n", "");
     fixture.world.start_daemon(&text);
     fixture.world.insert_relay("server1", "0.01", 0);
-    let mut client = fixture.client();
+    let mut client = fixture.start_client();
     let latency = |n| fixture.world.server_status(Family::V4.server(n))["latency"].clone();
     wait_for("samples from both servers", TIMEOUT, || {
         for _ in 0..20 {
@@ -562,7 +567,9 @@ fn least_time_avoids_slowly_connecting_server() {
         (0..2).all(|n| latency(n)["samples"].as_u64() > Some(5))
     });
     assert_eq!(latency(0)["method"], "measured");
-    let slow = latency(1)["mean_ms"].as_f64().expect("latency is a number");
+    let slow = latency(1)["mean_ms"]
+        .as_f64()
+        .expect("latency is not a number");
     assert!(slow > 15.0, "{slow} ms");
     let mut names = BTreeMap::new();
     for _ in 0..200 {

@@ -131,9 +131,11 @@ fn assert_no_request_fails_during_kills(mode: Option<&'static str>) {
     for _ in 0..3 {
         world.kill_keeper(pid);
         let before = world.received_packets("server0");
-        wait_for("traffic without a daemon", Duration::from_secs(10), || {
-            world.received_packets("server0") > before + 1000
-        });
+        wait_for(
+            "traffic to continue without a daemon",
+            Duration::from_secs(10),
+            || world.received_packets("server0") > before + 1000,
+        );
         pid = world.start_daemon(&config(2));
     }
     assert_no_request_failed(&ab.wait_with_output().expect("wait for ab"), requests);
@@ -162,10 +164,10 @@ fn invalid_file_changes_nothing() {
         .output()
         .expect("run weir");
     assert_eq!(output.status.code(), Some(1));
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        printed.contains("did you mean") && printed.contains("10.0.0.300"),
-        "all mistakes must be reported: {printed}"
+        errors.contains("did you mean") && errors.contains("10.0.0.300"),
+        "all mistakes must be reported: {errors}"
     );
     assert_eq!(world.status()["revision"], before["revision"]);
     assert_eq!(
@@ -257,7 +259,7 @@ fn assert_no_request_fails_during_upgrades(mode: Option<&'static str>) {
         std::thread::sleep(Duration::from_millis(500));
         // Kill the daemon, which is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));
-        wait_for("the next daemon", Duration::from_secs(20), || {
+        wait_for("the next daemon to start", Duration::from_secs(20), || {
             let output = world.weir("director").arg("status").output();
             output.is_ok_and(|output| output.status.success())
         });

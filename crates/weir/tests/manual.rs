@@ -34,9 +34,9 @@ fn commands_page_matches_command_line_help() {
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("write the file");
     }
-    let written = fs::read_to_string(&path).unwrap_or_default();
+    let content = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
-        written, current,
+        content, current,
         "commands.md is stale; run with WEIR_UPDATE_DOCS=1"
     );
     for command in ["weir run", "weir real-server up", "weir server drain"] {
@@ -289,11 +289,11 @@ fn metrics_page_matches_running_daemon() {
                 .arg(&socket),
         )
     };
-    wait_for("the announcer", Duration::from_secs(30), || {
+    wait_for("the announcer's metrics", Duration::from_secs(30), || {
         metrics().contains("weir_announced{")
     });
     let url = format!("http://{}:81/name", bracketed(family.vip()));
-    wait_for("a latency", Duration::from_secs(60), || {
+    wait_for("a latency metric", Duration::from_secs(60), || {
         // The server might not be up yet.
         let _ = world.get_within(1, &url);
         metrics().contains("weir_server_latency_seconds{")
@@ -304,12 +304,12 @@ fn metrics_page_matches_running_daemon() {
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("write the file");
     }
-    let written = fs::read_to_string(&path).unwrap_or_default();
+    let content = fs::read_to_string(&path).unwrap_or_default();
     let mut difference = String::new();
-    for line in written.lines().filter(|line| !current.contains(line)) {
+    for line in content.lines().filter(|line| !current.contains(line)) {
         let _ = writeln!(difference, "- {line}");
     }
-    for line in current.lines().filter(|line| !written.contains(line)) {
+    for line in current.lines().filter(|line| !content.contains(line)) {
         let _ = writeln!(difference, "+ {line}");
     }
     assert!(

@@ -202,7 +202,9 @@ fn mark_without_servers_is_rejected_and_mark_without_service_passes() {
     world.start_daemon(text);
     let fetch_error = |vip| {
         let url = format!("http://{}/name", bracketed(vip));
-        world.get_within(3, &url).expect_err("request must fail")
+        world
+            .get_within(3, &url)
+            .expect_err("the request succeeded")
     };
     for vip in [Family::V4.vip(), routed_vip(Family::V4)] {
         let error = fetch_error(vip);
@@ -290,7 +292,7 @@ fn ipvsadm_mark_groups_ports_of_client() {
     assert!(output.status.success(), "{output:?}");
     world
         .get_within(3, &format!("http://{}/name", Family::V4.vip()))
-        .expect_err("request must fail");
+        .expect_err("the request succeeded");
     assert_eq!(responding_servers(&world, Family::V6.vip(), 4).len(), 1);
 }
 
@@ -327,14 +329,14 @@ fn cache_bypass_passes_packets_without_usable_server() {
     world.start_daemon(&text(0));
     let fetch = |vip| world.get_within(3, &format!("http://{}/name", bracketed(vip)));
     for family in FAMILIES {
-        fetch(routed_vip(family)).expect_err("request must fail");
+        fetch(routed_vip(family)).expect_err("the request succeeded");
     }
     world.reload(&text(1));
     for family in FAMILIES {
         let body = fetch(routed_vip(family))
             .unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
         assert_eq!(body, b"server0\n");
-        fetch(family.vip()).expect_err("request to the director's own address must fail");
+        fetch(family.vip()).expect_err("the request to the director's own address succeeded");
     }
     assert!(
         world.packet_count("pass_bypass") >= 2,
@@ -357,7 +359,7 @@ fn mark_rules_routes_and_devices_are_restored() {
         .split_whitespace()
         .find(|word| word.starts_with("weir1@"))
         .and_then(|word| word.split('@').next())
-        .expect("the peer of weir0 should exist")
+        .expect("weir0 has no peer")
         .to_owned();
     let assert_repaired = |count: u32, line: &str| {
         let output = world.output("director", line);

@@ -85,7 +85,7 @@ impl Director {
         output
     }
 
-    fn daemon(&self) -> Pid {
+    fn daemon_pid(&self) -> Pid {
         let output = self.weir(&["status", "--json"]);
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("parse JSON");
         let pid = status["pid"]
@@ -149,12 +149,12 @@ fn actions_return_standard_exit_codes() {
     director.assert_exit_code("reload", "0", SUCCESS);
     director.assert_exit_code("reload-agent", "0", SUCCESS);
     // An invalid file has no effect.
-    let valid = std::fs::read_to_string(&director.config).expect("read the file");
+    let valid_text = std::fs::read_to_string(&director.config).expect("read the file");
     std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("write the file");
     director.assert_exit_code("validate-all", "0", ERR_CONFIGURED);
     director.assert_exit_code("reload", "0", ERR_CONFIGURED);
     director.assert_exit_code("monitor", "10", SUCCESS);
-    std::fs::write(&director.config, valid).expect("write the file");
+    std::fs::write(&director.config, valid_text).expect("write the file");
     director.assert_exit_code("stop", "0", SUCCESS);
     director.assert_exit_code("monitor", "0", NOT_RUNNING);
     let pins = std::fs::read_dir(director.world.pin_dir("director"));
@@ -204,7 +204,7 @@ fn monitor_waits_for_busy_daemon() {
     }
     let director = Director::new();
     director.assert_exit_code("start", "0", SUCCESS);
-    let pid = director.daemon();
+    let pid = director.daemon_pid();
     signal(pid, Signal::STOP);
     let resume = std::thread::spawn(move || {
         // Wait longer than `weir status` waits for a response.
@@ -223,7 +223,7 @@ fn monitor_waits_for_busy_daemon() {
     assert_eq!(output.status.code(), Some(ERR_GENERIC), "{output:?}");
     signal(pid, Signal::KILL);
     director.assert_exit_code("monitor", "10", SUCCESS);
-    assert_ne!(director.daemon(), pid);
+    assert_ne!(director.daemon_pid(), pid);
 }
 
 #[test]

@@ -31,7 +31,7 @@ const MB: usize = 1_000_000;
 const SHORT_BYTES: usize = 20 * MB;
 /// Number of bytes that `make soak` transfers in each direction.
 const LONG_BYTES: usize = 1_000 * MB;
-/// Number of bytes of each transfer that measures a rate.
+/// Number of bytes in each transfer that measures a rate.
 const RATE_BYTES: usize = 300 * MB;
 /// Number of transfers that measure the rate without Weir. The fastest one counts, because other programs disturb some
 /// of them.

@@ -141,13 +141,13 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     let (connected_sender, connected_receiver) = mpsc::channel();
     let client = world.spawn_on("client", move || {
         let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect");
-        connected_sender.send(()).expect("test receives the result");
+        connected_sender.send(()).expect("send the result");
         let _ = close_receiver.recv();
         drop(stream);
     });
     connected_receiver
         .recv()
-        .expect("client thread has connected");
+        .expect("client thread did not connect");
     let assert_waits = || {
         let drain = ["server", &other, "drain", "--wait", "--timeout", "1500ms"];
         let (code, message) = weir(&world, &drain);
@@ -214,7 +214,7 @@ fn drain_does_not_wait_for_abandoned_handshakes() {
         return;
     }
     let world = direct_world();
-    // Nothing listens at the servers, and the director does not see their resets.
+    // Nothing listens on the servers, and the director does not see their resets.
     let to = SocketAddr::new(Family::V4.vip(), 80);
     let connect = |attempts: usize| {
         let client = world.spawn_on("client", move || {
@@ -224,7 +224,7 @@ fn drain_does_not_wait_for_abandoned_handshakes() {
         client.join().expect("client thread panicked")
     };
     for attempt in connect(8) {
-        attempt.expect_err("the connection is refused");
+        attempt.expect_err("the connection was accepted");
     }
     let handshakes = |index| server_counter(&world, index, "active_connections");
     assert!(
@@ -273,16 +273,20 @@ fn drain_waits_for_half_closed_direct_connection_that_transfers_data() {
         let (ready_sender, ready_receiver) = mpsc::channel();
         drop(world.spawn_on(host, move || {
             let listener = TcpListener::bind(to).expect("listen");
-            ready_sender.send(()).expect("test receives the result");
+            ready_sender.send(()).expect("send the result");
             send_after_half_close(&listener);
         }));
-        ready_receiver.recv().expect("server thread listens");
+        ready_receiver
+            .recv()
+            .expect("server thread does not listen");
     }
     let client = world.spawn_on("client", move || {
         TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect")
     });
     let mut client = client.join().expect("client thread panicked");
-    client.shutdown(Shutdown::Write).expect("half-close");
+    client
+        .shutdown(Shutdown::Write)
+        .expect("shut down the sending direction");
     client.read_exact(&mut [0]).expect("receive data");
     let half_closed = |index: &usize| server_counter(&world, *index, "inactive_connections") > 0;
     let index = (0..2).find(half_closed).expect("no half-closed flow");
@@ -310,9 +314,9 @@ fn failed_start_pins_nothing_and_names_conflicting_program() {
     assert_second_director_rejected(Some("xdp"), Some("xdp"), "XDP program: weir_xdp");
 }
 
-/// Files that existed in the runtime directory before remain; those that the start created are removed.
+/// Files that were in the runtime directory before the start remain.
 #[test]
-fn failed_start_leaves_no_files() {
+fn failed_start_removes_the_files_that_it_created() {
     if !privileged() {
         return;
     }
@@ -331,9 +335,9 @@ fn failed_start_leaves_no_files() {
     let layer_4 = config("nat", "").replacen("]\n", "]\nvip_interface = \"eth0\"\n", 1);
     let admin = "\n[node.admin]\nlisten = \"127.0.0.1:8080\"\n";
     let proxy = proxy_config("0.0.0.0:8080");
-    let (_, proxy_service) = proxy.split_once("[service").expect("text has a service");
+    let (_, proxy_service) = proxy.split_once("[service").expect("text has no service");
     let run_dir = world.path("run-failed");
-    let run = |text: &str| {
+    let assert_start_fails = |text: &str| {
         let path = world.write_config(text);
         let mut command = world.weir("director");
         command
@@ -352,14 +356,14 @@ fn failed_start_leaves_no_files() {
         format!("{layer_4}{admin}"),
         format!("{layer_4}[service{proxy_service}"),
     ] {
-        run(&text);
+        assert_start_fails(&text);
         let entries = std::fs::read_dir(&run_dir);
         assert!(entries.is_err(), "{entries:?}");
     }
     std::fs::create_dir(&run_dir).expect("create a directory");
     std::fs::write(run_dir.join("token"), "0123456789abcdef0123456789abcdef\n")
         .expect("write the file");
-    run(&proxy);
+    assert_start_fails(&proxy);
     let entries = std::fs::read_dir(&run_dir).expect("read the directory");
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(names, ["token"]);
@@ -400,7 +404,7 @@ fn assert_second_director_rejected(
         "pinned by a start that failed: {:?}",
         std::fs::read_dir(world.pin_dir("second")).map(|all| all.flatten().collect::<Vec<_>>())
     );
-    // The second director accepts a configuration that needs no XDP.
+    // The second director starts with a configuration that needs no XDP.
     let proxied = world.write_config(&proxy_config("0.0.0.0:8080"));
     let log = std::fs::File::create(world.path("second.log")).expect("create the log file");
     let mut daemon = second_weir(&["run"])
@@ -433,7 +437,7 @@ fn missing_interface_is_rejected_with_its_position() {
     let world = World::new(0);
     let bad = "[node]\ninterfaces = [\"eth0\", \"enp3s0\"]\nvip_interface = \"eth9\"\n";
     let path = world.write_config(bad);
-    let file = path.to_str().expect("path is valid UTF-8");
+    let file = path.to_str().expect("path is not UTF-8");
     let parts = [
         format!("{file}:2:23"),
         "interface `enp3s0` does not exist".to_owned(),
@@ -455,7 +459,7 @@ fn missing_interface_is_rejected_with_its_position() {
     world.start_daemon("[node]\ninterfaces = [\"eth0\"]\n");
     let path = world.path("bad.toml");
     std::fs::write(&path, bad).expect("write the file");
-    let file = path.to_str().expect("path is valid UTF-8");
+    let file = path.to_str().expect("path is not UTF-8");
     for command in ["plan", "reload"] {
         let (code, message) = weir(&world, &[command, "-c", file]);
         assert_eq!(code, Some(1), "{command}: {message}");
@@ -475,7 +479,7 @@ fn plan_rejects_the_same_files_as_reload() {
     let listen = format!("{}:8080", Family::V4.director());
     world.start_daemon(&proxy_config(&listen));
     let path = world.path("next.toml");
-    let file = path.to_str().expect("path is valid UTF-8").to_owned();
+    let file = path.to_str().expect("path is not UTF-8").to_owned();
     let assert_rejected = |text: &str, parts: &[&str]| {
         std::fs::write(&path, text).expect("write the file");
         for command in ["plan", "reload"] {
@@ -568,7 +572,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         .spawn()
         .expect("start weir");
     let mut progress = String::new();
-    let errors = explain.stderr.take().expect("stream is piped");
+    let errors = explain.stderr.take().expect("stream is not piped");
     std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut progress)
         .expect("read a line");
     assert!(
@@ -591,7 +595,7 @@ fn plan_without_daemon_compares_with_pinned_state() {
     let daemon = world.start_daemon(&text);
     world.kill_keeper(daemon);
     let path = world.write_config(&text);
-    let plan = ["plan", "-c", path.to_str().expect("path is valid UTF-8")];
+    let plan = ["plan", "-c", path.to_str().expect("path is not UTF-8")];
     let output = world.weir("director").args(plan).output();
     let output = output.expect("run weir");
     let message = output_text(&output);

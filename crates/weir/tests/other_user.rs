@@ -34,7 +34,7 @@ const CHANGES: [(&str, &str, &str); 7] = [
     ("POST", "/v1/upgrade", "{\"program\": \"/bin/true\"}"),
 ];
 
-fn as_other_user(program: &str, arguments: &[&str]) -> Output {
+fn run_as_other_user(program: &str, arguments: &[&str]) -> Output {
     Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(program)
@@ -76,7 +76,7 @@ fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the paths of a directory and of everything below it.
+/// Returns the paths of a directory and everything below it.
 fn paths_below(directory: &Path) -> Vec<PathBuf> {
     let mut paths = vec![directory.to_owned()];
     for entry in fs::read_dir(directory)
@@ -128,12 +128,12 @@ fn another_local_user_cannot_read_secrets_or_make_changes() {
     assert!(before.len() > 4, "{before:?}");
     for path in &before {
         let path = path.to_str().expect("path is valid UTF-8");
-        let output = as_other_user("cat", &[path]);
+        let output = run_as_other_user("cat", &[path]);
         assert!(
             !output.status.success() && output.stdout.is_empty(),
             "{path} can be read"
         );
-        let listing = as_other_user("ls", &[path]);
+        let listing = run_as_other_user("ls", &[path]);
         assert!(
             path == run.to_str().unwrap_or("") || !listing.status.success(),
             "{path} can be listed"
@@ -145,12 +145,12 @@ fn another_local_user_cannot_read_secrets_or_make_changes() {
             ("ln", vec!["-s", "/etc/passwd", path]),
             ("chmod", vec!["0777", path]),
         ] {
-            let output = as_other_user(program, &arguments);
+            let output = run_as_other_user(program, &arguments);
             assert!(!output.status.success(), "{program} {path} succeeded");
         }
     }
     assert!(
-        as_other_user("ls", &[run.to_str().expect("path is valid UTF-8")])
+        run_as_other_user("ls", &[run.to_str().expect("path is valid UTF-8")])
             .stdout
             .is_empty()
     );
@@ -158,7 +158,7 @@ fn another_local_user_cannot_read_secrets_or_make_changes() {
 
     let socket = run.join("weir.sock");
     let socket = socket.to_str().expect("path is valid UTF-8");
-    let output = as_other_user(
+    let output = run_as_other_user(
         "curl",
         &["-sS", "--unix-socket", socket, "http://weir/v1/status"],
     );
@@ -174,7 +174,7 @@ fn another_local_user_cannot_read_secrets_or_make_changes() {
             serde_json::from_str(&status).expect("output is valid JSON");
         status["revision"].clone()
     };
-    let active = revision(&daemon);
+    let active_revision = revision(&daemon);
     for (method, path, body) in CHANGES {
         let response = daemon.fetch(method, path, None, body);
         assert_eq!(response.code(), 401, "{method} {path}: {}", response.0);
@@ -205,7 +205,7 @@ fn another_local_user_cannot_read_secrets_or_make_changes() {
             "{path}: {response}"
         );
     }
-    assert_eq!(revision(&daemon), active);
+    assert_eq!(revision(&daemon), active_revision);
 }
 
 /// An unprivileged account owns the directory of a log or an error page.
@@ -229,7 +229,7 @@ fn root_does_not_follow_links_of_directory_owner() {
     let link = |target: &Path, name: &str| {
         let (target, name) = (target.display().to_string(), account_directory.join(name));
         let name = name.to_str().expect("path is valid UTF-8");
-        let output = as_other_user("ln", &["-sfn", &target, name]);
+        let output = run_as_other_user("ln", &["-sfn", &target, name]);
         assert!(output.status.success(), "{}", output_text(&output));
     };
     link(&victim, "access.log");
@@ -262,7 +262,7 @@ fn root_does_not_follow_links_of_directory_owner() {
     );
     // The daemon follows a link that root created.
     assert!(
-        as_other_user("rm", &[&format!("{account_directory}/404.html")])
+        run_as_other_user("rm", &[&format!("{account_directory}/404.html")])
             .status
             .success()
     );
@@ -293,7 +293,7 @@ fn remote_client_without_token_is_rejected() {
     ));
     let runtime_token =
         fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
-    let active = world.status()["revision"].clone();
+    let active_revision = world.status()["revision"].clone();
     let read_requests =
         ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
     for (method, path, body) in read_requests.into_iter().chain(CHANGES) {
@@ -309,10 +309,10 @@ fn remote_client_without_token_is_rejected() {
                 command.args(["-d", body]);
             }
             let output = command.arg(format!("https://{address}{path}")).output();
-            let printed = output_text(&output.expect("run curl"));
-            assert!(printed.contains("code=401"), "{method} {path}: {printed}");
-            assert!(!printed.contains("root:"), "{printed}");
+            let text = output_text(&output.expect("run curl"));
+            assert!(text.contains("code=401"), "{method} {path}: {text}");
+            assert!(!text.contains("root:"), "{text}");
         }
     }
-    assert_eq!(world.status()["revision"], active);
+    assert_eq!(world.status()["revision"], active_revision);
 }

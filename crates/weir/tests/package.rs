@@ -29,12 +29,12 @@ fn build(packages: &Path, version: &str) {
 /// Returns the sorted files of a directory whose names end with `suffix`.
 fn files_with_suffix(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("read the directory");
-    let mut all: Vec<PathBuf> = entries
+    let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("read a directory entry").path())
         .collect();
-    all.retain(|path| path.to_string_lossy().ends_with(suffix));
-    all.sort_unstable();
-    all
+    files.retain(|path| path.to_string_lossy().ends_with(suffix));
+    files.sort_unstable();
+    files
 }
 
 #[test]
@@ -169,11 +169,11 @@ const PROGRAMS: [&str; 3] = ["./usr/bin/weir", "./usr/sbin/ipvsadm-", "./usr/lib
 /// Asserts that the files are owned by root and writable only by root, that only programs are executable, and that the
 /// packages contain the licenses.
 fn assert_files_are_well_formed(packages: &[PathBuf]) {
-    let mut all = String::new();
+    let mut contents = String::new();
     for package in packages {
-        all += &successful_output(Command::new("dpkg-deb").arg("--contents").arg(package));
+        contents += &successful_output(Command::new("dpkg-deb").arg("--contents").arg(package));
     }
-    for line in all.lines() {
+    for line in contents.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (mode, owner, path) = (fields[0], fields[1], fields[5]);
         let expected = match mode.as_bytes()[0] {
@@ -184,7 +184,7 @@ fn assert_files_are_well_formed(packages: &[PathBuf]) {
         };
         assert_eq!((mode, owner), (expected, "root/root"), "{line}");
     }
-    let has_document = |name: &str| all.contains(&format!(" ./usr/share/doc/weir/{name}\n"));
+    let has_document = |name: &str| contents.contains(&format!(" ./usr/share/doc/weir/{name}\n"));
     assert!(
         has_document("THIRD-PARTY.gz")
             && has_document("CHANGELOG.md.gz")
@@ -198,11 +198,11 @@ fn licenses_cover_bill_of_materials() {
     let tools = Path::new(CRATE).join("../../tools");
     let licenses = successful_output(&mut Command::new(tools.join("build-licenses.py")));
     let sbom = successful_output(&mut Command::new(tools.join("build-sbom.py")));
-    let sbom: serde_json::Value = serde_json::from_str(&sbom).expect("output is valid JSON");
+    let sbom: serde_json::Value = serde_json::from_str(&sbom).expect("parse output");
     let components = sbom["components"]
         .as_array()
-        .expect("components is an array");
-    let bundled: Vec<String> = components
+        .expect("components is not an array");
+    let crates: Vec<String> = components
         .iter()
         .filter(|it| it["hashes"].is_array())
         .map(|it| {
@@ -214,23 +214,23 @@ fn licenses_cover_bill_of_materials() {
         })
         .collect();
     assert!(
-        bundled.iter().any(|it| it.starts_with("rustls ")),
-        "{bundled:?}"
+        crates.iter().any(|it| it.starts_with("rustls ")),
+        "{crates:?}"
     );
     let (list, texts) = licenses
         .split_once(&"-".repeat(100))
-        .expect("the end of the list should exist");
-    for crate_ in &bundled {
+        .expect("no end of the list");
+    for crate_ in &crates {
         assert!(list.contains(&format!("\n{crate_}: ")), "{crate_}");
     }
-    let missing = bundled
+    let missing = crates
         .iter()
         .filter(|it| !texts.contains(it.as_str()))
         .count();
     assert!(
         missing <= 3,
         "{missing} of {} crates have no text",
-        bundled.len()
+        crates.len()
     );
     // C code that the build compiles into the program.
     assert!(texts.contains("Meta Platforms") && texts.contains("Google"));

@@ -75,7 +75,9 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
         ejection_reason(&world, family, 1).is_some()
     });
     println!("ejected after {:?}", started.elapsed());
-    assert!(ejection_reason(&world, family, 1).is_some_and(|it| it.contains("unanswered SYNs")));
+    assert!(
+        ejection_reason(&world, family, 1).is_some_and(|reason| reason.contains("unanswered SYNs"))
+    );
     let server = world.server_status(family.server(1));
     assert_eq!(
         (&server["effective_weight"], &server["weight"]),
@@ -94,7 +96,8 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
     let before = world.server_status(family.server(1))["connections"].as_u64();
     wait_for("the server to return", TIMEOUT, || {
         let server = world.server_status(family.server(1));
-        server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
+        server["ejected"].is_null()
+            && server["connections"].as_u64() > before.map(|count| count + 5)
     });
     assert!((0..3).all(|n| ejection_reason(&world, family, n).is_none()));
     assert_eq!(world.log().matches("is being retried").count(), 1);
@@ -117,12 +120,12 @@ fn server_that_drops_syns_is_ejected() {
 }
 
 #[test]
-fn server_that_resets_is_ejected() {
+fn server_that_resets_connections_is_ejected() {
     assert_ejected_and_returns(Family::V4, "direct", RESETS.0, RESETS.1);
 }
 
 #[test]
-fn nat_server_that_resets_is_ejected() {
+fn nat_server_that_resets_connections_is_ejected() {
     assert_ejected_and_returns(Family::V6, "nat", RESETS.0, RESETS.1);
 }
 

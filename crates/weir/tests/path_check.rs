@@ -44,7 +44,7 @@ fn wait_for_reason(world: &World, family: Family, state: &str, reason: &str) {
     }
 }
 
-/// Asserts that the doctor suggests this command for the server, and not to start its application.
+/// Asserts that the doctor suggests `command` for the server, and does not suggest starting its application.
 fn assert_doctor_suggests(world: &World, command: &str) {
     let found = world.output_of("doctor");
     assert!(found.contains("is down: server up, path broken"), "{found}");
@@ -70,13 +70,13 @@ fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) 
     world.start_daemon(&config(family, &bracketed(family.vip()), forward, "both"));
     wait_for_reason(&world, family, "up", "http 200");
     let checks = world.server_status(family.server(0))["checks"].clone();
-    let checks = checks.as_array().expect("checks is an array");
+    let checks = checks.as_array().expect("checks is not an array");
     assert_eq!(
         checks.len(),
         2,
         "there must be a check of the server and one through the path"
     );
-    let name = checks[1]["check"].as_str().expect("name is a string");
+    let name = checks[1]["check"].as_str().expect("name is not a string");
     assert!(name.contains("through"), "{name}");
 
     let address = format!("{vip}/{}", full_prefix(family));
@@ -186,7 +186,7 @@ fn server_that_replies_to_arp_for_vip_is_reported() {
 }
 
 #[test]
-fn nat_requires_the_return_path() {
+fn nat_server_without_return_path_is_down() {
     if !privileged() {
         return;
     }
@@ -374,6 +374,6 @@ fn path_change_runs_the_notify_program() {
     let lines = std::fs::read_to_string(&list).expect("read the list");
     assert!(
         !lines.contains(&format!("{server} web")),
-        "the other service's path must not change: {lines}"
+        "the path of service `web` must not change: {lines}"
     );
 }

@@ -1,6 +1,6 @@
 //! Tests health checks against real servers: MariaDB, PostgreSQL, Exim, nginx and a gRPC server.
 //!
-//! Each test starts its server.
+//! Each test starts its own server.
 
 #[path = "peers/grpc.rs"]
 mod grpc;
@@ -52,7 +52,7 @@ fn start(world: &mut World, program: &str, arguments: &[&str]) {
     world.kill_on_drop(child);
 }
 
-/// Waits until something listens on a port of server 0.
+/// Waits until server 0 listens on a port.
 fn wait_for_port(world: &World, port: u16) {
     wait_for(&format!("port {port}"), TIMEOUT, || {
         let filter = format!("ss -Hltn sport = :{port}");
@@ -68,7 +68,7 @@ fn create_owned_directory(world: &World, name: &str, account: &str) -> String {
     path.display().to_string()
 }
 
-/// Runs a command as another account.
+/// Runs a command as this account.
 fn run_as(account: &str, program: &Path, arguments: &[&str]) {
     let output = Command::new("setpriv")
         .args(["--reuid", account, "--regid", account, "--clear-groups"])
@@ -81,7 +81,7 @@ fn run_as(account: &str, program: &Path, arguments: &[&str]) {
 }
 
 #[test]
-fn mariadb_checks_do_not_block_the_host() {
+fn mariadb_does_not_block_the_director_because_of_checks() {
     if !privileged() {
         return;
     }
@@ -356,10 +356,10 @@ fn sorry_server_has_its_own_check() {
     wait_for_sorry_server(&world, "down", 0);
     // No server is available, so Weir rejects clients immediately.
     let output = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        printed.contains("refused") || printed.contains("connect"),
-        "{printed}"
+        errors.contains("refused") || errors.contains("connect"),
+        "{errors}"
     );
     world.start_nginx_on("server1", 1, "");
     wait_for_response(&world, "server1");

@@ -107,8 +107,8 @@ fn assert_client_keeps_its_server(family: Family) {
     let expected = BTreeSet::from([second.clone()]);
     assert_eq!(responding_servers(&world, family), expected);
 
-    let drained = format!("web/{}", family.server(server_index(&second)));
-    world.run_weir(&["server", &drained, "drain"]);
+    let server = format!("web/{}", family.server(server_index(&second)));
+    world.run_weir(&["server", &server, "drain"]);
     let third = responding_server(&world, family, 81);
     assert!(third != second && third != first, "drained: {third}");
 }

@@ -17,7 +17,7 @@ fn check_result(world: &World, name: &str) -> (String, u64, String) {
     let text = |key: &str| server[key].as_str().unwrap_or_default().to_owned();
     let weight = server["effective_weight"]
         .as_u64()
-        .expect("weight is a number");
+        .expect("weight is not a number");
     (text("state"), weight, text("reason"))
 }
 
@@ -246,7 +246,7 @@ fn probes_of_hostile_servers_fail_without_delaying_others() {
 }
 
 /// Creates a key and a certificate for `www.example` and the address of server 0 with openssl. Returns their paths.
-fn certificate(world: &World) -> (String, String) {
+fn create_certificate(world: &World) -> (String, String) {
     let (key, certificate) = (world.path("key.pem"), world.path("cert.pem"));
     let output = std::process::Command::new("openssl")
         .args([
@@ -275,7 +275,7 @@ fn certificate(world: &World) -> (String, String) {
 
 /// Starts nginx with TLS on ports 443 and 444 (HTTP/2) of the server. Returns the path of its certificate.
 fn start_tls_server(world: &mut World) -> String {
-    let (key, certificate) = certificate(world);
+    let (key, certificate) = create_certificate(world);
     let root = world.path("tls");
     std::fs::create_dir_all(&root).expect("create a directory");
     let path = root.display();

@@ -58,7 +58,7 @@ impl Balancer {
             .status()
             .expect("start the process");
         assert!(started.success());
-        wait_for("HAProxy", Duration::from_secs(20), || {
+        wait_for("a response from HAProxy", Duration::from_secs(20), || {
             balancer
                 .world
                 .get(&format!("http://{}:{PORT}/", Family::V4.director()))
@@ -115,9 +115,9 @@ impl Balancer {
         let mut reloads = 0;
         let mut slowest_reload = Duration::ZERO;
         while ab.try_wait().expect("query the process state").is_none() {
-            let started = Instant::now();
+            let start = Instant::now();
             let output = reload().output().expect("run the reload");
-            slowest_reload = slowest_reload.max(started.elapsed());
+            slowest_reload = slowest_reload.max(start.elapsed());
             assert!(
                 output.status.success(),
                 "{}",
@@ -138,19 +138,20 @@ impl Balancer {
         };
         // `ab` aborts after some refused connections; its remaining requests also count as failed.
         let completed = number("Complete requests:").or_else(|| number("Total of"));
-        let failed = requests - completed.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
+        let failed_count =
+            requests - completed.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
         let longest_request = text.lines().find(|line| line.contains("(longest request)"));
         println!(
             "{url} from {host}: {requests} requests, {reloads} reloads, the slowest in {slowest_reload:?}; in ms {}",
             longest_request.unwrap_or_default().trim()
         );
-        if failed > 0 {
+        if failed_count > 0 {
             println!(
                 "{text}{}",
                 fs::read_to_string(&errors).expect("read the file")
             );
         }
-        (failed, reloads)
+        (failed_count, reloads)
     }
 
     fn url(&self, host: &str, family: Family) -> String {
@@ -250,7 +251,7 @@ impl HeldConnection {
             .stderr(Stdio::piped())
             .spawn()
             .expect("start weir");
-        wait_for("the command", Duration::from_secs(20), || {
+        wait_for("the command to start", Duration::from_secs(20), || {
             started_file.exists()
         });
         Self {
@@ -265,9 +266,9 @@ impl HeldConnection {
     fn connect(&self) -> std::thread::JoinHandle<Duration> {
         let to = self.to;
         self.world.spawn_on("client", move || {
-            let started = Instant::now();
+            let start = Instant::now();
             TcpStream::connect_timeout(&to, Duration::from_secs(20)).expect("connect");
-            started.elapsed()
+            start.elapsed()
         })
     }
 
@@ -283,18 +284,18 @@ fn held_connections_are_released_and_exit_code_is_passed_on() {
     if !privileged() {
         return;
     }
-    let mut held = HeldConnection::start(&["--max", "60s"]);
-    let client = held.connect();
+    let mut connection = HeldConnection::start(&["--max", "60s"]);
+    let client = connection.connect();
     std::thread::sleep(Duration::from_millis(300));
     assert!(!client.is_finished(), "the connection was not held");
     // A second `weir protect` waits for the first one.
-    let mut second = held
+    let mut second = connection
         .world
         .weir("director")
         .args([
             "protect",
             "--listen",
-            &held.to.to_string(),
+            &connection.to.to_string(),
             "--",
             "sh",
             "-c",
@@ -302,9 +303,13 @@ fn held_connections_are_released_and_exit_code_is_passed_on() {
         ])
         .spawn()
         .expect("start weir");
-    held.release();
+    connection.release();
     assert_eq!(
-        held.protect.wait().expect("wait for the process").code(),
+        connection
+            .protect
+            .wait()
+            .expect("wait for the process")
+            .code(),
         Some(7)
     );
     client.join().expect("client thread panicked");
@@ -316,20 +321,25 @@ fn timeout_releases_held_connections() {
     if !privileged() {
         return;
     }
-    let mut held = HeldConnection::start(&["--max", "700ms"]);
+    let mut connection = HeldConnection::start(&["--max", "700ms"]);
     // The connection is held until the time limit and then released; later packets are not held.
-    held.connect().join().expect("client thread panicked");
+    connection.connect().join().expect("client thread panicked");
     assert!(
-        held.protect
+        connection
+            .protect
             .try_wait()
             .expect("query the process state")
             .is_none()
     );
-    let duration = held.connect().join().expect("client thread panicked");
+    let duration = connection.connect().join().expect("client thread panicked");
     assert!(duration < Duration::from_secs(1), "{duration:?}");
-    held.release();
+    connection.release();
     assert_eq!(
-        held.protect.wait().expect("wait for the process").code(),
+        connection
+            .protect
+            .wait()
+            .expect("wait for the process")
+            .code(),
         Some(7)
     );
 }
@@ -339,24 +349,27 @@ fn killed_weir_releases_held_connections() {
     if !privileged() {
         return;
     }
-    let mut held = HeldConnection::start(&["--max", "60s"]);
-    let client = held.connect();
+    let mut connection = HeldConnection::start(&["--max", "60s"]);
+    let client = connection.connect();
     std::thread::sleep(Duration::from_millis(300));
     assert!(!client.is_finished(), "the connection was not held");
-    held.protect.kill().expect("send a signal to the process");
-    held.protect.wait().expect("wait for the process");
+    connection
+        .protect
+        .kill()
+        .expect("send a signal to the process");
+    connection.protect.wait().expect("wait for the process");
     // The retransmitted SYN establishes the held connection; a new connection is established immediately.
     client.join().expect("client thread panicked");
-    held.connect().join().expect("client thread panicked");
+    connection.connect().join().expect("client thread panicked");
     let value = || {
-        let output = held
+        let output = connection
             .world
             .output("director", "cat /proc/sys/net/ipv4/tcp_migrate_req");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
     assert_eq!(value(), "1");
-    held.release();
-    let output = held
+    connection.release();
+    let output = connection
         .world
         .weir("director")
         .arg("clean")
@@ -460,7 +473,9 @@ fn terminated_protection_restores_the_sysctl() {
         .arg(&ran)
         .spawn()
         .expect("start weir");
-    wait_for("the sysctl", Duration::from_secs(20), || value() == "1");
+    wait_for("the sysctl to be set", Duration::from_secs(20), || {
+        value() == "1"
+    });
     // Weir handles signals before it changes the sysctl.
     let pid = rustix::process::Pid::from_child(&protect);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM)

@@ -283,8 +283,7 @@ impl Proxy {
     fn reload(&self, text: &str) {
         let file = self.directory.join("weir.toml");
         fs::write(&file, text).expect("write file");
-        let (succeeded, output) =
-            self.weir(&["reload", "-c", file.to_str().expect("path is valid UTF-8")]);
+        let (succeeded, output) = self.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
         assert!(succeeded, "{output}");
     }
 
@@ -370,7 +369,7 @@ impl Client {
         self.send(request);
         self.read_response()
             .expect("read response")
-            .expect("connection is open")
+            .expect("connection was closed")
     }
 }
 

@@ -49,7 +49,7 @@ impl Machine {
             .spawn()
             .expect("start unshare");
         let ready = PathBuf::from(format!("/proc/{}/root", holder.id()))
-            .join(directory.strip_prefix("/").expect("path is absolute"))
+            .join(directory.strip_prefix("/").expect("path is not absolute"))
             .join("ready");
         wait_for("the host's mounts", Duration::from_secs(10), || {
             ready.exists()
@@ -94,7 +94,7 @@ impl Machine {
     fn write(&self, path: &str, text: &str) {
         let file = self.home.join("file");
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        let host_path = root.join(file.strip_prefix("/").expect("path is absolute"));
+        let host_path = root.join(file.strip_prefix("/").expect("path is not absolute"));
         fs::write(host_path, text).expect("write the file");
         self.run_successfully(&format!("cp {} {path}", file.display()));
     }
@@ -115,14 +115,7 @@ fn blocks(readme: &str, heading: &str) -> Vec<String> {
         .unwrap_or_else(|| panic!("the README has no section {heading}"));
     let fenced = section.split("\n```").skip(1).step_by(2);
     fenced
-        .map(|block| {
-            block
-                .split_once('\n')
-                .expect("block starts with a fence line")
-                .1
-                .to_owned()
-                + "\n"
-        })
+        .map(|block| block.split_once('\n').expect("no fence line").1.to_owned() + "\n")
         .collect()
 }
 
@@ -133,7 +126,7 @@ fn commands(block: &str) -> Vec<(String, String)> {
         .map(|line| {
             let (host, command) = line
                 .split_once('#')
-                .expect("line has the form HOST# COMMAND");
+                .expect("line without the form HOST# COMMAND");
             // Text after two spaces and a number sign is a comment, which the shell ignores.
             (host.to_owned(), command.trim().to_owned())
         })
@@ -197,7 +190,7 @@ fn readme_quick_start_works_as_printed() {
             other => panic!("the README contains a command for an unknown host {other}"),
         }
     }
-    let (first, text) = file.split_once('\n').expect("text has a first line");
+    let (first, text) = file.split_once('\n').expect("text has no first line");
     director.write(first.trim_start_matches("# "), text);
     let (mut client_requests, log) = (0, world.path("run.log"));
     for (host, command) in commands(quick_start) {
@@ -228,10 +221,7 @@ fn readme_quick_start_works_as_printed() {
             }),
             "client" => {
                 client_requests += 1;
-                let url = command
-                    .split_whitespace()
-                    .last()
-                    .expect("command ends with a URL");
+                let url = command.split_whitespace().last().expect("no URL");
                 let page = client.run_successfully(&format!("{command} --max-time 5"));
                 assert_eq!(page, "hello\n");
                 let mut names: Vec<String> = (0..4)
@@ -301,7 +291,7 @@ fn assert_pair_example_works(
             other => panic!("the README contains a command for an unknown host {other}"),
         }
     }
-    let (first, text) = file.split_once('\n').expect("text has a first line");
+    let (first, text) = file.split_once('\n').expect("text has no first line");
     director.write(first.trim_start_matches("# "), text);
     // A server that fails a check is down after 6 s.
     director.run_successfully(&APPLY.replace("30s", "10s"));
@@ -339,7 +329,7 @@ fn unit_commands(unit: &str, instance: &str) -> Vec<(String, String)> {
     for value in values_of("EnvironmentFile") {
         let path = value
             .strip_prefix('-')
-            .expect("EnvironmentFile starts with `-`");
+            .expect("EnvironmentFile without `-`");
         assignments += &format!("[ ! -e {path} ] || . {path}; ");
     }
     ["ExecStart", "ExecReload", "ExecStop"]
@@ -381,7 +371,7 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
         let (_, command) = commands
             .iter()
             .find(|(it, _)| it == key)
-            .expect("the command should exist");
+            .expect("command not found");
         server.run_successfully(command)
     };
     run_command(&plain, "ExecStart");

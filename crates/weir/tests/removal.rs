@@ -56,11 +56,11 @@ fn replace_server_during_download(on_remove: &str) -> (World, std::process::Outp
     let mut world = prepared_world(12 * MIB);
     world.start_daemon(&config(on_remove, "\"10.71.0.20\""));
     // A download that is to be aborted must not end before the reload, however long that takes.
-    let rate = if on_remove == "reset" { "300K" } else { "3M" };
+    let rate = if on_remove == "keep" { "3M" } else { "300K" };
     let curl = slow_download(&world, rate);
     let new_config = config(on_remove, "\"10.71.0.21\"");
     let path = world.write_config(&new_config);
-    let plan = world.run_weir(&["plan", "-c", path.to_str().expect("path is valid UTF-8")]);
+    let plan = world.run_weir(&["plan", "-c", path.to_str().expect("path is not UTF-8")]);
     assert!(
         plan.contains("10.71.0.20") && plan.contains("1 live flow"),
         "the plan must list the server and its live flow: {plan}"
@@ -131,7 +131,7 @@ fn wait_for_error(mut exchange: impl FnMut() -> std::io::Result<()>) -> ErrorKin
         error_kind = exchange().err().map(|error| error.kind());
         error_kind.is_some_and(|kind| kind != ErrorKind::WouldBlock)
     });
-    error_kind.expect("connection has an error")
+    error_kind.expect("no error")
 }
 
 /// Opens a TCP connection and a connected UDP socket to a routed VIP, removes their server, and asserts that both fail.
@@ -174,7 +174,10 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
             .expect("send");
         let mut buffer = [0; 4096];
         assert!(tcp.read(&mut buffer).expect("read a response") > 0);
-        connected.0.send(()).expect("test receives the result");
+        connected
+            .0
+            .send(())
+            .expect("send the signal that the client is connected");
         removed
             .1
             .recv()
@@ -194,9 +197,15 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
         stream.read_to_string(&mut body).expect("read the response");
         (tcp_error, udp_error, body)
     });
-    connected.1.recv().expect("client connected");
+    connected
+        .1
+        .recv()
+        .expect("receive the signal that the client is connected");
     world.reload(&routed_config(family, forward, 1));
-    removed.0.send(()).expect("client thread is waiting");
+    removed
+        .0
+        .send(())
+        .expect("send the signal that the server is removed");
     let (tcp_error, udp_error, body) = client.join().expect("client thread panicked");
     assert!(
         matches!(
@@ -247,7 +256,7 @@ fn clients_of_routed_vip_are_rejected_with_nat_tunnel_and_l3dsr() {
 }
 
 #[test]
-fn reschedule_moves_flows_to_another_server() {
+fn reschedule_assigns_flows_to_a_different_server() {
     if !privileged() {
         return;
     }

@@ -24,7 +24,7 @@ impl SharedDirectory {
         Self(path)
     }
 
-    /// Runs a script in separate namespaces. Returns the script's output, and the daemon's log with the lost requests.
+    /// Runs a script in separate namespaces. Returns its output, and the daemon's log followed by the lost requests.
     fn run(&self, script: &str, extra: &[&str]) -> (String, String) {
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--propagation", "private", "sh"])
@@ -89,9 +89,9 @@ fn unprivileged_daemon_serves_clients() {
         return;
     }
     let directory = SharedDirectory::new("separation");
-    let older =
+    let old_binary =
         std::env::var("WEIR_OLD_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
-    let (text, log) = directory.run("separation.sh", &[&older]);
+    let (text, log) = directory.run("separation.sh", &[&old_binary]);
     let expected = [
         "start: served",
         "files: served",

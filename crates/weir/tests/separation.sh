@@ -1,6 +1,6 @@
 # Runs a proxy-only Weir as root with an account `weir`, in separate mount and network namespaces. $1 is the
-# program, $2 an empty directory that every account can enter, $3 the older program for an upgrade. Prints the lines
-# that the test compares.
+# program, $2 an empty directory that every account can enter, $3 an older weir binary, to which the script downgrades
+# and from which it upgrades again. Prints the lines that the test compares.
 set -u
 weir=$1 dir=$2 older=$3
 . "$(dirname "$0")/separation_common.sh"
@@ -81,7 +81,8 @@ wait_for test -s "$dir/log/access"
 echo "log: $(owner_and_mode log/access)"
 "$weir" status >/dev/null && echo "status: ok"
 
-# Root's file is the policy: a submitted text can only do what the file permits.
+# `reload -c` fails if the daemon's account cannot read the file. Afterwards, the same text is applied as the daemon's
+# own file.
 # The text has no route with `files`, which the older program may not support.
 sed -e 's/127.0.0.1:443/127.0.0.1:444/' -e '/^\[\[route/,$d' "$dir/weir.toml" >"$dir/text"
 chmod 600 "$dir/text"
@@ -141,8 +142,8 @@ wait_for page 445
 served newer 445
 echo "restarted: $("$weir" status --json | grep -o '"restarts": *[0-9]*')"
 
-# A compromised daemon requests a program that root has not permitted. The reply stays in its channel, so this test is
-# last.
+# A compromised daemon requests an upgrade to a program that root has not permitted. The daemon's channel then contains
+# an unexpected reply, so this case must be last.
 cat >"$dir/request.py" <<'END'
 import array, ctypes, json, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)

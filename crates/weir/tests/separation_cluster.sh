@@ -1,7 +1,7 @@
-# Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs like the units:
+# Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs as with the units:
 # keeper and daemon as the account `weir`, and the helper service as root; it also has a virtual router and announced
 # VIPs. The second one is started by root. The group also publishes a certificate, whose files are then removed. The
-# first director is in the network namespace of this script, the second one, the client and the server are in others. $1
+# first director is in this script's network namespace; the second one, the client and the server are in others. $1
 # is the program, $2 an empty directory that every account can enter, $3 the directory of the units. Prints the lines
 # that the test compares.
 set -u
@@ -215,7 +215,7 @@ on_second() { at_second "$weir" status | grep -q '10.80.9.2:80'; }
 wait_for on_second
 echo "second: services applied"
 
-# What root's files do not permit is rejected, by the director that publishes and by the others.
+# Configurations that root's files do not permit are rejected, by the director that publishes and by the others.
 refuse() {
   publish at_second >"$dir/out/refused" 2>&1 && echo "$1: published"
   grep -o "$2" "$dir/out/refused" | head -1
@@ -301,7 +301,7 @@ wait_for at_first "$weir" status
 all_served "without etcd" 10.80.9.4
 start_etcd
 
-# Root cannot reduce the permissions to less than the group has published.
+# A reload is rejected if the file permits less than the group has published.
 cp "$dir/first.toml" "$dir/out/first.toml"
 sed -i 's/"10.80.9.0\/24"/"10.80.9.1", "10.80.9.5"/' "$dir/first.toml"
 at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "narrow: applied"

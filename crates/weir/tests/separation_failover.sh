@@ -1,7 +1,7 @@
 # Runs a director with an account `weir`, and with the features that other root processes implement: virtual routers
-# with programs, announced VIPs and a notifier. The director is in the network namespace of this script, its client and
-# its server are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that
-# the test compares.
+# with programs, announced VIPs and a notifier. The director is in this script's network namespace; its client and its
+# server are in separate ones. $1 is the program, $2 an empty directory that every account can enter. Prints the lines
+# that the test compares.
 set -u
 weir=$1 dir=$2
 . "$(dirname "$0")/separation_common.sh"
@@ -136,7 +136,7 @@ echo "drained: released"
 "$weir" node ready >/dev/null
 wait_for moved
 echo "ready: served"
-# The VIP gets another owner and returns to the first one, without being absent.
+# The VIP moves to a different owner and back, without being absent.
 cp "$dir/weir.toml" "$dir/routers.toml"
 sed -i -e '/^\[vrrp/,$d' -e 's/^\[node\]/&\nvip_interface = "to_client"/' "$dir/weir.toml"
 watch() { while :; do holds 10.78.1.101 || echo absent >>"$dir/out/absent"; done; }

@@ -1,7 +1,7 @@
 # Runs two directors with an account `weir` that exchange flows; the first one also probes a server along the path of
-# its service. The first director is in the network namespace of this script, the second one, the client and the server
-# are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the test
-# compares.
+# its service. The first director is in this script's network namespace; the second one, the client and the server
+# are in separate ones. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the
+# test compares.
 set -u
 weir=$1 dir=$2
 . "$(dirname "$0")/separation_common.sh"
@@ -136,7 +136,7 @@ wait_for path_is_up
 page && echo "upgraded: served"
 grep -q 'server went down.*privileged process' "$dir/out/log" || echo "no server went down while the engine was absent"
 
-# A submitted text cannot configure another peer; root's file can.
+# A submitted text cannot configure a different peer; root's file can.
 sed 's/10.79.3.2:8482/10.79.3.9:8482/' "$dir/first.toml" >"$dir/text"
 chmod 600 "$dir/text"
 at_first "$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"

@@ -80,7 +80,7 @@ fn status_without_daemon_reads_pinned_data_plane() {
         String::from_utf8_lossy(&output.stderr)
     );
     let status: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+        serde_json::from_slice(&output.stdout).expect("parse the output");
     assert_eq!(status["services"][0]["name"], "web", "{status:#}");
     assert_eq!(status["services"][0]["connections"], 7, "{status:#}");
 }
@@ -104,8 +104,7 @@ fn api_is_served_on_socket_and_tcp() {
     assert!(String::from_utf8_lossy(&output.stdout).contains(expected));
     let output = world.output("director", "curl -sS -f http://127.0.0.1:9900/v1/status");
     for text in [world.api("/v1/status").into_bytes(), output.stdout] {
-        let status: serde_json::Value =
-            serde_json::from_slice(&text).expect("output is valid JSON");
+        let status: serde_json::Value = serde_json::from_slice(&text).expect("parse the status");
         assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
     }
     let refused = world.output(
@@ -138,14 +137,14 @@ fn explanation_names_the_server_of_the_next_connection() {
             "--packet",
             "tcp 10.71.0.2:40000 10.71.0.10:80",
         ]);
-        let json: serde_json::Value = serde_json::from_str(&text).expect("output is valid JSON");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("parse the explanation");
         let body = world
             .get("http://10.71.0.10/name")
             .expect("receive a response");
         let (selected, _) = expected
             .into_iter()
             .find(|(_, name)| name.as_bytes() == body)
-            .expect("the server that responded should exist");
+            .expect("unknown server");
         assert_eq!(json["server"], selected, "{explanation}{json:#}");
         assert!(
             explanation.contains("web") && explanation.contains(selected),

@@ -35,7 +35,7 @@ const VIP: &str = "10.0.0.10";
 const TIMEOUT: Duration = Duration::from_secs(120);
 const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
 
-/// Source addresses of a `nat` service, which move with the VIP.
+/// Setting of a `nat` service. The source address moves with the VIP.
 const SNAT: &str = "snat = { addresses = [\"10.0.0.100\"] }";
 const SNAT_ADDRESS: &str = "10.0.0.100";
 
@@ -121,12 +121,12 @@ impl Pair {
         let local = ADDRESSES
             .iter()
             .find(|(name, _)| *name == host)
-            .expect("the director should exist")
+            .expect("director not found")
             .1;
         let peer = ADDRESSES
             .iter()
             .find(|(name, _)| *name != host)
-            .expect("the director should exist")
+            .expect("director not found")
             .1;
         format!(
             "[sync]\nlisten = \"{local}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",

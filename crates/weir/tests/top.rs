@@ -91,7 +91,7 @@ fn top_command(world: &World) -> String {
 fn state(world: &World, server: usize) -> String {
     let status = world.status();
     let state = &status["services"][0]["servers"][server]["state"];
-    state.as_str().expect("state is a string").to_owned()
+    state.as_str().expect("state is not a string").to_owned()
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
         assert_eq!(
             &reply[1..],
             payload.as_slice(),
-            "the echo of {length} bytes"
+            "the echo of {length} bytes must be unchanged"
         );
     }
 
@@ -81,7 +81,7 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
         );
     }
     let drops_before = world.packet_count("drop_too_big");
-    wait_for("upload with small MTU", Duration::from_secs(15), || {
+    wait_for("a too-big packet drop", Duration::from_secs(15), || {
         let received = world.upload(sink, MIB).expect("upload");
         assert_eq!(received, upload_digest(MIB));
         world.packet_count("drop_too_big") > drops_before

@@ -90,13 +90,13 @@ fn unprivileged_keeper_and_daemon_serve_clients() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let read = |name: &str| fs::read_to_string(directory.0.join(name)).unwrap_or_default();
     let (log, helper) = (read("out/log"), read("out/helper"));
-    let none = "CapEff 0000000000000000, NoNewPrivs 1";
+    let no_capabilities = "CapEff 0000000000000000, NoNewPrivs 1";
     let expected = [
         "start nat: served",
         "start proxy: served",
         "files: served",
-        &format!("keeper: user 991, {none}"),
-        &format!("daemon: user 991, {none}, CapBnd 0000000000000000, Seccomp 2"),
+        &format!("keeper: user 991, {no_capabilities}"),
+        &format!("daemon: user 991, {no_capabilities}, CapBnd 0000000000000000, Seccomp 2"),
         "directories: root weir 1771, root weir 750, root weir 660",
         "socket: weir lbadmin 660",
         "status as a group member: ok",

@@ -54,11 +54,14 @@ fn vip_state(world: &World, service: &str) -> String {
     let status = world.status();
     let services = status["services"]
         .as_array()
-        .expect("services is an array")
+        .expect("services is not an array")
         .iter();
     let mut found = services.filter(|it| it["name"] == service);
     let found = found.next().unwrap_or_else(|| panic!("{status:#}"));
-    found["vip"].as_str().expect("state is a string").to_owned()
+    found["vip"]
+        .as_str()
+        .expect("state is not a string")
+        .to_owned()
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn proxy_vip_is_added_announced_and_removed() {
 }
 
 /// While no daemon was running, clients may have learned another MAC address, and traffic confirms the wrong entry. An
-/// earlier version has added IPv6 VIPs that the kernel can select as source addresses.
+/// earlier version added IPv6 VIPs that the kernel can select as source addresses.
 #[test]
 fn present_vip_is_announced_and_deprecated_when_daemon_starts() {
     if !privileged() {
@@ -272,7 +275,7 @@ fn run_in_other_namespace(world: &World, arguments: &[&str]) -> (Option<i32>, St
 /// Weir records interfaces by name. A command in another namespace must neither change interfaces with the same names
 /// there nor delete the record.
 #[test]
-fn clean_in_another_namespace_is_refused() {
+fn clean_in_a_different_namespace_is_refused() {
     if !privileged() {
         return;
     }
@@ -305,7 +308,7 @@ fn clean_in_another_namespace_is_refused() {
     );
     // Another director does not adopt the existing objects either.
     let file = world.path("weir.toml");
-    let (code, output) = run(&["run", "-c", file.to_str().expect("path is valid UTF-8")]);
+    let (code, output) = run(&["run", "-c", file.to_str().expect("path is not UTF-8")]);
     assert!(code == Some(1) && output.contains(&command), "{output}");
     assert!(
         world.pin_dir("director").exists(),
@@ -412,8 +415,8 @@ fn missing_proxy_vip_is_reported() {
         return;
     }
     let mut world = World::new(1);
-    let text_without_interface = format!("{POOL}{}", proxy_service());
-    let path = world.write_config(&text_without_interface);
+    let config_without_interface = format!("{POOL}{}", proxy_service());
+    let path = world.write_config(&config_without_interface);
     let check = world
         .weir("director")
         .args(["check", "-c"])
@@ -432,7 +435,7 @@ fn missing_proxy_vip_is_reported() {
         text.contains("connections cannot reach the service"),
         "{text}"
     );
-    world.start_daemon(&text_without_interface);
+    world.start_daemon(&config_without_interface);
     assert_eq!(vip_state(&world, "www"), "absent");
     let absent = format!("no interface of this machine has {V4} of service www");
     wait_for("the warning in the log", Duration::from_secs(10), || {
@@ -473,7 +476,7 @@ fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
     let running = log.lines().find(|line| line.contains(" running "));
     let running = running.unwrap_or_else(|| panic!("{log}"));
     let path = world.write_config(&format!("{POOL}{services}"));
-    let path = path.to_str().expect("path is valid UTF-8");
+    let path = path.to_str().expect("path is not UTF-8");
     let plan = weir_output(&world, &["plan", "-c", path]);
     assert_eq!(plan.matches("warning: eth0 loses ").count(), 1, "{plan}");
     let check = weir_output(&world, &["check", "-c", path]);
@@ -500,14 +503,14 @@ fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
 }
 
 #[test]
-fn reload_that_removes_vips_causes_warning() {
+fn reload_that_removes_proxy_vips_causes_warning() {
     if privileged() {
         assert_warned_about_removed_vips(&proxy_service(), &[V4, V6]);
     }
 }
 
 #[test]
-fn engine_that_removes_vips_causes_warning() {
+fn reload_that_removes_layer_4_vips_causes_warning() {
     if privileged() {
         let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
         assert_warned_about_removed_vips(layer_4, &["10.71.0.12"]);
@@ -530,7 +533,7 @@ fn reload_that_moves_vip_to_virtual_router_causes_no_warning() {
         "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"{vip}/32\"]\n"
     );
     let path = world.write_config(&format!("{POOL}{service}{router}"));
-    let path = path.to_str().expect("path is valid UTF-8");
+    let path = path.to_str().expect("path is not UTF-8");
     let check = weir_output(&world, &["check", "-c", path]);
     let plan = weir_output(&world, &["plan", "-c", path]);
     for output in [&check, &plan] {

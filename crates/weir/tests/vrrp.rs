@@ -119,7 +119,7 @@ fn vip_moves_on_release_stop_and_link_failure() {
     });
     pair.reconnect("director");
     pair.wait_for_holder("director");
-    // This director was active all the time, but clients have the other director's MAC address.
+    // This director was active the whole time, but clients have the other director's MAC address.
     pair.wait_for("the client to use the director", || {
         pair.resolves_vip_to("client", "director")
     });
@@ -220,7 +220,7 @@ fn vip_stays_after_process_crash_and_moves_while_agent_is_paused() {
         "the other director must not become active"
     );
 
-    // Without virtual routers, both processes end.
+    // Without virtual routers, both processes exit.
     pair.reload("director", "");
     pair.wait_for_holder("second");
     pair.wait_for("the agent to exit", || {
@@ -261,9 +261,9 @@ fn tracked_fault_releases_all_addresses_of_group_and_notifies() {
             .iter()
             .any(|vip| pair.holds("director", vip))
     });
-    let other = pair.routers("director")[1].clone();
+    let other_router = pair.routers("director")[1].clone();
     assert_eq!(
-        other["reason"],
+        other_router["reason"],
         "outside of the same group is in the fault state"
     );
     pair.wait_for("the notification", || {

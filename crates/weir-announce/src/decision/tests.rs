@@ -111,7 +111,7 @@ fn vip_is_announced_or_withdrawn_immediately_when_its_services_change() {
 }
 
 #[test]
-fn repeated_withdrawals_delay_announcement_until_vip_was_stable() {
+fn repeated_withdrawals_delay_announcement_until_vip_is_stable() {
     let mut run = Run::new(&[]);
     for pause in [
         0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000,
@@ -193,28 +193,28 @@ fn silence_is_measured_from_reply_to_report() {
 fn new_vip_waits_for_first_check_results() {
     let vip: IpAddr = [192, 0, 2, 10].into();
     let mut run = Run::new(&[]);
-    let handle_daemon_report = |run: &mut Run, settling: bool| {
-        let mut daemon_report = daemon_report(&[(vip, true)], false);
-        daemon_report.vips[0].settling = settling;
+    let announces_after_report = |run: &mut Run, settling: bool| {
+        let mut report = daemon_report(&[(vip, true)], false);
+        report.vips[0].settling = settling;
         run.decisions
-            .handle_daemon_report(&daemon_report, (run.now, run.now));
+            .handle_daemon_report(&report, (run.now, run.now));
         !run.decisions.routes().is_empty()
     };
-    assert!(!handle_daemon_report(&mut run, true));
+    assert!(!announces_after_report(&mut run, true));
     assert_eq!(
         run.decisions.report()[0].reason,
         "waiting for check results or the group's data"
     );
-    assert!(handle_daemon_report(&mut run, false));
+    assert!(announces_after_report(&mut run, false));
     // A new server without a check result does not cause an announced VIP to be withdrawn.
-    assert!(handle_daemon_report(&mut run, true));
+    assert!(announces_after_report(&mut run, true));
 
     // The VIP is announced after the time limit, even without check results.
     let mut run = Run::new(&[]);
-    assert!(!handle_daemon_report(&mut run, true));
+    assert!(!announces_after_report(&mut run, true));
     for second in 1..=10 {
         run.now = Duration::from_secs(second);
-        let is_announced = handle_daemon_report(&mut run, true);
+        let is_announced = announces_after_report(&mut run, true);
         assert_eq!(is_announced, second == 10, "after {second} s");
     }
 }

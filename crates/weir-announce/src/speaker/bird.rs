@@ -1,8 +1,8 @@
 //! Drives BIRD 2 and 3: writes an include file with two `static` protocols, and sends `configure` to BIRD's control
 //! socket.
 //!
-//! Weir never changes bird.conf. It must include the file at top level and export the routes of the protocols `weir4`
-//! and `weir6`.
+//! Weir never changes bird.conf. bird.conf must include the file at top level and export the routes of the protocols
+//! `weir4` and `weir6`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::Error;
 use crate::error::Result;
 
 /// Maximum length of a reply.
-const REPLY_MAX_BYTES: usize = 64 * 1024;
+const MAX_REPLY_BYTES: usize = 64 * 1024;
 
 /// Content of an include file that Weir no longer uses. It defines no protocol, because BIRD rejects a configuration
 /// that defines a protocol twice. The file is not removed, because bird.conf may include it without a wildcard.
-const UNUSED: &str = "# Written by Weir, which no longer uses this file.\n";
+const UNUSED_FILE_TEXT: &str = "# Written by Weir, which no longer uses this file.\n";
 
 /// Writes the include file if its content has changed, and makes BIRD read its configuration.
 pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
@@ -32,7 +32,7 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
 /// Removes the protocols from an include file that Weir no longer uses, and makes BIRD read its configuration.
 pub(super) async fn clear(socket: &Path, include: &Path) -> Result<()> {
     if include.symlink_metadata().is_ok() {
-        write(include, UNUSED)?;
+        write(include, UNUSED_FILE_TEXT)?;
     }
     reconfigure(socket).await
 }
@@ -82,28 +82,28 @@ pub(super) fn render(change: &Change<'_>) -> String {
 
 /// Sends `configure`. A reply consists of lines of the form `CCCC-text`, followed by a last line `CCCC text`.
 async fn configure(socket: &Path) -> Result<()> {
-    let failed = |source| Error::File {
+    let file_error = |source| Error::File {
         path: socket.to_owned(),
         source,
     };
-    let stream = UnixStream::connect(socket).await.map_err(failed)?;
+    let stream = UnixStream::connect(socket).await.map_err(file_error)?;
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     let mut length = 0;
     let mut read_reply = async || {
         loop {
-            let line = lines.next_line().await.map_err(failed)?;
-            let line = line.ok_or_else(|| failed(std::io::ErrorKind::UnexpectedEof.into()))?;
+            let line = lines.next_line().await.map_err(file_error)?;
+            let line = line.ok_or_else(|| file_error(std::io::ErrorKind::UnexpectedEof.into()))?;
             length += line.len();
             match parse_outcome(&line) {
                 Some(outcome) => return outcome,
-                None if length > REPLY_MAX_BYTES => return Err(rejection("the reply is too long")),
+                None if length > MAX_REPLY_BYTES => return Err(rejection("the reply is too long")),
                 None => {}
             }
         }
     };
     read_reply().await?;
-    writer.write_all(b"configure\n").await.map_err(failed)?;
+    writer.write_all(b"configure\n").await.map_err(file_error)?;
     read_reply().await
 }
 

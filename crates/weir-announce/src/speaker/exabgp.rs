@@ -3,7 +3,7 @@
 //!
 //! ExaBGP replies to each command with one line, in order, unless `exabgp.api.ack` is false. A reply that no process
 //! reads delays the following commands by 50 ms for each KiB (`application/control.py`, 4.2). Replies do not indicate
-//! which command they belong to, and replies to an earlier process or to `exabgpcli` can come first. Therefore,
+//! which command they answer, and replies to an earlier process or to `exabgpcli` can come first. Therefore,
 //! [`Replies`] records whether all earlier replies are known to have been read.
 
 use std::fs::OpenOptions;
@@ -91,10 +91,10 @@ async fn exchange(
     })?;
     // If this function is canceled, some replies remain unread.
     let was_settled = std::mem::take(&mut replies.is_settled);
-    let written = write(&mut sender, commands, deadline).await?;
+    let written_count = write(&mut sender, commands, deadline).await?;
     let results = match receiver {
-        Some(mut receiver) if written > 0 && (replies.is_replying || !was_settled) => {
-            read_results(&mut receiver, written, was_settled, replies, deadline).await
+        Some(mut receiver) if written_count > 0 && (replies.is_replying || !was_settled) => {
+            read_results(&mut receiver, written_count, was_settled, replies, deadline).await
         }
         _ => {
             replies.is_settled = was_settled;
@@ -102,10 +102,10 @@ async fn exchange(
         }
     };
     // Without replies, all written commands count as accepted.
-    Ok(results.unwrap_or_else(|| vec![Ok(()); written]))
+    Ok(results.unwrap_or_else(|| vec![Ok(()); written_count]))
 }
 
-/// Opens the pipe for commands. Resets `replies` if the pipe is new, because another ExaBGP created it.
+/// Opens the pipe for commands. Resets `replies` if the pipe is new, because a different ExaBGP process created it.
 fn open_command_pipe(pipe: &Path, replies: &mut Replies) -> io::Result<Sender> {
     // This fails if no process reads the pipe, for example because ExaBGP is not running.
     let file = options().write(true).open(pipe)?;
@@ -140,16 +140,16 @@ fn options() -> OpenOptions {
 
 /// Writes commands until the deadline. Returns how many were written.
 async fn write(sender: &mut Sender, commands: &[String], deadline: Instant) -> io::Result<usize> {
-    let mut written = 0;
+    let mut written_count = 0;
     let write_all = async {
         for command in commands {
             sender.write_all(command.as_bytes()).await?;
-            written += 1;
+            written_count += 1;
         }
         Ok::<_, io::Error>(())
     };
     timeout_at(deadline, write_all).await.unwrap_or(Ok(()))?;
-    Ok(written)
+    Ok(written_count)
 }
 
 /// ExaBGP's reply to a command, with the reason for an error.
@@ -165,14 +165,14 @@ async fn read_results(
     replies: &mut Replies,
     deadline: Instant,
 ) -> Option<Vec<Reply>> {
-    let (mut text, mut found) = (Vec::new(), Vec::new());
+    let (mut text, mut results) = (Vec::new(), Vec::new());
     let mut read_at = Instant::now();
     let is_quiet = loop {
-        let is_complete = found.len() >= commands;
+        let is_complete = results.len() >= commands;
         if is_complete && is_settled {
             break false;
         }
-        let pause = match (is_settled, is_complete, found.is_empty()) {
+        let pause = match (is_settled, is_complete, results.is_empty()) {
             (false, true, _) => Some(QUIET_TIME),
             (false, _, true) if !replies.is_replying => Some(FIRST_REPLY_TIMEOUT),
             _ => None,
@@ -186,24 +186,24 @@ async fn read_results(
         read_at = Instant::now();
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
-            found.extend(parse_reply(&String::from_utf8_lossy(&line)));
+            results.extend(parse_reply(&String::from_utf8_lossy(&line)));
         }
     };
-    replies.is_settled = is_quiet || (is_settled && found.len() == commands);
-    if is_quiet && found.is_empty() {
+    replies.is_settled = is_quiet || (is_settled && results.len() == commands);
+    if is_quiet && results.is_empty() {
         return None;
     }
-    replies.is_replying |= !found.is_empty();
-    match found.len().checked_sub(commands) {
-        // The last replies belong to these commands.
-        Some(earlier) => Some(found.split_off(earlier)),
-        None if is_settled => Some(found),
-        // Some of the replies may belong to earlier commands.
+    replies.is_replying |= !results.is_empty();
+    match results.len().checked_sub(commands) {
+        // The last replies are for these commands.
+        Some(earlier) => Some(results.split_off(earlier)),
+        None if is_settled => Some(results),
+        // Some of the replies may be for earlier commands.
         None => Some(Vec::new()),
     }
 }
 
-/// Returns the reply in a line; `None` = the line is part of the output of another command.
+/// Returns the reply in a line; `None` = the line is part of the output of a different command.
 fn parse_reply(line: &str) -> Option<Reply> {
     #[derive(Deserialize)]
     struct Answer {

@@ -25,7 +25,7 @@ const MISSING_REPLIES: [&str; 2] = [
     "% Can't find static route specified",
     "% Refusing to remove a non-existent route",
 ];
-/// Directory of the sockets, unless an option of vtysh specifies another one.
+/// Directory of the sockets, unless a vtysh option specifies a different one.
 const SOCKET_DIRECTORY: &str = "/var/run/frr";
 const BGPD_SOCKET: &str = "bgpd.vty";
 const STATICD_SOCKET: &str = "staticd.vty";
@@ -35,7 +35,7 @@ const MGMTD_SOCKET: &str = "mgmtd.vty";
 const ENTRY_SEQUENCE: u8 = 1;
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// An FRR, and how it is controlled.
+/// An FRR instance, and how it is controlled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frr<'a> {
     /// vtysh and its options.
@@ -84,7 +84,7 @@ impl Frr<'_> {
     }
 
     /// Removes the statements for `vips` with one sequence of commands, or with a sequence for each VIP if FRR does not
-    /// have some of them. Returns the VIPs for which FRR has no statements any more.
+    /// have some of them. Returns the VIPs for which FRR no longer has statements.
     async fn remove(
         &self,
         vips: &[IpAddr],
@@ -116,7 +116,7 @@ impl Frr<'_> {
         removed
     }
 
-    /// Checks the prefix lists of address families, and removes entries of a Weir that was killed. If `filter_again`,
+    /// Checks the prefix lists of address families, and removes entries that a killed Weir left. If `filter_again`,
     /// makes bgpd filter its routes again. Returns for each family why its list cannot be used; `None` = it can. This
     /// is not an error, because the routes are correct without the lists.
     async fn use_prefix_lists(
@@ -167,7 +167,7 @@ impl Frr<'_> {
         })
     }
 
-    /// Executes configuration commands in the daemons that they belong to.
+    /// Executes each configuration command in the daemon that is responsible for it.
     async fn configure(&self, lines: &[String]) -> Result<()> {
         let Some(directory) = socket_directory(self.command) else {
             return self.run_vtysh(lines).await;
@@ -229,7 +229,7 @@ fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Rejected { reply, .. } if MISSING_REPLIES.contains(&reply.as_str()))
 }
 
-/// Checks a prefix list, and removes the entry of a Weir that was killed. If `filter_again`, changes the list and
+/// Checks a prefix list, and removes the entry that a killed Weir left. If `filter_again`, changes the list and
 /// restores it.
 async fn use_prefix_list(
     connection: &mut Connection,
@@ -237,7 +237,7 @@ async fn use_prefix_list(
     family: Family,
     filter_again: bool,
 ) -> Result<()> {
-    let unused = format!("seq {ENTRY_SEQUENCE} {}", unused_entry(family));
+    let unused_line = format!("seq {ENTRY_SEQUENCE} {}", unused_entry(family));
     let reply = match connection.execute(&format!("do show {list}")).await {
         Err(Error::Rejected { reply, .. })
             if reply.contains("Can't find specified prefix-list") =>
@@ -252,7 +252,7 @@ async fn use_prefix_list(
         .lines()
         .filter_map(|line| line.find("seq ").map(|at| &line[at..]));
     let (own_entries, other_entries): (Vec<&str>, Vec<&str>) =
-        entries.partition(|entry| entry.starts_with(&unused));
+        entries.partition(|entry| entry.starts_with(&unused_line));
     let remove = format!("no {list} seq {ENTRY_SEQUENCE}");
     if !own_entries.is_empty() {
         connection.execute(&remove).await?;
@@ -271,7 +271,7 @@ async fn use_prefix_list(
         )));
     }
     if filter_again {
-        connection.execute(&format!("{list} {unused}")).await?;
+        connection.execute(&format!("{list} {unused_line}")).await?;
         connection.execute(&remove).await?;
     }
     Ok(())
@@ -279,11 +279,11 @@ async fn use_prefix_list(
 
 /// Returns the address families of VIPs.
 fn families<'a>(vips: impl Iterator<Item = &'a IpAddr>) -> Vec<Family> {
-    let present: BTreeSet<Family> = vips.map(|vip| Family::of(*vip)).collect();
-    present.into_iter().collect()
+    let present_families: BTreeSet<Family> = vips.map(|vip| Family::of(*vip)).collect();
+    present_families.into_iter().collect()
 }
 
-/// Returns the directory of the sockets to which this vtysh connects; `None` = `command` runs another program, for
+/// Returns the directory of the sockets to which this vtysh connects; `None` = `command` runs a different program, for
 /// example one that runs vtysh in a container, or has other options.
 fn socket_directory(command: &[String]) -> Option<PathBuf> {
     let (program, options) = command.split_first()?;
@@ -335,7 +335,7 @@ pub(super) fn announcements(asn: u32, change: &Change<'_>) -> Vec<String> {
             .map(|it| it.to_string())
             .collect();
         lines.push(match communities.as_slice() {
-            // The route map may have communities of earlier settings.
+            // The route map may have communities from earlier settings.
             [] => "no set community".to_owned(),
             communities => format!("set community {}", communities.join(" ")),
         });
@@ -381,7 +381,7 @@ fn is_static_route(line: &str) -> bool {
     line.starts_with("ip route ") || line.starts_with("ipv6 route ")
 }
 
-/// Returns the configuration of BGP with a statement for each VIP, in the VIP's address family.
+/// Returns the BGP configuration with a statement for each VIP, in the VIP's address family.
 fn router_bgp(asn: u32, statements: Vec<(IpAddr, String)>) -> Vec<String> {
     let mut lines = vec![format!("router bgp {asn}")];
     for family in FAMILIES {
@@ -403,7 +403,7 @@ fn router_bgp(asn: u32, statements: Vec<(IpAddr, String)>) -> Vec<String> {
     lines
 }
 
-/// Returns the arguments of vtysh for configuration commands.
+/// Returns vtysh's arguments for configuration commands.
 fn vtysh_arguments(lines: &[String]) -> Vec<String> {
     let lines = lines.iter().map(String::as_str);
     ["configure terminal"]

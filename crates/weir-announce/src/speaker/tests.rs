@@ -97,11 +97,12 @@ fn exabgp_commands_withdraw_first() {
 #[test]
 fn gobgp_commands_contain_origin_and_next_hop() {
     let commands = with_change(|change| {
-        let removed = change.removed.iter().copied();
-        let removed = removed.map(command::gobgp_withdrawal);
-        let added = change.added.iter();
-        let added = added.map(|(vip, quality)| command::gobgp_announcement(change, *vip, *quality));
-        removed.chain(added).collect::<Vec<_>>()
+        let withdrawals = change.removed.iter().copied();
+        let withdrawals = withdrawals.map(command::gobgp_withdrawal);
+        let announcements = change.added.iter();
+        let announcements =
+            announcements.map(|(vip, quality)| command::gobgp_announcement(change, *vip, *quality));
+        withdrawals.chain(announcements).collect::<Vec<_>>()
     });
     let commands: Vec<String> = commands.iter().map(|words| words.join(" ")).collect();
     assert_eq!(
@@ -172,9 +173,9 @@ async fn route_that_always_fails_does_not_block_other_failed_routes() {
         ("192.0.2.9", Quality::Normal),
     ]);
     let mut driver = Driver::new([]);
-    let stopped = gobgp("exit 1");
+    let stopped_speaker = gobgp("exit 1");
     for _ in 0..3 {
-        driver.apply(&stopped, &current).await.unwrap_err();
+        driver.apply(&stopped_speaker, &current).await.unwrap_err();
     }
     let rejecting = gobgp(r#"case "$6" in 192.0.2.7/32) exit 1;; esac"#);
     driver.apply(&rejecting, &current).await.unwrap_err();
@@ -222,19 +223,26 @@ async fn speaker_that_is_not_running_has_no_routes() {
     let exabgp = Speaker::Exabgp {
         pipe: directory.join("exabgp.in"),
     };
-    let absent = Speaker::Gobgp {
+    let absent_speaker = Speaker::Gobgp {
         command: vec!["/nonexistent".to_owned()],
     };
     let refused = gobgp("echo 'dial tcp 127.0.0.1:50051: connect: connection refused'; exit 1");
-    let silent = gobgp("echo 'context deadline exceeded'; exit 1");
+    let silent_speaker = gobgp("echo 'context deadline exceeded'; exit 1");
     let script = "echo 'bgpd is not running' >&2; exit 1";
-    let stopped = Speaker::Frr {
+    let stopped_speaker = Speaker::Frr {
         command: ["sh", "-c", script, "vtysh"].map(str::to_owned).into(),
         asn: 65001,
         prefix_list: None,
     };
-    let (refused, silent) = (refused.speaker, silent.speaker);
-    for speaker in [bird, exabgp, absent, refused, silent, stopped] {
+    let (refused, silent_speaker) = (refused.speaker, silent_speaker.speaker);
+    for speaker in [
+        bird,
+        exabgp,
+        absent_speaker,
+        refused,
+        silent_speaker,
+        stopped_speaker,
+    ] {
         let settings = Announce {
             speaker,
             ..settings()
@@ -268,9 +276,9 @@ fn speakers_with_equal_command_or_bird_file_are_the_same() {
         include: PathBuf::from(include),
     };
     let current = bird("/run/bird/bird.ctl", "/run/bird/weir.conf");
-    let moved = bird("/var/run/bird/bird.ctl", "/run/bird/weir.conf");
-    let other = bird("/run/bird/bird.ctl", "/run/bird/weir-a.conf");
-    assert!(is_same(&current, &moved) && !is_same(&current, &other));
+    let moved_speaker = bird("/var/run/bird/bird.ctl", "/run/bird/weir.conf");
+    let other_speaker = bird("/run/bird/bird.ctl", "/run/bird/weir-a.conf");
+    assert!(is_same(&current, &moved_speaker) && !is_same(&current, &other_speaker));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::error::Result;
 
 /// Maximum length of a reply.
-const REPLY_MAX_BYTES: usize = 64 * 1024;
+const MAX_REPLY_BYTES: usize = 64 * 1024;
 /// NUL bytes and status byte after the text of a reply.
 const TRAILER_BYTES: usize = 4;
 
@@ -63,7 +63,7 @@ impl Connection {
         self.stream.write_all(&request).await.map_err(failed)?;
         let mut reply = Vec::new();
         let (length, status) = loop {
-            if reply.len() > REPLY_MAX_BYTES {
+            if reply.len() > MAX_REPLY_BYTES {
                 return Err(failed(io::Error::other("the reply is too long")));
             }
             if let Some(end) = parse_end(&reply) {
@@ -74,7 +74,7 @@ impl Connection {
             }
         };
         let text = String::from_utf8_lossy(&reply[..length]).into_owned();
-        // Some commands report an error but return the status of a success.
+        // Some commands report an error but return a success status.
         if status == 0 && !text.lines().any(|line| line.starts_with('%')) {
             return Ok(text);
         }

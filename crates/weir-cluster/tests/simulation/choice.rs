@@ -1,4 +1,4 @@
-//! Computes with the planner which servers a director selects.
+//! Uses the planner to compute which servers a director selects.
 //!
 //! The tests compare the selection with that of a director without history.
 
@@ -31,11 +31,11 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Returns the servers and their weights. The number, the weights and the order of the servers depend on the
-    /// version.
+    /// Returns the servers. Their count, weights and order depend on the number in the text; overrides replace
+    /// weights.
     fn servers(&self) -> Vec<Server> {
         let number = self.text.rsplit(' ').next();
-        let number: u64 = number.and_then(|it| it.parse().ok()).expect("a number");
+        let number: u64 = number.and_then(|text| text.parse().ok()).expect("a number");
         let address = |name: &str| name.strip_prefix("web/").unwrap_or(name).to_owned();
         let mut servers = vec![(address(GOOD), 1), (address(BAD), 2)];
         for n in 0..=number % 3 {
@@ -108,7 +108,11 @@ impl Inputs {
             let mut dests = slot.dests.iter();
             dests.find(|dest| dest.id == *id).expect("a row").address
         };
-        table.expect("the table").iter().map(address).collect()
+        table
+            .expect("build the table")
+            .iter()
+            .map(address)
+            .collect()
     }
 }
 

@@ -17,7 +17,7 @@ use weir_cluster::{
 pub(super) const DIRECTORS: usize = 8;
 
 /// A version that a director had to stage.
-pub(super) struct Staged {
+pub(super) struct StagedVersion {
     pub(super) director: usize,
     pub(super) text: String,
     /// Whether it replaces the second hop.
@@ -52,7 +52,7 @@ pub(super) struct Group {
     /// Whether directors that start have services with a second hop.
     pub(super) stages_versions: bool,
     /// The versions that directors had to stage.
-    pub(super) staged: Vec<Staged>,
+    pub(super) staged: Vec<StagedVersion>,
     /// The requests about versions and tables, with the director, in order.
     pub(super) requests: Vec<(usize, &'static str)>,
     /// The requests to stage the tables before the last changes, with the director.
@@ -146,7 +146,7 @@ impl Group {
         }
     }
 
-    /// Changes the override of a server of pool `web`, as an operator of the first director.
+    /// Changes the override of a server in pool `web`, as an operator of the first director.
     pub(super) fn change_override(&mut self, server: &str, value: Value) {
         let key = SharedKey {
             kind: Kind::Override,
@@ -215,7 +215,7 @@ impl Group {
     }
 
     fn record_staged(&mut self, director: usize, text: String, replaces: bool) {
-        self.staged.push(Staged {
+        self.staged.push(StagedVersion {
             director,
             text,
             replaces,
@@ -307,11 +307,11 @@ impl Group {
     /// Ends all watches, so that the directors read the keys again.
     fn reconnect(&mut self) {
         for n in 0..DIRECTORS {
-            let ended = Input::WatchEnded {
+            let input = Input::WatchEnded {
                 is_compacted: false,
                 reason: "the connection was closed".to_owned(),
             };
-            self.handle(n, ended);
+            self.handle(n, input);
         }
         self.settle();
     }
@@ -366,11 +366,11 @@ fn failure_of_first_director_stops_rollout() {
     group.finish(first, Err("a port is used".to_owned()));
     group.wait(3 * TTL);
     assert_eq!(group.started, [first]);
-    let stopped = RolloutState::Stopped {
+    let stopped_state = RolloutState::Stopped {
         member: format!("lb{first}"),
         reason: "a port is used".to_owned(),
     };
-    assert_eq!(group.rollout(), stopped);
+    assert_eq!(group.rollout(), stopped_state);
 }
 
 #[test]
@@ -385,11 +385,11 @@ fn failure_of_one_of_several_concurrent_directors_stops_rollout() {
     }
     group.wait(3 * TTL);
     assert_eq!(group.started.len(), DIRECTORS);
-    let stopped = RolloutState::Stopped {
+    let stopped_state = RolloutState::Stopped {
         member: format!("lb{}", applying[0]),
         reason: "a port is used".to_owned(),
     };
-    assert_eq!(group.rollout(), stopped);
+    assert_eq!(group.rollout(), stopped_state);
     assert_eq!(group.rollout_keys(), Vec::<&String>::new());
 }
 
@@ -410,27 +410,27 @@ fn death_of_one_of_several_concurrent_directors_stops_rollout() {
             group.start(dead_director, 2, true);
         }
         group.wait(4 * TTL);
-        let stopped = RolloutState::Stopped {
+        let stopped_state = RolloutState::Stopped {
             member: format!("lb{dead_director}"),
             reason: "the director exited while applying the configuration".to_owned(),
         };
         assert_eq!(
             group.rollout(),
-            stopped,
+            stopped_state,
             "the dead director restarts: {restarts}"
         );
         assert_eq!(
             group.started.len(),
             DIRECTORS,
-            "a director applied the configuration again; the dead director restarts: {restarts}"
+            "no director must apply the configuration again; the dead director restarts: {restarts}"
         );
     }
 }
 
 #[test]
 fn directors_with_flow_synchronization_take_turns_without_a_guard() {
-    let all: Vec<usize> = (0..DIRECTORS).collect();
-    let mut group = Group::new(&all);
+    let all_directors: Vec<usize> = (0..DIRECTORS).collect();
+    let mut group = Group::new(&all_directors);
     group.publish(0);
     (0..DIRECTORS).for_each(|_| group.finish_one());
     group.wait(TTL);
@@ -470,7 +470,7 @@ fn stopped_rollout_stays_stopped_for_directors_that_return() {
 }
 
 #[test]
-fn loss_of_the_data_does_not_continue_a_stopped_rollout() {
+fn data_loss_does_not_resume_stopped_rollout() {
     let mut group = Group::new(&[]);
     group.publish(5000);
     group.finish_one();
@@ -491,7 +491,7 @@ fn loss_of_the_data_does_not_continue_a_stopped_rollout() {
 
 /// All processes restart, so only the configuration on disk is known.
 #[test]
-fn after_loss_of_the_data_directors_take_turns_with_the_guard() {
+fn after_data_loss_directors_take_turns_with_the_guard() {
     let mut group = Group::new(&[]);
     group.publish(5000);
     group.finish_one();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Random;
-use super::order::{DIRECTORS, Group, Staged};
+use super::order::{DIRECTORS, Group, StagedVersion};
 use super::store::TTL;
 use weir_cluster::{Output, RolloutState};
 use weir_model::{
@@ -33,7 +33,7 @@ fn desired(text: &str) -> Desired {
     pool.scheduler = Some(Scheduler::new(SchedulerKind::Maglev));
     let servers = text.split_whitespace().map(|last| {
         let name = format!("10.0.0.{last}");
-        Server::new(&name, name.parse().expect("an address"), None)
+        Server::new(&name, name.parse().expect("parse address"), None)
     });
     pool.servers = servers.collect();
     let mut service = Service::new("web", Forward::Tunnel, "web");
@@ -82,17 +82,17 @@ impl Tables {
             weights: &|_, pool| PoolWeights::from_config(pool),
         };
         let reconciled = self.allocation.reconcile(&desired, ["web"], &input);
-        reconciled.expect("the rows suffice");
+        reconciled.expect("too few rows");
         let slot = &self.allocation.services["web"];
-        let service = desired.service("web").expect("the service exists");
+        let service = desired.service("web").expect("no service");
         let rule = rule(&desired, service, DEST_ROWS);
         let address = |id: &u32| {
             let mut dests = slot.dests.iter();
             dests.find(|dest| dest.id == *id).map(|dest| dest.address)
         };
-        let present = spread_table(slot, &rule).expect("the table");
+        let present = spread_table(slot, &rule).expect("no table");
         self.present = present.iter().filter_map(address).collect();
-        let tables = tables("web", slot, &rule).expect("the tables");
+        let tables = tables("web", slot, &rule).expect("no tables");
         self.second_hop = tables.former().iter().map(address).collect();
     }
 
@@ -114,7 +114,7 @@ impl Tables {
 /// Returns the entry of a flow in a table, as `schedule_spread` in the data plane.
 fn index(flow: u64, len: usize) -> usize {
     let hash = weir_model::mix_64(flow) >> 32;
-    usize::try_from((hash * len as u64) >> 32).expect("index fits")
+    usize::try_from((hash * len as u64) >> 32).expect("index exceeds usize")
 }
 
 /// A group, the tables of its directors, and the servers of the connections.
@@ -150,7 +150,7 @@ impl Rollout {
     /// Carries out the requests of the state machines, as the daemons would.
     fn update(&mut self) {
         for staged in std::mem::take(&mut self.group.staged) {
-            let Staged {
+            let StagedVersion {
                 director,
                 text,
                 replaces,
@@ -166,7 +166,7 @@ impl Rollout {
     fn activate(&mut self, started: usize) {
         for n in &self.group.started[self.activated..started] {
             let applied = self.group.applied[*n].as_ref();
-            self.tables[*n].apply(&applied.expect("a configuration").text);
+            self.tables[*n].apply(&applied.expect("no configuration").text);
         }
         self.activated = started;
     }
@@ -174,13 +174,13 @@ impl Rollout {
     /// Opens a connection of each flow through a director.
     fn open_connections(&mut self, n: usize) {
         let tables = &self.tables[n];
-        let opened = (0..FLOWS).map(|flow| (flow, tables.server(flow)));
-        self.connections.extend(opened);
+        let connections = (0..FLOWS).map(|flow| (flow, tables.server(flow)));
+        self.connections.extend(connections);
     }
 
     /// Returns the number of connections that break if all connections move to one of these directors, summed over the
     /// directors.
-    fn broken(&self, directors: impl Iterator<Item = usize>) -> usize {
+    fn broken_connections(&self, directors: impl Iterator<Item = usize>) -> usize {
         let lost = |n: usize| {
             let connections = self.connections.iter();
             connections.filter(move |(flow, server)| !self.tables[n].finds(*flow, *server))
@@ -191,17 +191,17 @@ impl Rollout {
 
 /// Returns the texts of two versions: servers are added, removed or both.
 fn versions(random: &mut Random) -> (String, String) {
-    let all: Vec<String> = (1..=MAX_SERVERS).map(|n| n.to_string()).collect();
-    let first = usize::try_from(random.below(4)).expect("index fits");
-    let last = first + 2 + usize::try_from(random.below(5)).expect("index fits");
+    let names: Vec<String> = (1..=MAX_SERVERS).map(|n| n.to_string()).collect();
+    let first = usize::try_from(random.below(4)).expect("index exceeds usize");
+    let last = first + 2 + usize::try_from(random.below(5)).expect("index exceeds usize");
     let (new_first, new_last) = match random.below(3) {
         0 => (first, last + 1),
         1 => (first, last - 1),
         _ => (first + 1, last + 1),
     };
     (
-        all[first..last].join(" "),
-        all[new_first..new_last].join(" "),
+        names[first..last].join(" "),
+        names[new_first..new_last].join(" "),
     )
 }
 
@@ -217,11 +217,11 @@ fn run_schedule(seed: u64) {
             .group
             .applying
             .first()
-            .expect("a director has the turn");
+            .expect("no director has the turn");
         rollout.open_connections(holder);
         let others = move || (0..DIRECTORS).filter(move |n| *n != holder);
         assert_eq!(
-            rollout.broken(others()),
+            rollout.broken_connections(others()),
             0,
             "turn {turn}: {first} to {second}"
         );
@@ -231,7 +231,11 @@ fn run_schedule(seed: u64) {
             rollout.update();
             let state = rollout.group.rollout_of(usize::from(holder == 0));
             assert!(matches!(state, RolloutState::Stopped { .. }), "{state:?}");
-            assert_eq!(rollout.broken(others()), 0, "after the rollout stopped");
+            assert_eq!(
+                rollout.broken_connections(others()),
+                0,
+                "after the rollout stopped"
+            );
             return;
         }
         rollout.group.finish(holder, Ok(()));
@@ -239,7 +243,11 @@ fn run_schedule(seed: u64) {
     rollout.group.wait(TTL);
     rollout.update();
     assert_eq!(rollout.group.rollout(), RolloutState::Complete);
-    assert_eq!(rollout.broken(0..DIRECTORS), 0, "after the rollout");
+    assert_eq!(
+        rollout.broken_connections(0..DIRECTORS),
+        0,
+        "after the rollout"
+    );
 }
 
 #[test]
@@ -280,7 +288,7 @@ fn new_director_knows_the_previous_version() {
     rollout.group.finish(new, Ok(()));
     rollout.group.wait(Duration::from_secs(1));
     rollout.update();
-    assert_eq!(rollout.broken(0..DIRECTORS), 0);
+    assert_eq!(rollout.broken_connections(0..DIRECTORS), 0);
     // The garbage collection keeps the previous version.
     rollout.group.wait(Duration::from_secs(120));
     rollout.group.kill(new);
@@ -289,7 +297,7 @@ fn new_director_knows_the_previous_version() {
     rollout.tables[new].apply("1 2 3 4");
     rollout.group.wait(Duration::from_secs(1));
     rollout.update();
-    assert_eq!(rollout.broken(0..DIRECTORS), 0);
+    assert_eq!(rollout.broken_connections(0..DIRECTORS), 0);
 }
 
 /// A director without any state joins a group whose configuration has a guard. It may announce its VIPs before the
@@ -311,7 +319,7 @@ fn new_director_knows_the_previous_version_before_the_guard_ends() {
             rollout.group.wait(Duration::from_secs(1));
         }
         rollout.update();
-        assert_eq!(rollout.broken(0..DIRECTORS), 0);
+        assert_eq!(rollout.broken_connections(0..DIRECTORS), 0);
         let expected = ["apply", "stage", "last changes", "previous staged"];
         assert_eq!(rollout.group.requests, expected.map(|it| (new, it)));
         rollout.group.finish(new, Ok(()));

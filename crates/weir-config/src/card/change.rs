@@ -60,11 +60,11 @@ fn example(key: &Key) -> &'static str {
     }
 }
 
-/// Returns lines with variations of a key's value: another digit, choice or flag, or an additional letter. Some of them
-/// are invalid.
+/// Returns lines with variations of a key's value: a different digit, choice or flag, or an additional letter. Some of
+/// them are invalid.
 fn variations(key: &Key) -> Vec<String> {
     let mut lines = Vec::new();
-    let (name, value) = example(key).split_once(" = ").expect("a key and a value");
+    let (name, value) = example(key).split_once(" = ").expect("no ` = `");
     let mut add_line = |value: String| lines.push(format!("{name} = {value}"));
     for (offset, digit) in value.char_indices().filter(|(_, c)| c.is_ascii_digit()) {
         for other in ['0', '1', '2', '3'].into_iter().filter(|it| *it != digit) {
@@ -151,7 +151,7 @@ fn invalid_edits(old: &Desired, new: &Desired) -> Vec<String> {
 
 #[test]
 fn every_changed_key_appears_in_diff_with_values() {
-    let mut found: Vec<String> = Vec::new();
+    let mut failures: Vec<String> = Vec::new();
     for section in catalog::PAGES {
         // Plans show these sections as a whole, show maps with the routes that use them, and show defaults in other
         // sections.
@@ -173,7 +173,7 @@ fn every_changed_key_appears_in_diff_with_values() {
         for key in section.implemented_keys() {
             let section_key = (section.page, key.name);
             let originals = parse_in_services(section, example(key));
-            let mut compared = 0;
+            let mut comparisons = 0;
             for line in variations(key) {
                 for pair in originals.iter().zip(&parse_in_services(section, &line)) {
                     let (Some(old), Some(new)) = pair else {
@@ -182,18 +182,18 @@ fn every_changed_key_appears_in_diff_with_values() {
                     if content_hash(old) == content_hash(new) {
                         continue;
                     }
-                    compared += 1;
+                    comparisons += 1;
                     let pair = format!("{}: {} to {line}", section.page, example(key));
                     let problems = invalid_edits(old, new).into_iter();
-                    found.extend(problems.map(|problem| format!("{pair}: {problem}")));
+                    failures.extend(problems.map(|problem| format!("{pair}: {problem}")));
                 }
             }
-            if (compared == 0) != KEYS_WITHOUT_SECOND_VALUE.contains(&section_key) {
-                found.push(format!("{section_key:?}: {compared} other values"));
+            if (comparisons == 0) != KEYS_WITHOUT_SECOND_VALUE.contains(&section_key) {
+                failures.push(format!("{section_key:?}: {comparisons} other values"));
             }
         }
     }
-    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
@@ -205,16 +205,22 @@ fn changed_header_rules_of_a_route_appear_in_diff() {
              \"p\"\nx_forwarded = {rules}\n"
         );
         let parsed = parse(&text, &Host::default());
-        parsed.expect("a valid configuration").desired
+        parsed.expect("parse configuration").desired
     };
     let changes = diff(
         &configuration("{ for = \"keep\" }"),
         &configuration("{ for = \"set\", except = [\"10.0.0.0/8\"] }"),
     );
-    let shown: Vec<&Edit> = changes.iter().flat_map(edits).collect();
-    assert_eq!(shown.len(), 1, "{shown:?}");
-    assert!(shown[0].key.ends_with("x_forwarded"), "{shown:?}");
-    assert!(shown[0].old.contains("for keep"), "{shown:?}");
-    assert!(shown[0].new.contains("for set"), "{shown:?}");
-    assert!(shown[0].new.contains("except 10.0.0.0/8"), "{shown:?}");
+    let listed_edits: Vec<&Edit> = changes.iter().flat_map(edits).collect();
+    assert_eq!(listed_edits.len(), 1, "{listed_edits:?}");
+    assert!(
+        listed_edits[0].key.ends_with("x_forwarded"),
+        "{listed_edits:?}"
+    );
+    assert!(listed_edits[0].old.contains("for keep"), "{listed_edits:?}");
+    assert!(listed_edits[0].new.contains("for set"), "{listed_edits:?}");
+    assert!(
+        listed_edits[0].new.contains("except 10.0.0.0/8"),
+        "{listed_edits:?}"
+    );
 }

@@ -193,8 +193,8 @@ impl Frame<'_> {
             self.key,
             "redirect" | "status" | "body" | "split" | "split_by" | "files" | "restart"
         );
-        let is_alone = page == "route" && (is_action || self.line == "close = true");
-        let base = if is_alone { &base[..1] } else { &base[..] };
+        let excludes_pool = page == "route" && (is_action || self.line == "close = true");
+        let base = if excludes_pool { &base[..1] } else { &base[..] };
         let required = match self.key {
             _ if page != "route" => "",
             "body" => "status = 404\n",
@@ -339,11 +339,15 @@ impl Frame<'_> {
             }
             _ => {}
         }
-        let is_alone = matches!(
+        let is_tracked_object = matches!(
             self.key,
             "interface" | "script" | "process" | "file" | "service" | "pool" | "data_plane"
         );
-        let table = self.inline(if is_alone { &[] } else { &["file = \"/x\""] });
+        let table = self.inline(if is_tracked_object {
+            &[]
+        } else {
+            &["file = \"/x\""]
+        });
         let others = match self.key {
             "pool" => POOL.to_owned(),
             "service" => format!("{POOL}{}", service("nat", "")),

@@ -361,7 +361,7 @@ pub(crate) static CHECK: Section = Section {
     ],
 };
 
-/// Keys of a step of a check's `exchange`.
+/// Keys of a step in a check's `exchange`.
 pub(crate) static EXCHANGE: Section = Section {
     path: "check.NAME.exchange",
     page: "exchange",

@@ -95,7 +95,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
     keys: &[
         Key::new(
             "head",
-            size(ProxyLimits::HEAD),
+            size(ProxyLimits::HEAD_RANGE),
             Default("16384"),
             "Maximum size of request and response heads, in bytes. A larger request head is answered with 431; a \
              larger response head results in 502. The request target may be at most half of this size.",
@@ -104,7 +104,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["bufsize", "large_client_header_buffers"]),
         Key::new(
             "fields",
-            integer(ProxyLimits::FIELDS),
+            integer(ProxyLimits::FIELDS_RANGE),
             Default("100"),
             "Maximum number of header fields in a request or response. A request with more is answered with 431; a \
              response with more results in 502.",
@@ -113,7 +113,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["maxhdr"]),
         Key::new(
             "connections",
-            integer(ProxyLimits::CONNECTIONS),
+            integer(ProxyLimits::CONNECTIONS_RANGE),
             Default("100000"),
             "Maximum number of client connections. Further clients wait in the kernel's accept queue. The open file \
              limit also applies: each client needs one descriptor, and another one for its server connection.",
@@ -122,7 +122,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["maxconn", "worker_connections"]),
         Key::new(
             "retries",
-            integer(ProxyLimits::RETRIES),
+            integer(ProxyLimits::RETRIES_RANGE),
             Default("3"),
             "Number of other servers to try when a connection fails, or when a server closes the connection without a \
              response and the request can be repeated.",
@@ -130,7 +130,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         ),
         Key::new(
             "retry_budget",
-            integer(ProxyLimits::RETRY_BUDGET),
+            integer(ProxyLimits::RETRY_BUDGET_RANGE),
             Default("100"),
             "Retries allowed, as a percentage of a worker's requests; ten retries per second are always allowed. This \
              prevents retries from multiplying the load when servers fail. Retries after a failed connection attempt \
@@ -139,7 +139,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         ),
         Key::new(
             "idle_servers",
-            integer(ProxyLimits::IDLE_SERVERS),
+            integer(ProxyLimits::IDLE_SERVERS_RANGE),
             Default("128"),
             "Idle server connections that each worker keeps for later requests; additional ones are kept for one \
              second. Other workers may take connections that a worker has not needed for a second. 0 = a new \
@@ -149,7 +149,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["keepalive", "pool_max_conn"]),
         Key::new(
             "server_requests",
-            integer(ProxyLimits::SERVER_REQUESTS),
+            integer(ProxyLimits::SERVER_REQUESTS_RANGE),
             Default("0"),
             "Number of requests after which a server connection is closed. 0 = no limit.",
             "server_requests = 1000",
@@ -157,7 +157,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["keepalive_requests", "max_reuse"]),
         Key::new(
             "streams",
-            integer(ProxyLimits::STREAMS),
+            integer(ProxyLimits::STREAMS_RANGE),
             Default("128"),
             "Maximum number of concurrent streams of an HTTP/2 client connection. A connection may reset twice this \
              number of streams in a burst, and 20 per second after that.",
@@ -166,7 +166,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
         Key::new(
             "resets",
-            integer(ProxyLimits::RESETS),
+            integer(ProxyLimits::RESETS_RANGE),
             Default("100"),
             "Maximum number of HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may \
              reset before the response, or that Weir resets because of a protocol error, across all connections from \
@@ -196,7 +196,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         .known_as(&["limit_req", "requests_per_second"]),
         Key::new(
             "burst",
-            integer(ProxyLimits::BURST),
+            integer(ProxyLimits::BURST_RANGE),
             Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 200",

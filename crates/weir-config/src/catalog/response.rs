@@ -3,7 +3,7 @@
 use super::*;
 use weir_model::{Coding, FieldRule};
 
-/// Keys of an entry of `error_pages`.
+/// Keys of an entry in `error_pages`.
 pub(crate) static ERROR_PAGE: Section = Section {
     path: "service.NAME.error_pages",
     page: "error-pages",

@@ -101,7 +101,7 @@ pub(super) const REPLACE_RESPONSE_HEADER: Key = Key::new(
 )
 .known_as(&["replace-header", "proxy_redirect"]);
 
-/// Keys of an entry of `replace_response_header`.
+/// Keys of an entry in `replace_response_header`.
 pub(crate) static HEADER_REPLACEMENT: Section = Section {
     path: "route.replace_response_header",
     page: "header-replacement",
@@ -140,7 +140,7 @@ pub(crate) static HEADER_REPLACEMENT: Section = Section {
     ],
 };
 
-/// Keys of an entry of `set_response_header` and `add_response_header`.
+/// Keys of an entry in `set_response_header` and `add_response_header`.
 pub(crate) static RESPONSE_HEADER: Section = Section {
     path: "route.set_response_header",
     page: "response-header",
@@ -178,9 +178,9 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
-    purpose: "Routes requests to `http` services. Connections to `tcp` services can be routed by `host` and `source`, \
-              with `pool` or `close`. Routes are evaluated in file order; the first route whose conditions all hold \
-              applies. If no route matches, the service's own pool is used.",
+    purpose: "Routes requests to `http` services. Routes of `tcp` services support only the conditions `host` and \
+              `source`, and the actions `pool` and `close`. Routes are evaluated in file order; the first route whose \
+              conditions all hold applies. If no route matches, the service's own pool is used.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
@@ -240,10 +240,10 @@ pub(crate) static ROUTE: Section = Section {
             Kind::Either(&REWRITTEN_PATH, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the request path, `{rest}` the part after the fixed prefix of `path` \
-             (up to its first `*`), and `{1}` to `{9}` the groups of `path_regex`, all in the form that the route \
-             compares. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is appended \
-             to a query in the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` \
-             changes only paths in which the expression matches.",
+             (up to its first `*`), and `{1}` to `{9}` the groups of `path_regex`, all normalized as for the `path` \
+             condition. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept, after any query \
+             in the text, unless the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` changes only paths in \
+             which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -272,7 +272,7 @@ pub(crate) static ROUTE: Section = Section {
         ),
         Key::new(
             "retries",
-            integer(ProxyLimits::RETRIES),
+            integer(ProxyLimits::RETRIES_RANGE),
             Absent("the service's `limits.retries`"),
             "Number of other servers to try; overrides the service's.",
             "retries = 1",
@@ -361,7 +361,7 @@ pub(crate) static ROUTE: Section = Section {
             Absent("no redirect"),
             "Redirect target. The status is `status`, or 302. All variables (docs/manual/proxy.md) except `{server}` \
              may be used; their values are percent-encoded where necessary. `{path}` is the path as received and \
-             includes the query; if `{query}` is used too, it is the normalized path without query.",
+             includes the query; if `{query}` is used too, it is the normalized path without the query.",
             "redirect = \"https://{host}{path}\"",
         )
         .known_as(&["return", "location"]),
@@ -407,8 +407,8 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
             "regex",
             Kind::DescribedText("a regular expression"),
             Required,
-            "Regular expression to search for in the path, in the form and syntax of `path_regex`. A path that it does \
-             not match is sent unchanged.",
+            "Regular expression to search for in the path, with the same syntax and normalization as `path_regex`. A \
+             path that it does not match is sent unchanged.",
             "regex = \"^/a/(.*)$\"",
         )
         .known_as(&["from", "match"]),
@@ -429,8 +429,8 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
     path: "route.mirror",
     page: "route-mirror",
     purpose: "Copies a route's requests to another pool. A copy is not sent if the limits of this table do not allow \
-              it, or if the pool has no usable server with a free slot; it is never sent twice and never queued. `weir \
-              status --json` and the metrics count the copies that were sent, that failed and that were skipped.",
+              it, or if the pool has no usable server with a free slot; it is never retried or queued. `weir status \
+              --json` and the metrics count the copies that were sent, that failed and that were skipped.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.canary]\nservers = [\"10.0.0.9\"]\n\n\
               [service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n\
               [[route]]\nservice = \"web\"\npool = \"web\"\nmirror = { pool = \"canary\", percent = 5 }\n",
@@ -518,7 +518,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
         Key::new(
             "response",
             ROUTE_TIMEOUT,
-            Absent("the route's `server`, or the service's"),
+            Absent("the route's `server` if it is set, otherwise the service's `response`"),
             "Maximum time to the first byte of the response.",
             "response = \"10s\"",
         ),
@@ -559,7 +559,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
         .known_as(&["requests", "limit_req"]),
         Key::new(
             "burst",
-            integer(ProxyLimits::BURST),
+            integer(ProxyLimits::BURST_RANGE),
             Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 5",

@@ -217,7 +217,7 @@ pub(crate) static SERVER_TLS: Section = Section {
     ],
 };
 
-/// Keys of the source of a secret, which replaces the text of the secret.
+/// Keys of the source of a secret, which replaces the text.
 pub(crate) static SECRET: Section = Section {
     path: "secret",
     page: "secret",

@@ -413,7 +413,7 @@ pub(crate) static VRRP_HMAC: Section = Section {
     ],
 };
 
-/// Keys of an entry of `hmac.keys`.
+/// Keys of an entry in `hmac.keys`.
 pub(crate) static VRRP_HMAC_KEY: Section = Section {
     path: "vrrp.NAME.hmac.keys",
     page: "vrrp-hmac-key",
@@ -443,7 +443,7 @@ const TABLE: Kind = Kind::Integer {
     max: u32::MAX,
 };
 
-/// Keys of an entry of `other_interfaces`.
+/// Keys of an entry in `other_interfaces`.
 pub(crate) static VRRP_INTERFACE: Section = Section {
     path: "vrrp.NAME.other_interfaces",
     page: "vrrp-interface",
@@ -469,7 +469,7 @@ pub(crate) static VRRP_INTERFACE: Section = Section {
     ],
 };
 
-/// Keys of an entry of `routes`.
+/// Keys of an entry in `routes`.
 pub(crate) static VRRP_ROUTE: Section = Section {
     path: "vrrp.NAME.routes",
     page: "vrrp-route",
@@ -522,7 +522,7 @@ pub(crate) static VRRP_ROUTE: Section = Section {
     ],
 };
 
-/// Keys of an entry of `rules`.
+/// Keys of an entry in `rules`.
 pub(crate) static VRRP_RULE: Section = Section {
     path: "vrrp.NAME.rules",
     page: "vrrp-rule",
@@ -572,7 +572,7 @@ pub(crate) static VRRP_RULE: Section = Section {
     ],
 };
 
-/// Keys of an entry of `track`: one object, and its effect.
+/// Keys of an entry in `track`: an object and its effect.
 pub(crate) static VRRP_TRACK: Section = Section {
     path: "vrrp.NAME.track",
     page: "vrrp-track",

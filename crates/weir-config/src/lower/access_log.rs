@@ -81,16 +81,16 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
             );
             break;
         };
-        let is_map = |known: &str| name.strip_prefix("map.") == Some(known);
+        let is_map = |map: &str| name.strip_prefix("map.") == Some(map);
         let is_known = LogFormat::allows_name(name) || sink.maps.iter().any(|(map, _)| is_map(map));
         if !is_known {
             let message = format!("unknown log variable `{}`", name.escape_debug());
             let variables = Variable::TABLE.iter().map(|(name, _)| *name);
-            let known = LogFormat::NAMES.into_iter().chain(variables);
+            let candidates = LogFormat::NAMES.into_iter().chain(variables);
             let maps = sink.maps.iter().map(|(map, _)| format!("map.{map}"));
             let maps: Vec<String> = maps.collect();
-            let known = known.chain(maps.iter().map(String::as_str));
-            let fix = nearest(name, known).map_or_else(
+            let candidates = candidates.chain(maps.iter().map(String::as_str));
+            let fix = nearest(name, candidates).map_or_else(
                 || {
                     let names: Vec<&str> = LogFormat::NAMES.to_vec();
                     format!("use one of {}", names.join(" "))

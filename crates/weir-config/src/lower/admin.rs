@@ -43,7 +43,8 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
         view.get("tls"),
     ) {
         let message = "`ticket_keys` is not allowed here: TLS sessions of the API are not resumed";
-        sink.push(Diagnostic::new(Code::Contradiction, &entry.key_span, message).fix("remove it"));
+        let diagnostic = Diagnostic::new(Code::Contradiction, &entry.key_span, message);
+        sink.push(diagnostic.fix("remove `ticket_keys`"));
     }
     let tokens = tls::path(sink, &view, "tokens");
     let hosts = hosts(sink, &view);
@@ -78,8 +79,8 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     })
 }
 
-/// Returns whether an address has TLS or does not need it. Reports an address that needs TLS: without TLS, tokens could
-/// be read on the network.
+/// Returns whether an address has TLS or does not need it. Reports an address that needs TLS and does not have it:
+/// tokens could be read on the network.
 fn check_encryption(
     sink: &mut Sink<'_>,
     listen: SocketAddr,
@@ -112,8 +113,8 @@ fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Socke
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() == 0 => {
             sink.push(bad_address(
-                "`admin` needs a port".to_owned(),
-                format!("write \"{}:9900\"", address.ip()),
+                "port 0 is not allowed".to_owned(),
+                format!("write \"{}\"", SocketAddr::new(address.ip(), 9900)),
             ));
             None
         }

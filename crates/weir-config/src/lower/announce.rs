@@ -130,16 +130,16 @@ fn communities(
 ) -> Option<Vec<Community>> {
     let mut communities = Vec::new();
     for item in view.list(sink, key)? {
-        let Some((written, span)) = text(sink, item, &Kind::Text) else {
+        let Some((value, span)) = text(sink, item, &Kind::Text) else {
             continue;
         };
-        match Community::parse(written) {
+        match Community::parse(value) {
             Some(community) => communities.push(community),
             None => sink.push(
                 Diagnostic::new(
                     Code::BadText,
                     span,
-                    format!("\"{written}\" is not a BGP community"),
+                    format!("\"{value}\" is not a BGP community"),
                 )
                 .fix("write AS:VALUE, both from 0 to 65535, for example \"65001:100\""),
             ),
@@ -154,12 +154,12 @@ fn path(
     key: &'static str,
     default: &str,
 ) -> Option<PathBuf> {
-    let Some((written, span)) = view.text(sink, key) else {
+    let Some((value, span)) = view.text(sink, key) else {
         return Some(default.into());
     };
-    let path = PathBuf::from(written);
+    let path = PathBuf::from(value);
     // The path is not written to a file, but a line break in it is certainly a mistake.
-    if path.is_absolute() && !written.contains(char::is_control) {
+    if path.is_absolute() && !value.contains(char::is_control) {
         return Some(path);
     }
     let message = format!("`{key}` must be an absolute path without control characters");

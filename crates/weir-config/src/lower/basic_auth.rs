@@ -99,8 +99,8 @@ fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     None
 }
 
-/// Parses `NAME:HASH`, or returns the reason why it is invalid. The reason does not quote the text, so
-/// that no hash is logged.
+/// Parses `NAME:HASH`, or returns the reason why it is invalid. The reason does not quote the text, so no hash is
+/// logged.
 fn parse_user(text: &str) -> Result<(String, String), &'static str> {
     let Some((name, hash)) = text.split_once(':') else {
         return Err("expected NAME:HASH");

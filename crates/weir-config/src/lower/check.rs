@@ -82,19 +82,19 @@ fn find_shared(
     name: &str,
     span: &Range<usize>,
 ) -> Option<Check> {
-    if let Some(found) = shared.iter().find(|check| check.name == name) {
-        found.used.set(true);
-        return found.check.clone();
+    if let Some(shared_check) = shared.iter().find(|check| check.name == name) {
+        shared_check.used.set(true);
+        return shared_check.check.clone();
     }
     let message = format!("check `{name}` does not exist");
     let diagnostic = Diagnostic::new(Code::DanglingCheck, span, message);
     let names = shared.iter().map(|check| check.name.as_str());
-    let near = nearest(name, names);
-    let near = near.and_then(|near| shared.iter().find(|check| check.name == near));
-    sink.push(match near {
-        Some(near) => diagnostic
-            .related(&near.location, "similar name")
-            .fix(format!("did you mean `{}`?", near.name)),
+    let closest = nearest(name, names);
+    let closest = closest.and_then(|closest| shared.iter().find(|check| check.name == closest));
+    sink.push(match closest {
+        Some(closest) => diagnostic
+            .related(&closest.location, "similar name")
+            .fix(format!("did you mean `{}`?", closest.name)),
         None => {
             let header = header(&["check", name]);
             let table = match CheckKind::from_name(name) {

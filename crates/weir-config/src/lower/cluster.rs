@@ -310,11 +310,11 @@ mod tests {
         ] {
             let text = format!("[cluster]\nname = \"edge\"\netcd = [\"{url}\"]\n{settings}");
             let parsed = parse(&text, &Host::default()).expect("valid");
-            let found = parsed
+            let findings = parsed
                 .findings
                 .iter()
                 .filter(|it| it.code.as_str() == "W071");
-            assert_eq!(found.count(), expected, "{text}: {:?}", parsed.findings);
+            assert_eq!(findings.count(), expected, "{text}: {:?}", parsed.findings);
             assert!(!format!("{:?}", parsed.findings).contains("a password"));
         }
     }

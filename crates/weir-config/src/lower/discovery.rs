@@ -16,13 +16,13 @@ use crate::view::{Sink, View, text, wrong_type};
 use super::{report_error, sticky};
 
 /// Default port of DNS (RFC 1035 section 4.2).
-const PORT: u16 = 53;
+const DNS_PORT: u16 = 53;
 /// Maximum length of a name, in bytes (RFC 1035 section 2.3.4).
 const MAX_NAME_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
 /// Default weight of a server.
-const WEIGHT: u32 = 1;
+const DEFAULT_WEIGHT: u32 = 1;
 
 /// Lowers `servers_dns`: one name, or a list of names.
 pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ServersDns> {
@@ -30,7 +30,7 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
         return Vec::new();
     };
     let has_sticky = view.get("sticky").is_some();
-    let mut found: Vec<ServersDns> = Vec::new();
+    let mut dns_entries: Vec<ServersDns> = Vec::new();
     let mut add = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| {
         let Value::Table(table) = &item.value else {
             return sink.push(wrong_type(item, kind));
@@ -38,7 +38,7 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
         let Some(dns) = lower_entry(sink, table, location, has_sticky) else {
             return;
         };
-        if found.contains(&dns) {
+        if dns_entries.contains(&dns) {
             let message = format!("`{}` is listed twice", dns.name);
             sink.push(
                 Diagnostic::new(Code::DuplicateEntry, location, message).fix(
@@ -46,7 +46,7 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
                 ),
             );
         }
-        found.push(dns);
+        dns_entries.push(dns);
     };
     match &entry.item.value {
         Value::List(items) => {
@@ -56,7 +56,7 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
         }
         _ => add(sink, &entry.item, &entry.key_span),
     }
-    found
+    dns_entries
 }
 
 fn lower_entry(
@@ -82,16 +82,16 @@ fn lower_entry(
             );
         }
     }
-    let weight = view.integer(sink, "weight").unwrap_or(WEIGHT);
+    let weight = view.integer(sink, "weight").unwrap_or(DEFAULT_WEIGHT);
     let max_connections = view.integer(sink, "max_connections").unwrap_or(0);
     let resolvers = resolvers(sink, &view);
     let (name, span) = view.text(sink, "name")?;
-    let bare = name.strip_suffix('.').unwrap_or(name);
+    let without_dot = name.strip_suffix('.').unwrap_or(name);
     let is_label = |label: &str| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         !label.is_empty() && label.len() <= MAX_LABEL_BYTES && label.bytes().all(is_plain)
     };
-    if bare.len() > MAX_NAME_BYTES || !bare.split('.').all(is_label) {
+    if without_dot.len() > MAX_NAME_BYTES || !without_dot.split('.').all(is_label) {
         let message = format!("`{}` is not a valid DNS name", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)
@@ -101,7 +101,7 @@ fn lower_entry(
     }
     let cookie = cookie(sink, &view, has_sticky);
     Some(ServersDns {
-        name: bare.to_owned(),
+        name: without_dot.to_owned(),
         record,
         port: port.and_then(|port| u16::try_from(port).ok()),
         resolvers,
@@ -132,15 +132,17 @@ fn cookie(sink: &mut Sink<'_>, view: &View<'_, '_>, has_sticky: bool) -> Option<
 
 fn resolvers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<SocketAddr> {
     let items = view.list(sink, "resolvers").unwrap_or_default();
-    let mut found = Vec::new();
+    let mut addresses = Vec::new();
     for item in items {
         let Some((text, span)) = text(sink, item, &Kind::ServerAddress) else {
             continue;
         };
         match address::parse_server(text) {
-            Ok((address, port)) => found.push(SocketAddr::new(address, port.unwrap_or(PORT))),
+            Ok((address, port)) => {
+                addresses.push(SocketAddr::new(address, port.unwrap_or(DNS_PORT)))
+            }
             Err(error) => report_error(sink, span, error),
         }
     }
-    found
+    addresses
 }

@@ -234,7 +234,7 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
     let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
-    let known = vrrp::KnownObjects {
+    let objects = vrrp::KnownObjects {
         has_layer_4_services: lowered
             .services
             .iter()
@@ -247,7 +247,7 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
             .collect(),
         listeners: listeners(lowered),
     };
-    let vrrp = vrrp::routers(sink, &routers, &known);
+    let vrrp = vrrp::routers(sink, &routers, &objects);
     lowered.vrrp = vrrp;
     if let Some((table, location)) = single_table(sink, view, "announce") {
         let view = View::open(sink, &catalog::ANNOUNCE, table, location);
@@ -290,20 +290,24 @@ fn raise_default_limits(lowered: &mut LoweredConfig) {
     let sizes: HashMap<&str, usize> = pools
         .map(|pool| (pool.pool.name.as_str(), pool.servers.len() + 1))
         .collect();
-    let used = lowered.services.iter();
-    let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));
-    let servers = used.sum::<usize>().max(sizes.values().sum());
+    let services = lowered.services.iter();
+    let service_sizes = services.filter_map(|it| sizes.get(it.service.pool.as_str()));
+    let servers = service_sizes.sum::<usize>().max(sizes.values().sum());
     let services = lowered.services.len();
-    let doubled = |count: usize, (_, max): (u32, u32)| {
+    let double = |count: usize, (_, max): (u32, u32)| {
         let count = u32::try_from(count).unwrap_or(max).min(max / 2);
         (2 * count).next_power_of_two()
     };
     let node = &mut lowered.node;
     if lowered.max_servers.is_none() {
-        node.max_servers = node.max_servers.max(doubled(servers, Node::MAX_SERVERS));
+        node.max_servers = node
+            .max_servers
+            .max(double(servers, Node::MAX_SERVERS_RANGE));
     }
     if lowered.max_services.is_none() {
-        node.max_services = node.max_services.max(doubled(services, Node::MAX_SERVICES));
+        node.max_services = node
+            .max_services
+            .max(double(services, Node::MAX_SERVICES_RANGE));
     }
 }
 

@@ -104,8 +104,8 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
 
 /// Returns every interface that must exist, with its position. Invalid values have already been reported.
 pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>)> {
-    let listed = view.get("interfaces").map(|(entry, _)| &entry.item);
-    let listed = listed.into_iter().flat_map(|item| match &item.value {
+    let list_items = view.get("interfaces").map(|(entry, _)| &entry.item);
+    let list_items = list_items.into_iter().flat_map(|item| match &item.value {
         Value::List(items) => items.as_slice(),
         _ => &[],
     });
@@ -116,7 +116,7 @@ pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>
         }
         _ => None,
     };
-    listed.chain(single).filter_map(valid_name).collect()
+    list_items.chain(single).filter_map(valid_name).collect()
 }
 
 /// Returns the name of an interface, or reports a name that the kernel does not allow (net/core/dev.c,

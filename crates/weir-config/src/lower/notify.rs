@@ -87,16 +87,16 @@ fn mail(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Mail> {
     let mut recipients = Vec::new();
     for item in view.list(sink, "mail").unwrap_or_default() {
         if let Some((mailbox, span)) = text(sink, item, kind) {
-            recipients.extend(mailbox_of(sink, mailbox, span));
+            recipients.extend(parse_mailbox(sink, mailbox, span));
         }
     }
     let sender = view.text(sink, "mail_from");
-    let sender = sender.and_then(|(mailbox, span)| mailbox_of(sink, mailbox, span));
+    let sender = sender.and_then(|(mailbox, span)| parse_mailbox(sink, mailbox, span));
     let server = view.text(sink, "mail_server");
     let server = server.map_or(Mail::SERVER, |(server, span)| {
         let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         if !matches!(port, Some(Ok(1..))) {
-            let message = "the mail server needs a port";
+            let message = "`mail_server` needs a port from 1 to 65535";
             let fix = format!("write \"{}\"", Mail::SERVER);
             sink.push(Diagnostic::new(Code::BadText, span, message).fix(fix));
         }
@@ -112,7 +112,7 @@ fn mail(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Mail> {
     })
 }
 
-fn mailbox_of(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+fn parse_mailbox(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     if Mail::is_mailbox(text) {
         return Some(text.to_owned());
     }

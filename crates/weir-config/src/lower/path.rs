@@ -66,7 +66,8 @@ pub(super) fn adapt_to_services(
         } = route;
         adapt_conditions(sink, &rules, &mut route.when, when, proxy);
         let edit = route.edits.path.as_ref();
-        if let (Some(regex), Some(location)) = (edit.and_then(|it| it.regex.as_ref()), rewrite) {
+        if let (Some(regex), Some(location)) = (edit.and_then(|edit| edit.regex.as_ref()), rewrite)
+        {
             check_regex(sink, &rules, regex, location, proxy);
         }
         if let (Some(conditions), Some(spans)) = (&mut route.not, not) {
@@ -132,7 +133,7 @@ fn adapt_path(
             *path = normal;
         }
         Pattern::Unmatchable(normal) => {
-            let instead = normal.map_or_else(
+            let advice = normal.map_or_else(
                 || "remove the route".to_owned(),
                 |normal| format!("write path = \"{normal}\", remove the route"),
             );
@@ -152,7 +153,7 @@ fn adapt_path(
                      characters are decoded; requests with invalid percent-encoding are rejected with 400",
                 ))
                 .fix(format!(
-                    "{instead}, or set normalize_path = false in the service"
+                    "{advice}, or set normalize_path = false in the service"
                 )),
             );
         }

@@ -60,11 +60,11 @@ pub(super) fn pool(
         &ProxyHeader::ALL,
         ProxyHeader::as_str,
     );
-    let written = view
+    let result = view
         .get("check")
         .map(|(entry, kind)| checks(sink, shared, entry, kind));
-    let has_invalid_check = matches!(written, Some(None));
-    let (checks, locations) = written.flatten().unwrap_or_default().into_iter().unzip();
+    let has_invalid_check = matches!(result, Some(None));
+    let (checks, locations) = result.flatten().unwrap_or_default().into_iter().unzip();
     pool.checks = checks;
     let span = |name| view.get(name).map(|(entry, _)| entry.item.span.clone());
     let mut lowered = LoweredPool {
@@ -98,7 +98,7 @@ pub(super) fn pool(
     lowered
 }
 
-/// Returns the `Host` field to send to the servers.
+/// Returns the value of `Host` to send to the servers.
 fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     let (text, span) = view.text(sink, "host")?;
     let scope = Scope {
@@ -201,7 +201,7 @@ fn servers(
     }
 }
 
-/// Returns the position of a key of a server.
+/// Returns the position of a key in a server's table.
 fn key_span<'i>(item: &'i Item<'_>, key: &str) -> Option<&'i Range<usize>> {
     let Value::Table(table) = &item.value else {
         return None;
@@ -229,7 +229,7 @@ fn report_listed_sorry_server(
         Diagnostic::new(Code::DuplicateEntry, span, message)
             .label("duplicate")
             .related(&lowered.servers[index], "first here")
-            .fix("use another server, or remove one of them"),
+            .fix("use a different server as `sorry`, or remove it from `servers`"),
     );
 }
 

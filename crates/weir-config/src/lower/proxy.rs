@@ -18,7 +18,7 @@ use crate::tree::{Entry, Table, Value};
 use crate::view::{Sink, View, wrong_type};
 
 /// Keys that apply only to layer 4 services.
-const LAYER_4: [&str; 7] = [
+const LAYER_4_KEYS: [&str; 7] = [
     "tunnel",
     "snat",
     "dscp",
@@ -28,7 +28,7 @@ const LAYER_4: [&str; 7] = [
     "persistence",
 ];
 /// Keys that apply only to proxy services, with either protocol.
-const PROXY: [&str; 8] = [
+const PROXY_KEYS: [&str; 8] = [
     "tls",
     "protocol",
     "timeouts",
@@ -40,7 +40,7 @@ const PROXY: [&str; 8] = [
 ];
 
 /// Keys that apply only to `http` services.
-const HTTP: [&str; 21] = [
+const HTTP_KEYS: [&str; 21] = [
     "http2",
     "forwarded",
     "x_forwarded",
@@ -107,15 +107,15 @@ pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
         }
     };
     if is_proxy(service) {
-        return !LAYER_4.contains(&key)
-            && (text("protocol") != Some("tcp") || !HTTP.contains(&key));
+        return !LAYER_4_KEYS.contains(&key)
+            && (text("protocol") != Some("tcp") || !HTTP_KEYS.contains(&key));
     }
     let required_forward = match key {
         "tunnel" => "tunnel",
         "snat" => "nat",
         "dscp" => "l3dsr",
         "cgroup" => "socket",
-        _ => return !PROXY.contains(&key) && !HTTP.contains(&key),
+        _ => return !PROXY_KEYS.contains(&key) && !HTTP_KEYS.contains(&key),
     };
     text("forward") == Some(required_forward)
 }
@@ -123,10 +123,15 @@ pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
 /// Reports keys that only apply to the other kind of service.
 pub(super) fn report_keys_of_other_kind(sink: &mut Sink<'_>, view: &View<'_, '_>, is_proxy: bool) {
     if is_proxy {
-        report_without_effect(sink, view, &LAYER_4, "it does not apply to proxy services");
+        report_without_effect(
+            sink,
+            view,
+            &LAYER_4_KEYS,
+            "it does not apply to proxy services",
+        );
         return;
     }
-    for keys in [&PROXY[..], &HTTP] {
+    for keys in [&PROXY_KEYS[..], &HTTP_KEYS] {
         report_without_effect(sink, view, keys, "it applies only to forward = \"proxy\"");
     }
 }
@@ -165,7 +170,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     const NOT_FOR_TCP: &str = "it does not apply to protocol = \"tcp\"";
     let is_tcp = protocol == Some(ProxyProtocol::Tcp);
     if is_tcp {
-        report_without_effect(sink, &view, &HTTP, NOT_FOR_TCP);
+        report_without_effect(sink, &view, &HTTP_KEYS, NOT_FOR_TCP);
     }
     let pool = view.text(sink, "pool");
     let mut proxy = Proxy::new(

@@ -85,7 +85,7 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
     let options = option::options(sink, &view, &when.conditions);
     let action = action(sink, &view, &when.conditions, &location);
     let (service, span) = view.text(sink, "service")?;
-    let written = |key: &str| view.get(key).map(|(entry, _)| entry.item.span.clone());
+    let span_of = |key: &str| view.get(key).map(|(entry, _)| entry.item.span.clone());
     Some(LoweredRoute {
         route: Route {
             when: when.conditions.clone(),
@@ -100,10 +100,10 @@ fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<Lowe
         service: (service.to_owned(), span.clone()),
         when,
         not,
-        pool: ["pool", "split", "files"].into_iter().find_map(written),
-        mirror: written("mirror"),
-        server: written("server"),
-        forward_auth: written("forward_auth"),
+        pool: ["pool", "split", "files"].into_iter().find_map(span_of),
+        mirror: span_of("mirror"),
+        server: span_of("server"),
+        forward_auth: span_of("forward_auth"),
         rewrite: view
             .get("rewrite")
             .and_then(|(entry, _)| match &entry.item.value {

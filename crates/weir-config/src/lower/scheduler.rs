@@ -89,15 +89,15 @@ pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
     let Value::Table(table) = &entry.item.value else {
         return HashKey::default();
     };
-    let written = |name: &str| table.entries.iter().find(|entry| entry.key == name);
-    let Some(key) = written("key") else {
+    let entry_named = |name: &str| table.entries.iter().find(|entry| entry.key == name);
+    let Some(key) = entry_named("key") else {
         return HashKey::default();
     };
     let Value::Text(text) = &key.item.value else {
         sink.push(wrong_type(&key.item, &Kind::Text));
         return HashKey::default();
     };
-    let is_hash = written("name")
+    let is_hash = entry_named("name")
         .is_some_and(|name| matches!(&name.item.value, Value::Text(name) if name == SchedulerKind::Hash.as_str()));
     if !is_hash {
         sink.push(

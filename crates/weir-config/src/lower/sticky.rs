@@ -23,7 +23,7 @@ pub(crate) fn is_cookie_value(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(is_allowed)
 }
 
-/// Returns a server's `cookie`, its value of the sticky cookie. Reports an invalid value.
+/// Returns a server's `cookie`: the value of the sticky cookie that identifies the server. Reports an invalid value.
 pub(super) fn cookie_value(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (value, span) = view.text(sink, "cookie")?;
     if !is_cookie_value(value) {
@@ -79,7 +79,7 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
             Diagnostic::new(
                 Code::NoEffect,
                 &entry.key_span,
-                "`private` has no effect: Weir only inserts cookies with `mode = \"insert\"`",
+                "`private` has no effect: Weir inserts cookies only with `mode = \"insert\"`",
             )
             .fix("remove `private`"),
         );

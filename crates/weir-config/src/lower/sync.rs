@@ -14,7 +14,7 @@ use crate::view::{Sink, View, text};
 pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync> {
     let listen = view
         .text(sink, "listen")
-        .and_then(|(text, span)| Some((address(sink, "listen", text, span)?, span.clone())));
+        .and_then(|(text, span)| Some((address(sink, text, span)?, span.clone())));
     let peers = peers(sink, view, listen.as_ref());
     let key = secret::from_key(sink, view, "key");
     if let (Some(key), Some((entry, _))) = (&key, view.get("key")) {
@@ -105,7 +105,7 @@ fn peers(
         let Some((text, span)) = text(sink, item, &Kind::SocketAddress) else {
             continue;
         };
-        let Some(peer) = address(sink, "peers", text, span) else {
+        let Some(peer) = address(sink, text, span) else {
             continue;
         };
         if let Some(diagnostic) = peer_conflict(peer, span, listen, &found) {
@@ -151,7 +151,7 @@ fn peer_conflict(
     None
 }
 
-fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
+fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
     let mut reject = |message: String, fix: String| {
         sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
         None
@@ -168,8 +168,8 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
     let ip = address.ip();
     if address.port() == 0 {
         return reject(
-            format!("`{key}` needs a port"),
-            format!("write \"{ip}:8482\""),
+            "port 0 is not allowed".to_owned(),
+            format!("write \"{}\"", SocketAddr::new(ip, 8482)),
         );
     }
     if ip.is_unspecified() || ip.is_multicast() {

@@ -16,16 +16,16 @@ use crate::view::{Sink, View, keyword, text, wrong_type};
 const FILE: Kind = Kind::DescribedText("a directory or file path");
 
 pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<String> {
-    let found = view.text(sink, name);
-    absolute_path(sink, found, name)
+    let value = view.text(sink, name);
+    absolute_path(sink, value, name)
 }
 
 fn absolute_path(
     sink: &mut Sink<'_>,
-    found: Option<(&str, &Range<usize>)>,
+    value: Option<(&str, &Range<usize>)>,
     name: &str,
 ) -> Option<String> {
-    let (text, span) = found?;
+    let (text, span) = value?;
     if !text.starts_with('/') {
         sink.push(
             Diagnostic::new(
@@ -61,8 +61,8 @@ fn certificates(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>>
     let mut paths: Vec<String> = Vec::new();
     let mut is_valid = true;
     for item in items {
-        let found = text(sink, item, &FILE);
-        match absolute_path(sink, found, "certificates") {
+        let value = text(sink, item, &FILE);
+        match absolute_path(sink, value, "certificates") {
             Some(path) if paths.contains(&path) => {}
             Some(path) => paths.push(path),
             None => is_valid = false,
@@ -94,16 +94,16 @@ fn listed_values<T: PartialEq>(
                 .fix(format!("remove `{key}`, or list a value")),
         );
     }
-    let mut found = Vec::new();
+    let mut values = Vec::new();
     for item in items.unwrap_or_default() {
         let value = keyword(sink, item, kind).and_then(&parse);
-        found.extend(value.filter(|value| !found.contains(value)));
+        values.extend(value.filter(|value| !values.contains(value)));
     }
-    found
+    values
 }
 
-/// Reports cipher suites for TLS versions that `minimum` excludes. If `minimum` allows TLS 1.2, also reports groups
-/// that TLS 1.2 cannot use.
+/// Reports a cipher suite for a TLS version that `minimum` excludes. If `minimum` allows TLS 1.2, also reports `groups`
+/// without any group that TLS 1.2 can use.
 fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     let requires_tls13 = tls.minimum == TlsVersion::V13;
     let excluded = tls.ciphers.iter().find(|it| it.version() < tls.minimum);

@@ -32,8 +32,8 @@ pub(crate) fn template(
         // A map with an error has already been reported; an empty map replaces it.
         let empty = || Arc::new(ValueMap::empty());
         template.with_maps(|name| {
-            let found = sink.maps.iter().find(|(map, _)| map == name);
-            found.map(|(_, map)| map.clone().unwrap_or_else(empty))
+            let entry = sink.maps.iter().find(|(map, _)| map == name);
+            entry.map(|(_, map)| map.clone().unwrap_or_else(empty))
         })
     });
     let template = match parsed {
@@ -41,12 +41,12 @@ pub(crate) fn template(
         Err(unknown) => {
             let name = unknown.name;
             let message = format!("unknown variable `{{{name}}}`");
-            let known = Variable::TABLE.iter().map(|(name, _)| *name).chain([
+            let candidates = Variable::TABLE.iter().map(|(name, _)| *name).chain([
                 "header.NAME",
                 "cookie.NAME",
                 "map.NAME",
             ]);
-            let fix = nearest(&name, known).map_or_else(
+            let fix = nearest(&name, candidates).map_or_else(
                 || {
                     let names = Variable::TABLE
                         .iter()

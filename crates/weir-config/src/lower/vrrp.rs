@@ -47,14 +47,14 @@ pub(super) struct KnownObjects<'a> {
 pub(super) fn routers(
     sink: &mut Sink<'_>,
     tables: &Entries<'_, '_>,
-    known: &KnownObjects<'_>,
+    objects: &KnownObjects<'_>,
 ) -> Vec<VirtualRouter> {
     let mut routers = Vec::new();
     let mut addresses: HashMap<IpAddr, Range<usize>> = HashMap::new();
     let mut ids: HashMap<(Option<String>, u8, bool), Range<usize>> = HashMap::new();
     for (entry, table) in tables {
         let view = View::open(sink, &VRRP, table, &entry.key_span);
-        let (router, spans) = router(sink, &view, entry, known);
+        let (router, spans) = router(sink, &view, entry, objects);
         if !is_enabled(sink, &view) {
             continue;
         }
@@ -103,7 +103,7 @@ fn router(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     entry: &Entry<'_>,
-    known: &KnownObjects<'_>,
+    objects: &KnownObjects<'_>,
 ) -> (VirtualRouter, Vec<Range<usize>>) {
     let interface = view
         .text(sink, "interface")
@@ -112,7 +112,7 @@ fn router(
     let byte_or = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
     let mut spans = Vec::new();
     let addresses = networks(sink, view, "addresses", &mut spans);
-    let listed = spans.clone();
+    let address_spans = spans.clone();
     let excluded_addresses = networks(sink, view, "excluded_addresses", &mut spans);
     let other_interfaces = other_interfaces(sink, view, &[&addresses, &excluded_addresses]);
     let router = VirtualRouter {
@@ -137,7 +137,7 @@ fn router(
         group: view
             .text(sink, "group")
             .and_then(|(name, span)| single_line(sink, name, span)),
-        track: track::tracks(sink, view, known),
+        track: track::tracks(sink, view, objects),
         notify: Notify {
             all: command(sink, view, "notify"),
             active: command(sink, view, "notify_master"),
@@ -162,10 +162,10 @@ fn router(
         accept: Accept::All,
     };
     let router = VirtualRouter {
-        accept: accept(sink, view, &router, &known.listeners),
+        accept: accept(sink, view, &router, &objects.listeners),
         ..router
     };
-    verify(sink, view, entry, &router, &listed);
+    verify(sink, view, entry, &router, &address_spans);
     (router, spans)
 }
 
@@ -208,7 +208,7 @@ fn verify(
     view: &View<'_, '_>,
     entry: &Entry<'_>,
     router: &VirtualRouter,
-    listed: &[Range<usize>],
+    address_spans: &[Range<usize>],
 ) {
     let span = |name: &str| {
         view.get(name).map_or_else(
@@ -234,7 +234,7 @@ fn verify(
         sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));
     }
     let is_ipv4 = router.is_ipv4();
-    for (network, span) in router.addresses.iter().zip(listed) {
+    for (network, span) in router.addresses.iter().zip(address_spans) {
         if network.address.is_ipv4() != is_ipv4 {
             let message = "`addresses` contains IPv4 and IPv6 addresses";
             let fix = "use one virtual router for each family, or `excluded_addresses`";
@@ -446,8 +446,8 @@ fn other_interfaces(
         let mut networks = managed.iter().copied().flatten();
         networks.any(|network| network.address == address)
     };
-    let mut seen: Vec<IpAddr> = Vec::new();
-    let mut known = Vec::new();
+    let mut listed_addresses: Vec<IpAddr> = Vec::new();
+    let mut entries = Vec::new();
     for (interface, addresses) in others {
         let mut interface_addresses = Vec::new();
         for (address, span) in addresses {
@@ -455,23 +455,23 @@ fn other_interfaces(
                 let message = format!("{address} is not in `addresses` or `excluded_addresses`");
                 let fix = "add it there, with its prefix length";
                 sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix(fix));
-            } else if seen.contains(&address) {
+            } else if listed_addresses.contains(&address) {
                 let message = format!("{address} is listed twice");
                 sink.push(
                     Diagnostic::new(Code::Contradiction, &span, message)
                         .fix("remove one of the entries"),
                 );
             } else {
-                seen.push(address);
+                listed_addresses.push(address);
                 interface_addresses.push(address);
             }
         }
-        known.push(AddressInterface {
+        entries.push(AddressInterface {
             interface,
             addresses: interface_addresses,
         });
     }
-    known
+    entries
 }
 
 fn source(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<IpAddr> {
@@ -628,17 +628,17 @@ fn lower_tables<T>(
     section: &'static Section,
     lower: fn(&mut Sink<'_>, &View<'_, '_>, &Item<'_>) -> Option<T>,
 ) -> Vec<T> {
-    let mut all = Vec::new();
+    let mut entries = Vec::new();
     for item in view.list(sink, key).unwrap_or_default() {
         match &item.value {
             Value::Table(table) => {
                 let view = View::open(sink, section, table, &item.span);
-                all.extend(lower(sink, &view, item));
+                entries.extend(lower(sink, &view, item));
             }
             _ => sink.push(wrong_type(item, &Kind::Table(section))),
         }
     }
-    all
+    entries
 }
 
 fn network_of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Network> {

@@ -20,8 +20,8 @@ pub struct MigratedMembers {
 /// Removes keys that are no longer allowed from a list.
 ///
 /// A server with its own check is kept without the check, so an upgrade does not remove the server from its pool. A
-/// server with another key that is not allowed, such as `forward` or `tunnel`, is removed: without that key, the server
-/// could receive packets that it cannot process. A valid list is not changed.
+/// server with any other key that is not allowed, such as `forward` or `tunnel`, is removed: without that key, the
+/// server could receive packets that it cannot process. A valid list is not changed.
 pub fn migrate_members(text: &str) -> MigratedMembers {
     if members(text).is_ok() {
         return MigratedMembers {

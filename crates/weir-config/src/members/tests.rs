@@ -210,9 +210,9 @@ fn every_key_of_an_entry_is_parsed() {
          \"cookie\": \"a\", \"backup\": true, \"check\": [\"c\"]}, {\"address\": \"10.0.0.5\", \"backup\": false, \
          \"weight\": 0}]",
     ] {
-        let found = members(text).unwrap();
-        let [first, second] = &found[..] else {
-            panic!("{found:?}")
+        let parsed_members = members(text).unwrap();
+        let [first, second] = &parsed_members[..] else {
+            panic!("{parsed_members:?}")
         };
         let server = &first.server;
         assert_eq!(

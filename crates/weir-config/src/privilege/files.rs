@@ -176,13 +176,13 @@ tls = { certificates = ["/one", "/two"], ticket_keys = [{ credential = "k" }, { 
             file(FileUse::Append, "/log"),
             file(FileUse::Credential, "k"),
         ] {
-            assert!(found.contains(&expected), "{expected:?} in {found:?}");
+            assert!(found.contains(&expected), "no {expected:?} in {found:?}");
         }
         assert_eq!(found.len(), 9, "{found:?}");
     }
 
     #[test]
-    fn lists_are_read_again_when_they_change() {
+    fn maps_and_list_files_are_named_as_lists() {
         let text = r#"
 [cluster]
 files = ["/shared"]

@@ -9,7 +9,7 @@ use crate::{Host, parse};
 const UNPRIVILEGED: &[(&str, &str)] = &[
     ("pool", "host"),
     ("server", "cookie"),
-    // Only a file can include other files, and the content of those files is compared.
+    // Only a file can include other files, and the included content is compared.
     ("", "include"),
     ("access-log", "format"),
     ("check", "body"),
@@ -170,17 +170,17 @@ fn every_potentially_privileged_key_is_classified() {
 
 fn messages(active: &str, proposed: &str) -> Vec<String> {
     for text in [active, proposed] {
-        let found = if text.starts_with('{') {
+        let result = if text.starts_with('{') {
             crate::parse_json(text, &Host::default())
         } else {
             parse(text, &Host::default())
         };
-        assert!(found.is_ok(), "{text}: {found:?}");
+        assert!(result.is_ok(), "{text}: {result:?}");
     }
-    let found = privileged_changes(active, proposed);
+    let changes = privileged_changes(active, proposed);
     let format_message =
         |it: &Diagnostic| format!("{}:{}: {}", it.at.line, it.at.column, it.message);
-    found.iter().map(format_message).collect()
+    changes.iter().map(format_message).collect()
 }
 
 /// Returns a complete file with the example of a key, or with a changed value if `is_changed`.
@@ -215,7 +215,7 @@ fn example(page: &str, name: &str, is_changed: bool) -> String {
     };
     assert_eq!(is_changed, line != example, "{example}");
     let line = match (page, name) {
-        // These keys belong to a check with a program.
+        // This key requires a script.
         ("vrrp-track", "user") => format!("script = [\"/usr/local/bin/alive\"], {line}"),
         _ => line,
     };
@@ -240,7 +240,7 @@ fn new_or_changed_privileged_keys_are_rejected() {
         );
         assert_eq!(messages(&text, "").len(), control_count, "{page} {name}");
         for (active, proposed) in [("", &text), (text.as_str(), &example(page, name, true))] {
-            let found = messages(active, proposed);
+            let errors = messages(active, proposed);
             let key = if *page == "check" && *privilege == Privilege::Program {
                 "command"
             } else if *page == "node-admin" {
@@ -251,13 +251,13 @@ fn new_or_changed_privileged_keys_are_rejected() {
             let names_key = |it: &String| it.contains(&format!("`{key}` of ["));
             // Add a new key, with the required keys of its section.
             let count = if active.is_empty() {
-                found.len().max(1)
+                errors.len().max(1)
             } else {
                 1
             };
             assert!(
-                found.len() == count && found.iter().any(names_key),
-                "{page} {name}: {found:?}\n{proposed}"
+                errors.len() == count && errors.iter().any(names_key),
+                "{page} {name}: {errors:?}\n{proposed}"
             );
         }
     }
@@ -281,7 +281,7 @@ fn unprivileged_settings_may_change() {
         ),
         ("[pool.b]\n", "[pool.b]\nscheduler = \"rr\"\n"),
         ("kind = \"tcp\"", "kind = \"http\"\npath = \"/health\""),
-        // The same files are already read and written.
+        // The active configuration already reads and writes these files.
         (
             "127.0.0.1:81\"]\n",
             "127.0.0.1:81\"]\naccess_log = { path = \"/var/log/weir/a.log\" }\ntls = { certificates = \
@@ -323,9 +323,9 @@ fn removing_admin_settings_is_rejected() {
     let open = admin("certificates = \"/etc/weir/admin\"");
     assert!(messages(&mutual, &mutual).is_empty());
     for proposed in [open.as_str(), ""] {
-        let found = messages(&mutual, proposed);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("`admin` of [node]"), "{found:?}");
+        let errors = messages(&mutual, proposed);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains("`admin` of [node]"), "{errors:?}");
     }
 }
 
@@ -374,9 +374,9 @@ fn moved_or_changed_programs_are_rejected() {
     ] {
         let proposed = ACTIVE.replacen(old, new, 1);
         assert_ne!(proposed, ACTIVE, "{old}");
-        let found = messages(ACTIVE, &proposed);
-        let [message] = found.as_slice() else {
-            panic!("{found:?}\n{proposed}")
+        let errors = messages(ACTIVE, &proposed);
+        let [message] = errors.as_slice() else {
+            panic!("{errors:?}\n{proposed}")
         };
         assert!(
             message.contains(&format!("`command` of {location} ")),
@@ -388,7 +388,7 @@ fn moved_or_changed_programs_are_rejected() {
 #[test]
 fn changed_file_is_rejected_with_position() {
     let proposed = ACTIVE.replace("/etc/weir/certs", "/root/certs");
-    let found = messages(ACTIVE, &proposed);
+    let errors = messages(ACTIVE, &proposed);
     let line = 1 + ACTIVE
         .lines()
         .position(|line| line.contains("certs"))
@@ -397,8 +397,8 @@ fn changed_file_is_rejected_with_position() {
         "{line}:9: `certificates` of [service.a.tls] specifies a file that the active configuration does not read \
          with this key"
     );
-    assert_eq!(found, [expected]);
-    // The same path with a different key is rejected: a client would get the file.
+    assert_eq!(errors, [expected]);
+    // The same path with a different key is rejected: clients would receive the file.
     let proposed = ACTIVE.replace(
         "pool = \"b\"\n",
         "pool = \"b\"\nerror_pages = [{ status = 404, file = \"/etc/weir/certs\" }]\n",
@@ -413,10 +413,10 @@ fn new_secret_sources_are_rejected() {
             "[pool.p]\nservers = [\"10.0.0.1\"]\nsticky = {{ cookie = \"c\", secret = {secret} }}\n"
         )
     };
-    let active = configuration("{ file = \"/etc/weir/key\" }");
+    let active_configuration = configuration("{ file = \"/etc/weir/key\" }");
     for secret in ["{ file = \"/etc/weir/key\" }", "\"text\""] {
         assert_eq!(
-            messages(&active, &configuration(secret)),
+            messages(&active_configuration, &configuration(secret)),
             Vec::<String>::new()
         );
     }
@@ -431,8 +431,8 @@ fn new_secret_sources_are_rejected() {
             "`credential` of [pool.p.sticky.secret]",
         ),
     ] {
-        let found = messages(&active, &configuration(secret));
-        assert!(found.len() == 1 && found[0].contains(key), "{found:?}");
+        let errors = messages(&active_configuration, &configuration(secret));
+        assert!(errors.len() == 1 && errors[0].contains(key), "{errors:?}");
     }
 }
 
@@ -443,59 +443,66 @@ fn toml_and_json_compare_equal() {
     let json = r#"{"pool": {"p": {"check": {"command": "/bin/c", "kind": "script"}, "servers": ["10.0.0.1"], "notify": ["/bin/tell", "x"]}}}"#;
     assert_eq!(messages(toml, json), Vec::<String>::new());
     assert_eq!(messages(json, toml), Vec::<String>::new());
-    let other = json.replace("/bin/c", "/bin/d");
-    assert_eq!(messages(toml, &other).len(), 1);
+    let other_json = json.replace("/bin/c", "/bin/d");
+    assert_eq!(messages(toml, &other_json).len(), 1);
 }
 
 #[test]
-fn default_program_in_another_check_is_rejected() {
-    let active =
+fn default_program_in_new_check_is_rejected() {
+    let active_configuration =
         "[defaults.check]\ncommand = \"/bin/x\"\n[pool.a]\ncheck = { kind = \"script\" }\n";
-    assert_eq!(privileged_changes(active, active), []);
-    let proposed = format!("{active}[pool.b]\ncheck = {{ kind = \"script\" }}\n");
-    let found = privileged_changes(active, &proposed);
-    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        privileged_changes(active_configuration, active_configuration),
+        []
+    );
+    let proposed = format!("{active_configuration}[pool.b]\ncheck = {{ kind = \"script\" }}\n");
+    let changes = privileged_changes(active_configuration, &proposed);
+    assert_eq!(changes.len(), 1, "{changes:?}");
 }
 
 #[test]
 fn only_owner_may_add_unix_socket_servers() {
     let pool = |servers: &str| format!("[pool.p]\nservers = [{servers}]\n");
-    let active = pool("\"unix:/run/a.sock\"");
-    let other = "[pool.p]\nservers = [\"10.0.0.5\"]\nsorry = { address = \"unix:/run/b.sock\" }\n";
+    let active_configuration = pool("\"unix:/run/a.sock\"");
+    let other_pool =
+        "[pool.p]\nservers = [\"10.0.0.5\"]\nsorry = { address = \"unix:/run/b.sock\" }\n";
     for proposed in [
         pool("\"unix:/run/a.sock\", \"unix:/run/weir/weir.sock\""),
         pool("{ address = \"unix:/run/weir/weir.sock\" }"),
-        other.to_owned(),
+        other_pool.to_owned(),
         "{\"pool\": {\"p\": {\"servers\": [\"unix:/run/b.sock\"]}}}".to_owned(),
     ] {
-        let found = privileged_changes(&active, &proposed);
-        assert_eq!(found.len(), 1, "{proposed}: {found:?}");
-        assert_eq!(found[0].code, Code::OwnerOnly);
-        assert!(found[0].message.contains("is a Unix socket"), "{found:?}");
+        let changes = privileged_changes(&active_configuration, &proposed);
+        assert_eq!(changes.len(), 1, "{proposed}: {changes:?}");
+        assert_eq!(changes[0].code, Code::OwnerOnly);
+        assert!(
+            changes[0].message.contains("is a Unix socket"),
+            "{changes:?}"
+        );
     }
-    let same_socket =
-        active.clone() + "[pool.q]\nservers = [{ address = \"unix:/run/a.sock\", weight = 2 }]\n";
-    assert_eq!(privileged_changes(&active, &same_socket), []);
+    let same_socket = active_configuration.clone()
+        + "[pool.q]\nservers = [{ address = \"unix:/run/a.sock\", weight = 2 }]\n";
+    assert_eq!(privileged_changes(&active_configuration, &same_socket), []);
 }
 
 #[test]
 fn new_environment_variables_in_addresses_are_rejected() {
-    let active = "[pool.p]\nservers = [\"10.0.0.1:${PORT:-80}\"]\n";
+    let active_configuration = "[pool.p]\nservers = [\"10.0.0.1:${PORT:-80}\"]\n";
     let same_variable = "[pool.q]\nservers = [{ address = \"10.0.0.2:${PORT}\" }]\n";
-    assert_eq!(privileged_changes(active, same_variable), []);
+    assert_eq!(privileged_changes(active_configuration, same_variable), []);
     let listen = "forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\n";
     for proposed in [
         "[pool.p]\nservers = [\"${WEIR_COOKIE_SECRET}\"]\n".to_owned(),
         "[pool.p]\nservers = [{ address = \"${PORT}${SECRET:-1}\" }]\n".to_owned(),
         "{\"pool\": {\"p\": {\"servers\": [\"${SECRET}\"]}}}".to_owned(),
-        format!("{active}[service.s]\nlisten = [\"0.0.0.0:${{SECRET}}\"]\n{listen}"),
+        format!("{active_configuration}[service.s]\nlisten = [\"0.0.0.0:${{SECRET}}\"]\n{listen}"),
     ] {
-        let found = privileged_changes(active, &proposed);
-        assert_eq!(found.len(), 1, "{proposed}: {found:?}");
-        assert_eq!(found[0].code, Code::OwnerOnly);
+        let changes = privileged_changes(active_configuration, &proposed);
+        assert_eq!(changes.len(), 1, "{proposed}: {changes:?}");
+        assert_eq!(changes[0].code, Code::OwnerOnly);
         assert!(
-            found[0].message.contains("an environment variable"),
-            "{found:?}"
+            changes[0].message.contains("an environment variable"),
+            "{changes:?}"
         );
     }
 }
@@ -520,11 +527,11 @@ fn message_names_the_table_of_a_key() {
             "`path` of [service.s.access_log] ",
         ),
     ] {
-        let found = privileged_changes("", proposed);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].message.starts_with(name), "{found:?}");
+        let changes = privileged_changes("", proposed);
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert!(changes[0].message.starts_with(name), "{changes:?}");
     }
     // Standard output is not a file.
-    let found = privileged_changes("", "[service.s]\naccess_log = \"-\"\n");
-    assert_eq!(found, []);
+    let changes = privileged_changes("", "[service.s]\naccess_log = \"-\"\n");
+    assert_eq!(changes, []);
 }

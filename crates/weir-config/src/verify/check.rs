@@ -13,7 +13,7 @@ use crate::spelling::header;
 use crate::view::Sink;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
-    let listening = listening(lowered);
+    let listening = ports_by_pool(lowered);
     for pool in &lowered.pools {
         if let Some(listening) = listening.get(pool.pool.name.as_str()) {
             if !listening.has_rejected {
@@ -40,7 +40,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
 
 /// The ports that the services using a pool listen on.
 #[derive(Default)]
-struct Listening {
+struct ListenerPorts {
     /// The exact ports, without duplicates, in file order.
     ports: Vec<u16>,
     /// Whether all listeners of a service were rejected, so that `ports` may be incomplete. The rejected listeners are
@@ -48,7 +48,7 @@ struct Listening {
     has_rejected: bool,
 }
 
-impl Listening {
+impl ListenerPorts {
     fn add(&mut self, port: u16) {
         if !self.ports.contains(&port) {
             self.ports.push(port);
@@ -57,10 +57,10 @@ impl Listening {
 }
 
 /// Returns the ports that services listen on, by pool.
-fn listening(lowered: &LoweredConfig) -> HashMap<&str, Listening> {
-    let mut found: HashMap<&str, Listening> = HashMap::new();
+fn ports_by_pool(lowered: &LoweredConfig) -> HashMap<&str, ListenerPorts> {
+    let mut ports_by_pool: HashMap<&str, ListenerPorts> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
-        let listening = found.entry(service.pool.as_str()).or_default();
+        let listening = ports_by_pool.entry(service.pool.as_str()).or_default();
         listening.has_rejected |= service.listen.is_empty() && service.marks.is_empty();
         for listener in &service.listen {
             if let Ports::One(port) = listener.ports {
@@ -70,14 +70,14 @@ fn listening(lowered: &LoweredConfig) -> HashMap<&str, Listening> {
     }
     for proxy in &lowered.proxies {
         for pool in reachable_pools(lowered, proxy) {
-            let listening = found.entry(pool).or_default();
+            let listening = ports_by_pool.entry(pool).or_default();
             listening.has_rejected |= proxy.proxy.listen.is_empty();
             for listen in &proxy.proxy.listen {
                 listening.add(listen.port());
             }
         }
     }
-    found
+    ports_by_pool
 }
 
 /// Verifies the target port of each check. Reports a pool's check once for all servers without a port.

@@ -1,4 +1,4 @@
-//! Rejects settings that would make the directors of a group select different servers for a connection.
+//! Rejects settings that would make the directors of a group select different servers for the same connection.
 //!
 //! Without flow synchronization, all directors must select the same server. The `maglev` table depends only on data
 //! that all directors share, so settings that make a director compute its own weights are rejected.
@@ -22,12 +22,12 @@ pub(super) fn verify(
         return;
     }
     // A local connection never fails over to another director.
-    let shared = lowered
+    let shared_services = lowered
         .services
         .iter()
         .filter(|it| it.service.forward != Forward::Socket);
-    let mut reported: Vec<&str> = Vec::new();
-    for service in shared {
+    let mut verified_pools: Vec<&str> = Vec::new();
+    for service in shared_services {
         let has_sync = lowered.sync.is_some();
         if !has_sync {
             verify_service(sink, service);
@@ -35,8 +35,8 @@ pub(super) fn verify(
         let Some(pool) = pools.get(service.service.pool.as_str()) else {
             continue;
         };
-        if !reported.contains(&pool.pool.name.as_str()) {
-            reported.push(&pool.pool.name);
+        if !verified_pools.contains(&pool.pool.name.as_str()) {
+            verified_pools.push(&pool.pool.name);
             verify_weights(sink, service, pool);
             if !has_sync {
                 verify_pool(sink, service, pool);

@@ -242,16 +242,16 @@ mod tests {
                 text.push_str(&format!("service = \"web\"\nstatus = 403\n{conditions}\n"));
             }
             let parsed = crate::parse(&text, &crate::Host::default()).expect("valid");
-            let found = parsed
+            let findings = parsed
                 .findings
                 .iter()
                 .filter(|it| it.code == Code::UnreachableRoute);
             // Findings with the same earlier route are merged.
-            let found = found.filter(|it| it.related[0].span.start == starts[expected]);
+            let findings = findings.filter(|it| it.related[0].span.start == starts[expected]);
             let further =
                 |it: &Diagnostic| it.further.iter().any(|other| other.span.start == starts[2]);
-            let mut found = found.filter(|it| it.span.start == starts[2] || further(it));
-            assert!(found.next().is_some(), "{routes:?}");
+            let mut findings = findings.filter(|it| it.span.start == starts[2] || further(it));
+            assert!(findings.next().is_some(), "{routes:?}");
         }
     }
 }

@@ -14,15 +14,15 @@ pub(super) fn verify(
     lowered: &LoweredConfig,
     pools: &HashMap<&str, &LoweredPool>,
 ) {
-    let mut used: Vec<&str> = lowered
+    let mut pool_names: Vec<&str> = lowered
         .services
         .iter()
         .filter(|service| service.forward.is_some())
         .map(|service| service.service.pool.as_str())
         .collect();
-    used.sort_unstable();
-    used.dedup();
-    for pool in used.iter().filter_map(|name| pools.get(name)) {
+    pool_names.sort_unstable();
+    pool_names.dedup();
+    for pool in pool_names.iter().filter_map(|name| pools.get(name)) {
         let is_least_time = pool.pool.l4_scheduler().kind == SchedulerKind::LeastTime;
         let adapt = pool.adapt.as_ref();
         let adapt = adapt.filter(|_| pool.pool.adapt != Adapt::None);

@@ -1,4 +1,4 @@
-//! Reports conflicting listeners.
+//! Reports conflicting listeners, and services that hide the API.
 
 use weir_model::{Listener, Protocol};
 

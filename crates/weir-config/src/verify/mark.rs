@@ -13,10 +13,10 @@ use crate::lower::{LoweredConfig, LoweredService};
 use crate::view::Sink;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Machine) {
-    let mut claimed: HashMap<Mark, (&LoweredService, usize)> = HashMap::new();
+    let mut first_uses: HashMap<Mark, (&LoweredService, usize)> = HashMap::new();
     for service in &lowered.services {
         for (index, mark) in service.service.marks.iter().enumerate() {
-            match claimed.get(mark) {
+            match first_uses.get(mark) {
                 Some((first, first_index)) => sink.push(
                     Diagnostic::new(
                         Code::DuplicateListener,
@@ -28,9 +28,9 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Ma
                         &first.marks[*first_index],
                         format!("service `{}`", first.service.name),
                     )
-                    .fix("remove one of them, or use another mark"),
+                    .fix("remove one of them, or use a different mark"),
                 ),
-                None => drop(claimed.insert(*mark, (service, index))),
+                None => drop(first_uses.insert(*mark, (service, index))),
             }
         }
         report_costs(sink, service, host);

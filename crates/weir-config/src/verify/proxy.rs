@@ -44,12 +44,12 @@ pub(super) fn verify(
 
 /// Reports `tls` and `http2` in pools that only layer 4 services use.
 fn report_unused_tls(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
-    let used: BTreeSet<&str> = lowered
+    let proxy_pools: BTreeSet<&str> = lowered
         .proxies
         .iter()
         .flat_map(|proxy| reachable_pools(lowered, proxy))
         .collect();
-    let layer_4: BTreeSet<&str> = lowered
+    let layer_4_pools: BTreeSet<&str> = lowered
         .services
         .iter()
         .map(|service| service.service.pool.as_str())
@@ -57,7 +57,7 @@ fn report_unused_tls(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     for pool in &lowered.pools {
         // Unused pools are reported separately.
         let name = pool.pool.name.as_str();
-        if used.contains(name) || !layer_4.contains(name) {
+        if proxy_pools.contains(name) || !layer_4_pools.contains(name) {
             continue;
         }
         for (key, location) in [("tls", &pool.tls), ("http2", &pool.http2)] {
@@ -162,7 +162,7 @@ fn verify_preferred_server(
     };
     let mut servers = pool.pool.servers.iter();
     // Servers from `servers_file`, DNS and the API are not known yet.
-    if pool.complete && !servers.any(|known| known.name == server) {
+    if pool.complete && !servers.any(|it| it.name == server) {
         let near = nearest(server, pool.pool.servers.iter().map(|it| it.name.as_str()));
         let fix = near.map_or_else(
             || "specify the server exactly as in the pool".to_owned(),
@@ -187,7 +187,7 @@ fn verify_routes(
     let proxies_by_name: HashMap<&str, &LoweredProxy> = proxies()
         .map(|proxy| (proxy.proxy.name.as_str(), proxy))
         .collect();
-    let mut earlier: HashMap<&str, EarlierRoutes<'_>> = HashMap::new();
+    let mut earlier_routes: HashMap<&str, EarlierRoutes<'_>> = HashMap::new();
     for route in &lowered.routes {
         let (name, location) = &route.service;
         let user = (&route.location, USED_BY_ROUTE);
@@ -226,7 +226,10 @@ fn verify_routes(
         }
         verify_preferred_server(sink, route, pools);
         verify_forward_auth(sink, lowered, pools, route);
-        earlier.entry(name.as_str()).or_default().add(sink, route);
+        earlier_routes
+            .entry(name.as_str())
+            .or_default()
+            .add(sink, route);
     }
 }
 
@@ -277,7 +280,7 @@ fn verify_forward_auth(
 
 /// Reports listen addresses of proxies that duplicate those of other proxies, layer 4 services, or `admin`.
 fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
-    let mut first: HashMap<SocketAddr, (Range<usize>, String)> = HashMap::new();
+    let mut owners: HashMap<SocketAddr, (Range<usize>, String)> = HashMap::new();
     for service in &lowered.services {
         let entries = service.service.listen.iter().zip(&service.listen);
         for (listener, location) in
@@ -285,7 +288,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         {
             if let Ports::One(port) = listener.ports {
                 let owner = format!("service `{}`", service.service.name);
-                first.insert(
+                owners.insert(
                     SocketAddr::new(listener.address, port),
                     (location.clone(), owner),
                 );
@@ -293,7 +296,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         }
     }
     if let (Some(admin), Some(location)) = (&lowered.node.admin, &lowered.admin) {
-        first.insert(
+        owners.insert(
             admin.listen,
             (location.clone(), "the admin address".to_owned()),
         );
@@ -301,7 +304,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     for proxy in &lowered.proxies {
         for (address, location) in proxy.proxy.listen.iter().zip(&proxy.listen) {
             let owner = format!("service `{}`", proxy.proxy.name);
-            match first.get(address) {
+            match owners.get(address) {
                 Some((first_span, first_owner)) => sink.push(
                     Diagnostic::new(
                         Code::DuplicateListener,
@@ -313,7 +316,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
                     .fix("remove one of them, or change its address or port"),
                 ),
                 None => {
-                    first.insert(*address, (location.clone(), owner));
+                    owners.insert(*address, (location.clone(), owner));
                 }
             }
         }
@@ -332,11 +335,12 @@ fn report_no_servers(
     }
     let name = pool.pool.name.as_str();
     let routes = || {
-        let all = lowered
+        let routes = lowered
             .routes
             .iter()
             .map(|route| (&route.service.0, &route.route));
-        all.filter(|(service, _)| **service == proxy.proxy.name)
+        routes
+            .filter(|(service, _)| **service == proxy.proxy.name)
             .map(|(_, route)| route)
     };
     let is_pool_of_route = routes().any(|route| route.action.pools().contains(&name));
@@ -361,8 +365,11 @@ fn report_plain_to_tls_port(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &Lo
         return;
     }
     let mut servers = pool.pool.servers.iter().zip(&pool.servers);
-    let found = servers.find(|(server, _)| server.port.is_none() && server.unix.is_none());
-    if let (Some((server, location)), Some(listen)) = (found, proxy.proxy.listen.first()) {
+    let server_without_port =
+        servers.find(|(server, _)| server.port.is_none() && server.unix.is_none());
+    if let (Some((server, location)), Some(listen)) =
+        (server_without_port, proxy.proxy.listen.first())
+    {
         let port = listen.port();
         let message = format!(
             "server {} receives unencrypted requests on port {port}",

@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
-/// Reports settings of the service.
+/// Reports settings of a socket service that do not apply, and `cgroup` in other services.
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
     let Some(forward) = &lowered.forward else {
         return;
@@ -61,7 +61,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
     }
 }
 
-/// Reports settings of the service's pool.
+/// Reports settings of the service's pool that do not apply.
 pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &LoweredPool) {
     let Some(forward) = &lowered.forward else {
         return;

@@ -29,7 +29,7 @@ pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, p
     }
 }
 
-/// Reports TLS and checks that do not work with the Unix sockets of a pool.
+/// Reports TLS settings and checks that do not work with the Unix sockets of a pool.
 pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let without_name = pool
         .pool

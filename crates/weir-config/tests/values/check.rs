@@ -28,7 +28,7 @@ fn http(fields: &str) -> Http {
 }
 
 fn pattern(text: &str) -> Option<Pattern> {
-    Some(Pattern::new(text).expect("a valid expression"))
+    Some(Pattern::new(text).expect("parse expression"))
 }
 
 fn script(command: &[&str], user: &str, dynamic: bool) -> Probe {
@@ -139,7 +139,7 @@ fn dns_probe_has_a_record_type_and_an_expected_address() {
     let dns = |record, answer: Option<&str>| Probe::Dns {
         name: "www.example".to_owned(),
         record,
-        answer: answer.map(|it| it.parse().expect("an address")),
+        answer: answer.map(|it| it.parse().expect("parse address")),
     };
     for (fields, probe) in [
         ("", dns(DnsRecord::A, None)),
@@ -157,7 +157,7 @@ fn dns_probe_has_a_record_type_and_an_expected_address() {
 
 /// RFC 1035 section 2.3.4.
 #[test]
-fn dns_names_have_at_most_253_bytes_and_labels_63() {
+fn dns_name_has_at_most_253_bytes_and_labels_at_most_63() {
     let name = |lengths: &[usize]| {
         let labels: Vec<String> = lengths.iter().map(|length| "a".repeat(*length)).collect();
         labels.join(".")
@@ -202,7 +202,7 @@ fn http_probe_has_the_configured_request_and_conditions() {
         contains: Some("Up".to_owned()),
         pattern: pattern("U."),
         without: pattern("Down"),
-        // The MD5 of an empty text (RFC 1321 appendix A.5).
+        // The MD5 digest of an empty string (RFC 1321 appendix A.5).
         digest: Some(Digest::Md5([
             0xd4, 0x1d, 0x8c, 0xd9, 0x8f, 0x00, 0xb2, 0x04, 0xe9, 0x80, 0x09, 0x98, 0xec, 0xf8,
             0x42, 0x7e,
@@ -213,12 +213,12 @@ fn http_probe_has_the_configured_request_and_conditions() {
 
 #[test]
 fn sha_256_digest_has_64_hexadecimal_digits() {
-    // The SHA-256 of an empty text.
+    // The SHA-256 digest of an empty string.
     let digest = "E3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let found = http(&format!(
         "kind = \"http\", expect = {{ digest = \"{digest}\" }}"
     ));
-    let found = found.digest.expect("it is set");
+    let found = found.digest.expect("the digest is missing");
     assert!(matches!(found, Digest::Sha256(_)));
     assert!(
         found.to_string().ends_with(&digest.to_lowercase()),
@@ -368,7 +368,7 @@ fn invalid_probe_settings_are_rejected() {
     ] {
         assert_eq!(messages(&with_check(fields)), [message], "{fields}");
     }
-    // A `digest` of the right length with a wrong digit.
+    // A `digest` of the right length with an invalid digit.
     let digest = "g41d8cd98f00b204e9800998ecf8427e";
     let text = with_check(&format!(
         "kind = \"http\", expect = {{ digest = \"{digest}\" }}"
@@ -463,7 +463,7 @@ fn authorities_of_verifying_checks_are_listed_with_their_positions() {
     assert_eq!(authorities("kind = \"http\""), []);
 }
 
-/// A key that is only valid for some kinds of checks, and a value.
+/// Keys that are valid only for some kinds of checks, each with a value.
 const KEYS: [(&str, &str); 27] = [
     ("port", "80"),
     ("via", "\"server\""),

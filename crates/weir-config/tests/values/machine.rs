@@ -7,7 +7,7 @@ use weir_model::{Family, SecretSource};
 
 use crate::{desired, messages, messages_on};
 
-/// Properties of another machine are unknown.
+/// Other properties are unknown, because the configuration may be for a different machine.
 #[test]
 fn host_knows_only_its_ports_and_forwarding() {
     let host = Host {
@@ -18,20 +18,20 @@ fn host_knows_only_its_ports_and_forwarding() {
     assert_eq!(host.forwards(Family::V4), Some(true));
     assert_eq!(host.forwards(Family::V6), Some(false));
     assert_eq!(Host::default().forwards(Family::V4), None);
-    let address: SocketAddr = "127.0.0.1:1".parse().expect("an address");
-    let known = [
+    let address: SocketAddr = "127.0.0.1:1".parse().expect("parse address");
+    let properties = [
         host.has_group("root"),
         host.has_interface("lo"),
         host.has_address(address),
         host.has_program("/bin/sh"),
     ];
-    assert_eq!(known, [None; 4]);
+    assert_eq!(properties, [None; 4]);
     assert!(host.secret(&SecretSource::Text).is_none());
     assert!(host.variable("HOME").is_none());
     assert!(host.list_file("/etc/hosts").is_none());
 }
 
-/// A machine with one group.
+/// A machine on which only the group `weir` exists.
 struct OneGroup;
 
 impl Machine for OneGroup {
@@ -78,11 +78,11 @@ fn ports_of_snat_must_not_overlap_local_ports() {
         ("30000-40000", true),
         ("30001-40000", false),
     ] {
-        let found = messages_on(&with_snat(ports), &host);
+        let errors = messages_on(&with_snat(ports), &host);
         let message =
             format!("the source ports {ports} overlap the director's local ports, 20000-30000");
         let expected = if overlaps { vec![message] } else { vec![] };
-        assert_eq!(found, expected, "{ports}");
+        assert_eq!(errors, expected, "{ports}");
     }
 }
 
@@ -99,12 +99,18 @@ fn with_listeners(listeners: &[&str]) -> String {
 
 #[test]
 fn overlapping_listener_is_reported_with_the_widest_earlier_one() {
-    let none: [&str; 0] = [];
+    let no_messages: [&str; 0] = [];
     for (listeners, expected) in [
-        (&["192.0.2.1:1-100", "192.0.2.1:101-200"][..], &none[..]),
-        (&["192.0.2.1:1-100", "192.0.2.2:50-60"], &none),
-        (&["192.0.2.1:1-100", "udp/192.0.2.1:50-60"], &none),
-        (&["192.0.2.1:1-100", "192.0.2.1:80", "192.0.2.1:*"], &none),
+        (
+            &["192.0.2.1:1-100", "192.0.2.1:101-200"][..],
+            &no_messages[..],
+        ),
+        (&["192.0.2.1:1-100", "192.0.2.2:50-60"], &no_messages),
+        (&["192.0.2.1:1-100", "udp/192.0.2.1:50-60"], &no_messages),
+        (
+            &["192.0.2.1:1-100", "192.0.2.1:80", "192.0.2.1:*"],
+            &no_messages,
+        ),
         (
             &["192.0.2.1:1-100", "192.0.2.1:100-200"],
             &["tcp/192.0.2.1:100-200 overlaps tcp/192.0.2.1:1-100"],
@@ -147,12 +153,12 @@ fn service_that_hides_the_api_is_reported() {
         ("127.0.0.1:80", "udp/127.0.0.1:80", false),
     ] {
         let text = format!("[node]\nadmin = \"{admin}\"\n{}", with_listeners(&[listen]));
-        let found = messages(&text);
+        let errors = messages(&text);
         let message = "service `s0` receives the packets for `admin`";
         assert_eq!(
-            found.iter().any(|it| it == message),
+            errors.iter().any(|it| it == message),
             hides,
-            "{listen}: {found:?}"
+            "{listen}: {errors:?}"
         );
     }
 }
@@ -182,7 +188,7 @@ fn one_packet_requires_udp() {
 }
 
 #[test]
-fn pools_without_use_or_weight_are_reported() {
+fn unused_pools_and_pools_without_weight_are_reported() {
     let text = |servers: &str, pool: &str| {
         format!(
             "[pool.p]\nservers = [{servers}]\ncheck = {{ kind = \"ping\" }}\n[service.s]\nlisten = [\"192.0.2.1:80\"]\n\
@@ -198,18 +204,18 @@ fn pools_without_use_or_weight_are_reported() {
         messages(&text(&format!("{quiesced}, \"10.0.0.6\""), "p")),
         Vec::<String>::new()
     );
-    let unused = format!(
+    let unused_pool = format!(
         "{}[pool.q]\nservers = [\"10.0.0.7\"]\n",
         text("\"10.0.0.5\"", "p")
     );
-    assert_eq!(messages(&unused), ["no service uses pool `q`"]);
-    // The missing pool is probably one of those that seem unused.
+    assert_eq!(messages(&unused_pool), ["no service uses pool `q`"]);
+    // Unused pools are not reported with a missing pool, because its name may be a misspelling of theirs.
     assert_eq!(
         messages(&text("\"10.0.0.5\"", "x")),
         ["pool `x` does not exist"]
     );
-    let unused = unused.replace("pool = \"p\"", "pool = \"x\"");
-    assert_eq!(messages(&unused), ["pool `x` does not exist"]);
+    let unused_pool = unused_pool.replace("pool = \"p\"", "pool = \"x\"");
+    assert_eq!(messages(&unused_pool), ["pool `x` does not exist"]);
 }
 
 #[test]
@@ -232,14 +238,20 @@ fn hmac_keys_are_text_or_hexadecimal() {
     };
     let digits = "00017f80ff9aA5b3".repeat(4);
     let bytes = [0x00, 0x01, 0x7f, 0x80, 0xff, 0x9a, 0xa5, 0xb3].repeat(4);
-    let found = desired(&text(&format!("hex:{digits}")));
-    let hmac = found.vrrp[0].hmac.as_ref().expect("it is set");
+    let parsed_configuration = desired(&text(&format!("hex:{digits}")));
+    let hmac = parsed_configuration.vrrp[0]
+        .hmac
+        .as_ref()
+        .expect("`hmac` is set");
     assert_eq!((hmac.keys[0].0, hmac.active), (7, 7));
     assert_eq!(hmac.keys[0].1.0, bytes);
     for length in [32, 64] {
         let secret = "x".repeat(length);
-        let found = desired(&text(&secret));
-        let hmac = found.vrrp[0].hmac.as_ref().expect("it is set");
+        let parsed_configuration = desired(&text(&secret));
+        let hmac = parsed_configuration.vrrp[0]
+            .hmac
+            .as_ref()
+            .expect("`hmac` is set");
         assert_eq!(hmac.keys[0].1.0, secret.as_bytes());
     }
     let not_hex = "the text after `hex:` is not a sequence of hexadecimal digit pairs";
@@ -260,8 +272,11 @@ fn hmac_keys_are_text_or_hexadecimal() {
         (format!("hex:{digits}0g"), not_hex),
         (format!("hex:{digits}g0"), not_hex),
     ] {
-        let found = messages(&text(&secret));
-        assert!(found.iter().any(|it| it == message), "{secret}: {found:?}");
+        let errors = messages(&text(&secret));
+        assert!(
+            errors.iter().any(|it| it == message),
+            "{secret}: {errors:?}"
+        );
     }
 }
 
@@ -281,7 +296,7 @@ fn exceeded_limit_is_reported_at_the_first_object_above_it() {
     };
     assert_eq!(messages(&text("max_servers = 3", 1)), Vec::<String>::new());
     assert_eq!(messages(&text("max_services = 2", 2)), Vec::<String>::new());
-    let twice = "; a server counts once for each layer 4 service that uses it";
+    let hint = "; a server counts once for each layer 4 service that uses it";
     let above = "the first one above the limit";
     for (limits, services, message, fix, label) in [
         (
@@ -294,14 +309,14 @@ fn exceeded_limit_is_reported_at_the_first_object_above_it() {
         (
             "max_servers = 5",
             2,
-            format!("6 servers exceed `max_servers` = 5{twice}"),
+            format!("6 servers exceed `max_servers` = 5{hint}"),
             "raise `max_servers` in [node] to 6 or more; with 12 or more, a reload can replace all of them at once",
             "",
         ),
         (
             "max_servers = 3",
             2,
-            format!("6 servers exceed `max_servers` = 3{twice}"),
+            format!("6 servers exceed `max_servers` = 3{hint}"),
             "raise `max_servers` in [node] to 6 or more; with 12 or more, a reload can replace all of them at once",
             "",
         ),
@@ -313,12 +328,12 @@ fn exceeded_limit_is_reported_at_the_first_object_above_it() {
             above,
         ),
     ] {
-        let found = parse(&text(limits, services), &Host::default()).expect_err("an error");
-        let found: Vec<_> = found
+        let errors = parse(&text(limits, services), &Host::default()).expect_err("an error");
+        let errors: Vec<_> = errors
             .iter()
             .map(|it| (it.message.clone(), it.fix.as_deref(), it.label.as_str()))
             .collect();
-        assert_eq!(found, [(message, Some(fix), label)], "{limits}");
+        assert_eq!(errors, [(message, Some(fix), label)], "{limits}");
     }
 }
 
@@ -360,23 +375,23 @@ fn port_of_a_check_is_not_reported_if_a_listener_is_rejected() {
         "forward = \"nat\"",
         "forward = \"proxy\"\nprotocol = \"tcp\"",
     ] {
-        let rejected = service("a", "\"192.0.2.1:x\"", forward);
-        let other = service("b", "\"192.0.2.2:1\", \"192.0.2.2:2\"", forward);
+        let invalid_service = service("a", "\"192.0.2.1:x\"", forward);
+        let other_service = service("b", "\"192.0.2.2:1\", \"192.0.2.2:2\"", forward);
         for services in [
-            rejected.clone(),
-            format!("{rejected}{other}"),
-            format!("{other}{rejected}"),
+            invalid_service.clone(),
+            format!("{invalid_service}{other_service}"),
+            format!("{other_service}{invalid_service}"),
         ] {
-            let found = messages(&format!("{pool}{services}"));
+            let errors = messages(&format!("{pool}{services}"));
             assert!(
-                !found.iter().any(|it| it.contains("this check")),
-                "{found:?}"
+                !errors.iter().any(|it| it.contains("this check")),
+                "{errors:?}"
             );
         }
-        let found = messages(&format!("{pool}{other}"));
-        assert_eq!(found, ["this check probes only port 1"]);
+        let errors = messages(&format!("{pool}{other_service}"));
+        assert_eq!(errors, ["this check probes only port 1"]);
     }
     let ranges = service("a", "\"192.0.2.1:1-9\"", "forward = \"nat\"");
-    let found = messages(&format!("{pool}{ranges}"));
-    assert_eq!(found, ["this check has no port for server 10.0.0.5"]);
+    let errors = messages(&format!("{pool}{ranges}"));
+    assert_eq!(errors, ["this check has no port for server 10.0.0.5"]);
 }

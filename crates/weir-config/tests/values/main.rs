@@ -33,7 +33,7 @@ fn desired(text: &str) -> Desired {
 
 const POOL: &str = "[pool.p]\nservers = [\"10.0.0.5:80\"]\ncheck = { kind = \"tcp\" }\n";
 
-/// Returns a configuration with one HTTP service and further lines in its table.
+/// Returns a configuration with one HTTP service and additional lines in its table.
 fn with_service(lines: &str) -> String {
     format!(
         "{POOL}[service.s]\nlisten = [\"192.0.2.1:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n\

@@ -51,7 +51,7 @@ fn values_of_other_programs_are_recognized() {
             "1.2",
         ),
     ] {
-        let found = parse(&text, &Host::default()).expect_err("an unknown value");
+        let found = parse(&text, &Host::default()).expect_err("unknown value was accepted");
         let fix = format!("did you mean \"{value}\"?");
         let fixes: Vec<_> = found.iter().filter_map(|it| it.fix.as_deref()).collect();
         assert!(fixes.contains(&fix.as_str()), "{text}: {fixes:?}");
@@ -60,7 +60,7 @@ fn values_of_other_programs_are_recognized() {
 
 /// The kernel's `dev_valid_name` (net/core/dev.c).
 #[test]
-fn interface_names_are_those_of_the_kernel() {
+fn interface_names_follow_the_kernels_rules() {
     let text = |name: &str| format!("[node]\ninterfaces = [\"{name}\"]\n");
     for name in ["a", "eth0.100", "abcdefghijklmno", "...", "é"] {
         let found = desired(&text(name)).node.interfaces;
@@ -88,7 +88,7 @@ fn interface_names_are_those_of_the_kernel() {
 }
 
 #[test]
-fn group_has_access_to_the_socket_by_default() {
+fn socket_group_has_access_by_default() {
     let mode = |lines: &str| desired(&format!("[node]\n{lines}\n")).node.socket_mode;
     assert_eq!(mode(""), SocketMode::Owner);
     assert_eq!(mode("socket_group = \"g\""), SocketMode::Group);
@@ -108,7 +108,7 @@ fn settings_of_a_cluster_are_in_the_model() {
         "member = \"a-1\"\nca = \"/ca\"\ncertificate = \"/c\"\nkey = \"/k\"\nlease = \"9s\"\nagreement = \
          false\nfiles = [\"/f\"]\nuser = \"u\"\npassword = \"p\"\ngroup_key = \"0123456789abcdef0123456789abcdef\"",
     ));
-    let found = found.cluster.expect("it is set");
+    let found = found.cluster.expect("not set");
     assert_eq!(
         (found.name.as_str(), found.member.as_deref()),
         ("edge", Some("a-1"))
@@ -128,7 +128,7 @@ fn settings_of_a_cluster_are_in_the_model() {
         Some(b"p".to_vec())
     );
     assert!(found.group_key.is_some() && found.publish.is_none());
-    let default = desired(&with_cluster("")).cluster.expect("it is set");
+    let default = desired(&with_cluster("")).cluster.expect("not set");
     assert!(default.agreement && default.files.is_empty() && default.member.is_none());
     for (lines, message) in [
         ("member = \"\"", "`` is not a valid name"),
@@ -161,11 +161,7 @@ fn publish_limits_what_the_group_may_publish() {
     const REQUIRED: &str = "vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]";
     let publish = |lines: &str| {
         let found = desired(&with_cluster(&format!("[cluster.publish]\n{lines}")));
-        found
-            .cluster
-            .expect("it is set")
-            .publish
-            .expect("it is set")
+        found.cluster.expect("not set").publish.expect("not set")
     };
     let found = publish(
         "vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\nports = [\"80\", \"8000-8099\"]\nforwards = \
@@ -202,7 +198,7 @@ fn publish_limits_what_the_group_may_publish() {
 
 /// Returns the fixes of all findings, in text order.
 fn fixes(text: &str) -> Vec<String> {
-    let found = parse(text, &Host::default()).expect_err("errors");
+    let found = parse(text, &Host::default()).expect_err("configuration was accepted");
     found.into_iter().filter_map(|it| it.fix).collect()
 }
 

@@ -14,7 +14,7 @@ fn pool(lines: &str) -> Pool {
 }
 
 #[test]
-fn host_field_of_a_pool_is_a_name_with_an_optional_port() {
+fn pool_host_is_a_name_with_an_optional_port() {
     let longest = "a".repeat(255);
     for host in [
         "www.example",
@@ -23,7 +23,7 @@ fn host_field_of_a_pool_is_a_name_with_an_optional_port() {
         "[2001:db8::1]:80",
         &longest,
     ] {
-        let found = pool(&format!("host = \"{host}\"")).host.expect("it is set");
+        let found = pool(&format!("host = \"{host}\"")).host.expect("not set");
         assert_eq!(found.as_str(), host);
     }
     let too_long = "a".repeat(256);
@@ -37,7 +37,7 @@ fn host_field_of_a_pool_is_a_name_with_an_optional_port() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn names_of_servers_dns_have_labels_of_at_most_63_bytes() {
+fn servers_dns_labels_have_at_most_63_bytes() {
     let with_dns = |fields: &str| {
         let servers = format!("servers_dns = {{ {fields} }}");
         with_service("").replace("servers = [\"10.0.0.5:80\"]", &servers)
@@ -55,8 +55,8 @@ fn names_of_servers_dns_have_labels_of_at_most_63_bytes() {
         record: ServersRecord::A,
         port: Some(8080),
         resolvers: vec![
-            "10.0.0.1:53".parse().expect("an address"),
-            "[fd00::1]:5353".parse().expect("an address"),
+            "10.0.0.1:53".parse().expect("parse address"),
+            "[fd00::1]:5353".parse().expect("parse address"),
         ],
         weight: 7,
         max_connections: 9,
@@ -117,7 +117,7 @@ fn names_of_servers_dns_have_labels_of_at_most_63_bytes() {
 fn sticky_cookie_has_a_name_and_attributes() {
     let found = pool("sticky = { cookie = \"SRV!\" }")
         .sticky
-        .expect("it is set");
+        .expect("not set");
     let expected = Sticky {
         cookie: "SRV!".to_owned(),
         mode: StickyMode::Insert,
@@ -129,7 +129,7 @@ fn sticky_cookie_has_a_name_and_attributes() {
     let found = pool(
         "sticky = { cookie = \"a\", attributes = \"Path=/; Secure\", private = true, mode = \"insert\" }",
     );
-    let found = found.sticky.expect("it is set");
+    let found = found.sticky.expect("not set");
     assert_eq!(
         (found.attributes.as_deref(), found.private),
         (Some("Path=/; Secure"), true)
@@ -145,7 +145,7 @@ fn sticky_cookie_has_a_name_and_attributes() {
         ),
         (
             "cookie = \"a\", mode = \"prefix\", private = true",
-            "`private` has no effect: Weir only inserts cookies with `mode = \"insert\"`",
+            "`private` has no effect: Weir inserts cookies only with `mode = \"insert\"`",
         ),
     ] {
         assert_eq!(
@@ -182,13 +182,13 @@ fn with_servers(servers: &str) -> String {
 }
 
 #[test]
-fn settings_of_a_server_are_in_the_model() {
+fn server_settings_are_in_the_model() {
     let found = desired(&with_servers(
         "{ address = \"10.0.0.5\", weight = 7, max_connections = 5, min_connections = 5, tunnel = \"gre\", check = { \
          kind = \"tcp\", port = 1 } }, { address = \"10.0.0.6\", forward = \"tunnel\" }",
     ));
     let [first, second] = &found.pools[0].servers[..] else {
-        panic!("two servers")
+        panic!("expected two servers")
     };
     assert_eq!(
         (first.weight, first.max_connections, first.min_connections),
@@ -224,7 +224,7 @@ fn settings_of_a_server_are_in_the_model() {
 }
 
 #[test]
-fn servers_are_listed_once() {
+fn duplicate_servers_are_rejected() {
     for (servers, message) in [
         (
             "\"10.0.0.5\", \"10.0.0.5\"",
@@ -250,7 +250,7 @@ fn servers_are_listed_once() {
     assert_eq!(messages(&with_sorry("10.0.0.7")), Vec::<String>::new());
 }
 
-/// A single digit is probably a part of the address.
+/// A single digit is probably part of the address.
 #[test]
 fn note_about_a_possible_port_requires_two_digits() {
     assert_eq!(

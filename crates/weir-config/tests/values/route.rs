@@ -31,7 +31,7 @@ fn options(lines: &str) -> RouteOptions {
         .expect("options")
 }
 
-/// Verifies that each of the routes has one finding, with this message.
+/// Asserts that each route has exactly one finding, with this message.
 #[track_caller]
 fn assert_only_messages(cases: &[(&str, &str)]) {
     for (lines, message) in cases {
@@ -68,8 +68,8 @@ fn host_condition_is_a_name_a_pattern_an_address_or_an_expression() {
             "{host}"
         );
     }
-    let found = conditions("host = '~^a+\\.example$'").hosts;
-    assert_eq!(found[0].to_string(), "~^a+\\.example$");
+    let hosts = conditions("host = '~^a+\\.example$'").hosts;
+    assert_eq!(hosts[0].to_string(), "~^a+\\.example$");
     for host in [
         "",
         "a..example",
@@ -80,27 +80,27 @@ fn host_condition_is_a_name_a_pattern_an_address_or_an_expression() {
         "*.",
         "a/b",
     ] {
-        let found = messages(&with_route(&format!("pool = \"p\"\nhost = \"{host}\"")));
-        assert_eq!(found, [format!("invalid host `{host}`")]);
+        let errors = messages(&with_route(&format!("pool = \"p\"\nhost = \"{host}\"")));
+        assert_eq!(errors, [format!("invalid host `{host}`")]);
     }
 }
 
 #[test]
-fn path_and_method_conditions_are_compared_as_sent() {
+fn path_and_method_conditions_are_validated_and_unchanged() {
     for path in ["/", "/a*", "*.png", "/~a;b=1,c:@d!$&'()"] {
         assert_eq!(conditions(&format!("path = \"{path}\"")).paths, [path]);
     }
     for path in ["", "a", "/a b", "/a?b", "/a#b", "/\u{e9}", "~a", "^/a"] {
-        let found = messages(&with_route(&format!("pool = \"p\"\npath = \"{path}\"")));
-        assert_eq!(found, [format!("invalid path `{path}`")]);
+        let errors = messages(&with_route(&format!("pool = \"p\"\npath = \"{path}\"")));
+        assert_eq!(errors, [format!("invalid path `{path}`")]);
     }
     assert_eq!(
         conditions("method = [\"GET\", \"M-SEARCH\"]").methods,
         ["GET", "M-SEARCH"]
     );
     for method in ["", "Get", "G T", "G1"] {
-        let found = messages(&with_route(&format!("pool = \"p\"\nmethod = \"{method}\"")));
-        assert_eq!(found, [format!("invalid method `{method}`")]);
+        let errors = messages(&with_route(&format!("pool = \"p\"\nmethod = \"{method}\"")));
+        assert_eq!(errors, [format!("invalid method `{method}`")]);
     }
 }
 
@@ -142,19 +142,22 @@ fn named_conditions_have_a_name_and_an_optional_value() {
             named("a", Some(ValuePattern::Regex(regex("^[a-c] ?")))),
         ),
     ] {
-        let found = conditions(&format!("query = \"{text}\"\ncookie = \"{text}\""));
-        assert_eq!(found.queries, found.cookies, "{text}");
-        assert_eq!(found.queries, [expected], "{text}");
+        let parsed_conditions = conditions(&format!("query = \"{text}\"\ncookie = \"{text}\""));
+        assert_eq!(
+            parsed_conditions.queries, parsed_conditions.cookies,
+            "{text}"
+        );
+        assert_eq!(parsed_conditions.queries, [expected], "{text}");
     }
     for header in ["", ": a", "a b: c", "a*: b"] {
-        let found = messages(&with_route(&format!("pool = \"p\"\nheader = \"{header}\"")));
+        let errors = messages(&with_route(&format!("pool = \"p\"\nheader = \"{header}\"")));
         let name = header.split(':').next().unwrap_or_default();
-        assert_eq!(found, [format!("invalid header field name `{name}`")]);
+        assert_eq!(errors, [format!("invalid header field name `{name}`")]);
     }
     for pair in ["", "=a", "a*=b", "a b=c", "a=b c", "a b=~c", "\u{e9}=a"] {
         for key in ["query", "cookie"] {
-            let found = messages(&with_route(&format!("pool = \"p\"\n{key} = \"{pair}\"")));
-            assert_eq!(found, [format!("invalid {key} condition")], "{pair}");
+            let errors = messages(&with_route(&format!("pool = \"p\"\n{key} = \"{pair}\"")));
+            assert_eq!(errors, [format!("invalid {key} condition")], "{pair}");
         }
     }
 }
@@ -164,13 +167,13 @@ fn empty_conditions_are_rejected() {
     for key in [
         "host", "path", "method", "header", "query", "cookie", "source", "scheme",
     ] {
-        let found = messages(&with_route(&format!("pool = \"p\"\n{key} = []")));
-        assert_eq!(found, [format!("`{key}` is empty")]);
+        let errors = messages(&with_route(&format!("pool = \"p\"\n{key} = []")));
+        assert_eq!(errors, [format!("`{key}` is empty")]);
     }
 }
 
 #[test]
-fn files_have_a_root_and_optional_settings() {
+fn files_action_has_a_root_and_optional_settings() {
     let files = |lines: &str| match route(lines).action {
         RouteAction::Files(files) => StaticFiles::clone(&files),
         other => panic!("{other:?}"),
@@ -181,10 +184,10 @@ fn files_have_a_root_and_optional_settings() {
         StaticFiles::new("/srv")
     );
     for status in [400, 503, 599] {
-        let found = files(&format!("files = \"/srv\"\nstatus = {status}"));
-        assert_eq!(found.missing_status, status);
+        let parsed_files = files(&format!("files = \"/srv\"\nstatus = {status}"));
+        assert_eq!(parsed_files.missing_status, status);
     }
-    let found = files(
+    let parsed_files = files(
         "files = { root = \"/srv\", strip = \"/static/\", index = [\"a.html\", \"b\"], try = [\"{path}.html\", \
          \"/a..b\"], pool = \"p\" }\nrewrite = \"/x\"\nretries = 1",
     );
@@ -196,7 +199,7 @@ fn files_have_a_root_and_optional_settings() {
         missing_status: 404,
         pool: Some("p".to_owned()),
     };
-    assert_eq!(found, expected);
+    assert_eq!(parsed_files, expected);
 }
 
 #[test]
@@ -280,7 +283,7 @@ fn invalid_files_are_rejected() {
 }
 
 #[test]
-fn limits_of_a_route_have_a_rate_a_burst_and_a_key() {
+fn route_limits_have_a_rate_a_burst_and_a_key() {
     for (fields, per_minute, burst, concurrent, key) in [
         ("rate = 10", 600, 0, 0, HashKey::Source),
         ("rate = 60000", 3_600_000, 0, 0, HashKey::Source),
@@ -294,21 +297,21 @@ fn limits_of_a_route_have_a_rate_a_burst_and_a_key() {
             3,
             HashKey::Header("x-key".to_owned()),
         ),
-        // Without a rate, a burst has no duration.
+        // Without a rate, the duration of a burst is not limited.
         ("concurrent = 3, burst = 1000", 0, 1000, 3, HashKey::Source),
         // A burst lasts at most 32000 seconds at its rate.
         ("rate = 1, burst = 32000", 60, 32_000, 0, HashKey::Source),
     ] {
-        let found = options(&format!("limits = {{ {fields} }}")).limits;
+        let limits = options(&format!("limits = {{ {fields} }}")).limits;
         let expected = RouteLimits {
             per_minute,
             burst,
             concurrent,
             key,
         };
-        assert_eq!(found, expected, "{fields}");
+        assert_eq!(limits, expected, "{fields}");
     }
-    // A rate of 0 is the explicit form of no limit.
+    // A rate of 0 explicitly disables the limit.
     assert_eq!(
         messages(&with_route("pool = \"p\"\nlimits = { rate = 0 }")),
         Vec::<String>::new()
@@ -341,43 +344,43 @@ fn limits_of_a_route_have_a_rate_a_burst_and_a_key() {
 #[test]
 fn rewrite_is_a_path_with_at_most_one_query() {
     for path in ["/", "/v2/{rest}", "{path}.html", "/a?b={host}", "/{query}"] {
-        let found = route(&format!(
+        let path_rewrite = route(&format!(
             "pool = \"p\"\npath = \"/a/*\"\nrewrite = \"{path}\""
         ))
         .edits
         .path;
         assert_eq!(
-            found,
+            path_rewrite,
             Some(PathRewrite {
                 regex: None,
                 to: template(path)
             })
         );
     }
-    let found =
+    let parsed_route =
         route("pool = \"p\"\nrewrite = { regex = \"^/([a-z]+)/([0-9]+)$\", to = \"/{2}/{1}\" }");
     let expected = PathRewrite {
         regex: Some(regex("^/([a-z]+)/([0-9]+)$")),
         to: template("/{2}/{1}"),
     };
-    assert_eq!(found.edits.path, Some(expected));
+    assert_eq!(parsed_route.edits.path, Some(expected));
     for path in [
         "", "a", "{host}/a", "/a b", "/a#b", "/a{b", "/a}b", "/a?b?c", "/\u{e9}",
     ] {
-        let found = messages(&with_route(&format!("pool = \"p\"\nrewrite = \"{path}\"")));
-        assert_eq!(found, [format!("invalid path `{path}`")]);
+        let errors = messages(&with_route(&format!("pool = \"p\"\nrewrite = \"{path}\"")));
+        assert_eq!(errors, [format!("invalid path `{path}`")]);
     }
 }
 
 #[test]
-fn header_changes_are_in_the_model() {
+fn header_changes_are_converted_to_the_model() {
     let edit = |name: &str, value: &str| HeaderEdit {
         name: name.to_owned(),
         value: template(value),
         statuses: Vec::new(),
         file: None,
     };
-    let found = route(
+    let edits = route(
         "pool = \"p\"\nset_header = [\"X-A:  {client} \"]\nadd_header = [\"x_b:\"]\nremove_header = [\"X-C\"]\n\
          set_response_header = [\"X-D: {server}\"]\nremove_response_header = [\"Server\"]\nresponse_status = 404\n\
          add_response_header = [{ header = \"X-E: e\", status = \"200-299\" }]\n\
@@ -404,14 +407,14 @@ fn header_changes_are_in_the_model() {
         }],
     };
     assert_eq!(
-        (found.request, found.response, found.status),
+        (edits.request, edits.response, edits.status),
         (request, response, Some(404))
     );
-    let found = route(
+    let parsed_route = route(
         "files = \"/srv\"\nset_response_header = [{ header = \"A: b\", file = \"/index.html\" }]",
     );
     assert_eq!(
-        found.edits.response.set[0].file.as_deref(),
+        parsed_route.edits.response.set[0].file.as_deref(),
         Some("/index.html")
     );
 }
@@ -487,7 +490,7 @@ fn invalid_header_changes_are_rejected() {
     )]);
 }
 
-/// Changes to requests and responses, and whether they apply to a response from Weir, and to files.
+/// Changes to requests and responses, and whether each applies to responses that Weir generates and to files.
 const CHANGES: [(&str, bool, bool); 9] = [
     ("rewrite = \"/x\"", false, false),
     ("response_status = 200", false, false),
@@ -505,7 +508,7 @@ const CHANGES: [(&str, bool, bool); 9] = [
 ];
 
 #[test]
-fn changes_of_requests_require_a_server() {
+fn changes_are_rejected_if_the_action_ignores_them() {
     for (line, applies_to_response, applies_to_files) in CHANGES {
         let key = line.split(' ').next().unwrap_or_default();
         let message = format!("`{key}` has no effect: the request is not sent to a server");
@@ -519,12 +522,12 @@ fn changes_of_requests_require_a_server() {
             ("redirect = \"/y\"", applies_to_response),
             ("close = true", false),
         ] {
-            let found = messages(&with_route(&format!("{action}\n{line}")));
+            let errors = messages(&with_route(&format!("{action}\n{line}")));
             let expected = match is_valid {
                 true => vec![],
                 false => vec![message.clone()],
             };
-            assert_eq!(found, expected, "{action} {line}");
+            assert_eq!(errors, expected, "{action} {line}");
         }
     }
     let text = with_route("path = \"/a\"\nrestart = \"next\"\nrewrite = \"/x\"");
@@ -532,7 +535,7 @@ fn changes_of_requests_require_a_server() {
 }
 
 #[test]
-fn options_that_apply_to_servers_require_one() {
+fn options_are_rejected_if_the_action_ignores_them() {
     for line in [
         "timeouts = { server = \"1s\" }",
         "retries = 1",
@@ -550,11 +553,11 @@ fn options_that_apply_to_servers_require_one() {
             ("files = \"/srv\"", false),
             ("status = 403", false),
         ] {
-            let found = messages(&with_route(&format!("{action}\n{line}")));
+            let errors = messages(&with_route(&format!("{action}\n{line}")));
             assert_eq!(
-                found.contains(&message),
+                errors.contains(&message),
                 !is_valid,
-                "{action} {line}: {found:?}"
+                "{action} {line}: {errors:?}"
             );
         }
     }
@@ -569,15 +572,15 @@ fn options_that_apply_to_servers_require_one() {
             messages(&with_route(&format!("close = true\n{line}"))),
             [message]
         );
-        let found = messages(&with_route(&format!("path = \"/a\"\nstatus = 403\n{line}")));
-        assert_eq!(found, Vec::<String>::new(), "{line}");
+        let errors = messages(&with_route(&format!("path = \"/a\"\nstatus = 403\n{line}")));
+        assert_eq!(errors, Vec::<String>::new(), "{line}");
     }
 }
 
 #[test]
-fn options_of_a_route_are_in_the_model() {
+fn route_options_are_converted_to_the_model() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
-    let found = options(
+    let parsed_options = options(
         "timeouts = { client = \"1s\", connect = \"2s\", server = \"3s\", response = \"4s\", tunnel = \"5s\", total = \
          \"6s\" }\nretries = 2\nmax_connections = 9\naccess_log = false\ncompression = false\nserver = \"10.0.0.5:80\"",
     );
@@ -590,21 +593,25 @@ fn options_of_a_route_are_in_the_model() {
         total: seconds(6),
     };
     assert_eq!(
-        (found.timeouts, found.retries, found.max_connections),
+        (
+            parsed_options.timeouts,
+            parsed_options.retries,
+            parsed_options.max_connections
+        ),
         (timeouts, Some(2), 9)
     );
     assert_eq!(
-        (found.access_log, found.compression),
+        (parsed_options.access_log, parsed_options.compression),
         (Some(false), Some(None))
     );
-    assert_eq!(found.server.as_deref(), Some("10.0.0.5:80"));
+    assert_eq!(parsed_options.server.as_deref(), Some("10.0.0.5:80"));
     assert_eq!(route("pool = \"p\"").options, None);
 }
 
 #[test]
 fn mirrors_have_a_pool_a_share_and_a_path() {
     assert_eq!(options("mirror = \"p\"").mirrors, [Mirror::new("p")]);
-    let found = options(
+    let parsed_options = options(
         "mirror = [\"p\", { pool = \"p\", percent = 12.5, body = \"1KiB\", concurrent = 5, path = \"/copies\" }]",
     );
     let expected = Mirror {
@@ -614,7 +621,7 @@ fn mirrors_have_a_pool_a_share_and_a_path() {
         concurrent: 5,
         path: Some("/copies".to_owned()),
     };
-    assert_eq!(found.mirrors, [Mirror::new("p"), expected]);
+    assert_eq!(parsed_options.mirrors, [Mirror::new("p"), expected]);
     let eight = format!("mirror = [{}]", "\"p\", ".repeat(8));
     assert_eq!(options(&eight).mirrors.len(), 8);
     for path in ["x", "/a?b", "/a#b", "/a b"] {
@@ -628,7 +635,7 @@ fn mirrors_have_a_pool_a_share_and_a_path() {
 
 #[test]
 fn forward_auth_copies_and_sets_header_fields() {
-    let found = options("forward_auth = { pool = \"p\" }").forward_auth;
+    let forward_auth = options("forward_auth = { pool = \"p\" }").forward_auth;
     let expected = ForwardAuth {
         pool: "p".to_owned(),
         path: "/".to_owned(),
@@ -636,22 +643,22 @@ fn forward_auth_copies_and_sets_header_fields() {
         copy: vec![],
         set: vec![],
     };
-    assert_eq!(found, Some(expected));
-    let found = options(
+    assert_eq!(forward_auth, Some(expected));
+    let forward_auth = options(
         "forward_auth = { pool = \"p\", path = \"/v?a=b\", timeout = \"1s\", copy_header = [\"X-A\", \"X-B: X-C\"], \
          set_header = [\"X-D: {path}\", \"X-E: {path}?{query}\"] }",
     )
     .forward_auth
-    .expect("it is set");
+    .expect("`forward_auth` is set");
     assert_eq!(
-        (found.path.as_str(), found.timeout),
+        (forward_auth.path.as_str(), forward_auth.timeout),
         ("/v?a=b", Duration::from_secs(1))
     );
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-    assert_eq!(found.copy, [pair("X-A", "X-A"), pair("X-B", "X-C")]);
+    assert_eq!(forward_auth.copy, [pair("X-A", "X-A"), pair("X-B", "X-C")]);
     // Without `{query}`, `{path}` includes the query.
-    assert_ne!(found.set[0].value, template("{path}"));
-    assert_eq!(found.set[1].value, template("{path}?{query}"));
+    assert_ne!(forward_auth.set[0].value, template("{path}"));
+    assert_eq!(forward_auth.set[1].value, template("{path}?{query}"));
     for (fields, message) in [
         ("path = \"v\"", "invalid path `v`"),
         ("path = \"/a b\"", "invalid path `/a b`"),
@@ -671,18 +678,18 @@ fn forward_auth_copies_and_sets_header_fields() {
 
 #[test]
 fn split_lists_pools_with_weights() {
-    let found = route("split = [\"p:0\", \"p:65535\"]\nsplit_by = \"{client}\"").action;
+    let action = route("split = [\"p:0\", \"p:65535\"]\nsplit_by = \"{client}\"").action;
     let expected = Split {
         parts: vec![("p".to_owned(), 0), ("p".to_owned(), 65_535)],
         by: Some(template("{client}")),
     };
-    assert_eq!(found, RouteAction::Split(expected));
-    let not_weighted = "expected \"POOL:WEIGHT\"";
+    assert_eq!(action, RouteAction::Split(expected));
+    let syntax_error = "expected \"POOL:WEIGHT\"";
     assert_only_messages(&[
-        ("split = [\"p:1\", \"p\"]", not_weighted),
-        ("split = [\"p:1\", \":1\"]", not_weighted),
-        ("split = [\"p:1\", \"p:x\"]", not_weighted),
-        ("split = [\"p:1\", \"p:65536\"]", not_weighted),
+        ("split = [\"p:1\", \"p\"]", syntax_error),
+        ("split = [\"p:1\", \":1\"]", syntax_error),
+        ("split = [\"p:1\", \"p:x\"]", syntax_error),
+        ("split = [\"p:1\", \"p:65536\"]", syntax_error),
         ("split = [\"p:0\"]", "all weights of this split are 0"),
         (
             "split = [\"p:1\"]\nstatus = 404",
@@ -766,11 +773,11 @@ fn restart_uses_only_variables_of_the_request_head() {
     ] {
         let lines = format!("path = \"/a*\"\nrestart = \"next\"\nrewrite = \"/{{{variable}}}\"");
         let message = "a `rewrite` with `restart` contains a variable that has no value yet";
-        let found = messages(&with_route(&lines));
+        let errors = messages(&with_route(&lines));
         assert_eq!(
-            found.iter().any(|it| it == message),
+            errors.iter().any(|it| it == message),
             !is_known,
-            "{variable}: {found:?}"
+            "{variable}: {errors:?}"
         );
     }
     assert_only_messages(&[(

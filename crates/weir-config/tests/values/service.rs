@@ -10,7 +10,10 @@ use crate::{POOL, desired, messages, with_service};
 #[track_caller]
 fn tls(fields: &str) -> ServiceTls {
     let text = with_service(&format!("tls = {{ certificates = \"/c\"{fields} }}"));
-    desired(&text).proxies[0].tls.clone().expect("it is set")
+    desired(&text).proxies[0]
+        .tls
+        .clone()
+        .expect("no TLS settings")
 }
 
 #[test]
@@ -20,7 +23,10 @@ fn certificates_are_paths_without_duplicates() {
         ("[\"/c\", \"/d.pem\", \"/c\"]", &["/c", "/d.pem"]),
     ] {
         let text = with_service(&format!("tls = {{ certificates = {certificates} }}"));
-        let found = desired(&text).proxies[0].tls.clone().expect("it is set");
+        let found = desired(&text).proxies[0]
+            .tls
+            .clone()
+            .expect("no TLS settings");
         assert_eq!(found.certificates, expected);
     }
     let not_absolute = "`certificates` must be an absolute path";
@@ -109,7 +115,7 @@ fn tls_of_a_pool_is_a_flag_or_a_table() {
     };
     let pool_tls = |tls: &str| desired(&with_tls(tls)).pools[0].tls.clone();
     assert_eq!(pool_tls("false"), None);
-    let found = pool_tls("true").expect("it is set");
+    let found = pool_tls("true").expect("no TLS settings");
     assert_eq!(
         (found.verify, found.ca, found.server_name),
         (true, None, None)
@@ -117,7 +123,7 @@ fn tls_of_a_pool_is_a_flag_or_a_table() {
     let found = pool_tls(
         "{ verify = false, ca = \"/ca\", server_name = \"A_b-1.example\", certificate = \"/own\", minimum = \"1.3\" }",
     );
-    let found = found.expect("it is set");
+    let found = found.expect("no TLS settings");
     assert_eq!((found.verify, found.ca.as_deref()), (false, Some("/ca")));
     assert_eq!(found.server_name.as_deref(), Some("a_b-1.example"));
     assert_eq!(
@@ -140,7 +146,7 @@ fn tls_of_a_pool_is_a_flag_or_a_table() {
 fn access_log_has_a_target_and_a_format() {
     let log = |value: &str| {
         let found = desired(&with_service(&format!("access_log = {value}")));
-        found.proxies[0].access_log.clone().expect("it is set")
+        found.proxies[0].access_log.clone().expect("no access log")
     };
     for path in [
         "-",
@@ -254,13 +260,16 @@ fn with_admin(value: &str) -> String {
 
 #[track_caller]
 fn admin(value: &str) -> Admin {
-    desired(&with_admin(value)).node.admin.expect("it is set")
+    desired(&with_admin(value))
+        .node
+        .admin
+        .expect("no admin listener")
 }
 
 #[test]
 fn admin_is_an_address_or_a_table() {
     for address in ["127.0.0.1:9900", "[::1]:1"] {
-        let listen = address.parse().expect("an address");
+        let listen = address.parse().expect("parse address");
         for value in [
             format!("\"{address}\""),
             format!("{{ listen = \"{address}\" }}"),
@@ -289,7 +298,7 @@ fn admin_is_an_address_or_a_table() {
 fn invalid_admin_is_rejected() {
     let without_tls = "`admin` at 192.0.2.1:9900 needs `tls`: it is reachable from other machines";
     for (value, message) in [
-        ("\"127.0.0.1:0\"", "`admin` needs a port"),
+        ("\"127.0.0.1:0\"", "port 0 is not allowed"),
         ("\"127.0.0.1\"", "expected ADDRESS:PORT, found `127.0.0.1`"),
         ("\"::1\"", "expected ADDRESS:PORT, found `::1`"),
         (
@@ -314,7 +323,7 @@ fn invalid_admin_is_rejected() {
              [\"0123456789abcdef0123456789abcdef\"] } }",
             "`ticket_keys` is not allowed here: TLS sessions of the API are not resumed",
         ),
-        // The address needs no other `tls`.
+        // The invalid path does not also cause an error about a missing `tls`.
         (
             "{ listen = \"192.0.2.1:9900\", tls = { certificates = \"c\" }, tokens = \"/t\" }",
             "`certificates` must be an absolute path",
@@ -365,7 +374,7 @@ fn hosts_of_admin_are_names_or_addresses_with_an_optional_port() {
 }
 
 #[test]
-fn proxy_service_has_no_keys_of_layer_4_and_the_other_way_around() {
+fn keys_for_other_kinds_of_services_are_reported() {
     for line in [
         "snat = true",
         "dscp = 1",
@@ -404,7 +413,7 @@ fn proxy_service_has_no_keys_of_layer_4_and_the_other_way_around() {
 }
 
 #[test]
-fn requests_of_forward_auth_must_not_return_to_the_service() {
+fn forward_auth_loop_is_reported() {
     for (listen, server, returns) in [
         ("192.0.2.1:80", "192.0.2.1:80", true),
         ("192.0.2.1:80", "192.0.2.1", true),
@@ -523,7 +532,7 @@ fn error_page_has_a_file_or_a_redirect() {
 
 /// In a TCP service, only the SNI and the client's address are known when a route is selected.
 #[test]
-fn route_of_a_tcp_service_compares_only_the_connection() {
+fn tcp_service_routes_match_only_connection_properties() {
     let invalid = "service `s` does not process HTTP requests";
     for (lines, is_valid) in [
         ("host = \"a.example\"\npool = \"p\"", true),

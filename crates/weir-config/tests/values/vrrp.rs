@@ -22,7 +22,7 @@ fn router(lines: &str) -> VirtualRouter {
 }
 
 fn address(text: &str) -> IpAddr {
-    text.parse().expect("an address")
+    text.parse().expect("parse address")
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn router_has_the_defaults_of_version_2() {
 }
 
 #[test]
-fn settings_of_a_router_are_in_the_model() {
+fn router_settings_are_in_the_model() {
     let found = router(
         "excluded_addresses = [\"192.0.2.8/24\"]\nother_interfaces = [{ interface = \"eth1\", addresses = \
          [\"192.0.2.8\"] }]\nsource = \"192.0.2.1\"\nunicast_peers = [\"192.0.2.2\"]\nunicast_ttl = \
@@ -119,7 +119,7 @@ fn settings_of_a_router_are_in_the_model() {
     assert_eq!(
         router("password = \"12345678\"")
             .password
-            .expect("it is set")
+            .expect("no password")
             .0,
         b"12345678"
     );
@@ -127,7 +127,7 @@ fn settings_of_a_router_are_in_the_model() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn contradictions_of_a_router_are_reported() {
+fn contradictory_router_settings_are_reported() {
     let whole_seconds = "version 2 only supports intervals of whole seconds";
     let steps = "version 3 only supports intervals from 10 ms to 40.95 s in steps of 10 ms";
     for (lines, message) in [
@@ -299,7 +299,7 @@ fn accept_lists_the_listeners_on_the_addresses() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn entry_of_track_has_one_object() {
+fn track_entry_has_one_object() {
     let track = |object, penalty, bonus, fault| Track {
         object,
         penalty,
@@ -401,12 +401,14 @@ fn with_announce(lines: &str) -> String {
 
 #[track_caller]
 fn announce(lines: &str) -> Announce {
-    desired(&with_announce(lines)).announce.expect("it is set")
+    desired(&with_announce(lines))
+        .announce
+        .expect("no `announce`")
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn speaker_has_its_own_keys() {
+fn each_speaker_has_its_own_keys() {
     let text = |text: &str| text.to_owned();
     for (lines, speaker) in [
         (

@@ -130,14 +130,14 @@ async fn measure_reloads(
     for (name, change) in kinds {
         let mut elapsed = Vec::new();
         for round in 0..round_count {
-            let mut changed = current.clone();
-            change(&mut changed, round);
+            let mut changed_state = current.clone();
+            change(&mut changed_state, round);
             let stopwatch = Stopwatch::now();
-            let _changes = diff(&current, &changed);
-            engine.apply(&changed).await?;
+            let _changes = diff(&current, &changed_state);
+            engine.apply(&changed_state).await?;
             elapsed.push(stopwatch.elapsed());
             engine.tick().await?;
-            current = changed;
+            current = changed_state;
         }
         table.row(name, elapsed, Some(100 * MILLISECOND));
     }
@@ -192,10 +192,12 @@ fn measure_reports(
         ))
     })?;
     table.row("metrics", elapsed, second);
-    let mut changed = desired.clone();
-    changed.pools[0].servers.remove(1);
+    let mut changed_state = desired.clone();
+    changed_state.pools[0].servers.remove(1);
     let live = |service: &str, server: Option<&str>| engine.live_flows(service, server);
-    let elapsed = rounds(round_count, |_| Ok(plan(desired, &changed, &live, &[])))?;
+    let elapsed = rounds(round_count, |_| {
+        Ok(plan(desired, &changed_state, &live, &[]))
+    })?;
     table.row("plan", elapsed, second);
     Ok(())
 }

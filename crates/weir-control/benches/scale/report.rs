@@ -37,7 +37,7 @@ impl Stopwatch {
 /// A table that is printed row by row, with a header before the first row.
 pub(crate) struct Table {
     filter: String,
-    has_head: bool,
+    has_printed_header: bool,
 }
 
 fn format_ms(time: Duration) -> String {
@@ -54,7 +54,7 @@ impl Table {
     pub(crate) fn new(filter: String) -> Self {
         Self {
             filter,
-            has_head: false,
+            has_printed_header: false,
         }
     }
 
@@ -63,10 +63,10 @@ impl Table {
         if !name.contains(&self.filter) || rounds.is_empty() {
             return;
         }
-        if !self.has_head {
+        if !self.has_printed_header {
             println!("| what | ms | least…most | CPU ms | goal | |");
             println!("| --- | --- | --- | --- | --- | --- |");
-            self.has_head = true;
+            self.has_printed_header = true;
         }
         rounds.sort();
         let median = rounds[rounds.len() / 2];

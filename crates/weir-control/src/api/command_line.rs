@@ -1,4 +1,4 @@
-//! Serves HAProxy's commands. A command is one line on the Unix socket instead of an HTTP request.
+//! Serves HAProxy's commands. A client sends a command as one line on the Unix socket, instead of an HTTP request.
 //!
 //! The commands get the status document from the router, so the same permissions apply as for `GET /v1/status`.
 

@@ -1,9 +1,9 @@
 //! Limits the number of API connections, in total and per client.
 //!
 //! At a limit, the listener admits a new connection by closing one that is waiting for its client to send a request or
-//! a body, or to read a response. At the limit of a client, it closes the client's connection that has waited longest;
-//! at the limit in total, that of the client with the most connections. A connection whose request is being executed is
-//! never closed. Idle clients therefore cannot block others.
+//! a body, or to read a response. At a client's limit, it closes the client's connection that has waited longest; at
+//! the total limit, a connection of the client with the most connections. A connection whose request is being executed
+//! is never closed. Idle clients therefore cannot block others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -267,7 +267,7 @@ mod tests {
             })
             .collect();
         let new = limit.acquire(&tcp("10.0.0.3")).unwrap();
-        assert!(is_closed(&many[0]), "10.0.0.1 has three");
+        assert!(is_closed(&many[0]), "10.0.0.1 has the most connections");
         assert!(!is_closed(&single));
         for slot in many.iter().chain([&single, &new]) {
             slot.progress.set_executing();

@@ -18,7 +18,7 @@ pub(super) enum HostError {
     Malformed,
     /// The name or address in `Host` is not accepted.
     Host,
-    /// The host and port in `Origin` do not match `Host`: the request comes from a page with another origin.
+    /// The host and port in `Origin` do not match `Host`: the request comes from a page with a different origin.
     Origin,
 }
 
@@ -111,9 +111,9 @@ impl StripScheme for [u8] {
 fn is_accepted(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
     let name = authority.host().to_ascii_lowercase();
     let port = authority.port_u16();
-    let is_listed = names
-        .iter()
-        .any(|known| *known == name || port.is_some_and(|port| *known == format!("{name}:{port}")));
+    let is_listed = names.iter().any(|listed_name| {
+        *listed_name == name || port.is_some_and(|port| *listed_name == format!("{name}:{port}"))
+    });
     if is_listed {
         return true;
     }
@@ -182,14 +182,14 @@ mod tests {
             ("127.0.0.1:9900", "tunnel:8444"),
             ("127.0.0.1:9900", "tunnel"),
         ] {
-            let found = check_request(local, &[("host", host)]);
-            assert_eq!(found, Err(HostError::Host), "{local} {host}");
+            let result = check_request(local, &[("host", host)]);
+            assert_eq!(result, Err(HostError::Host), "{local} {host}");
         }
     }
 
     #[test]
     fn socket_rejects_pages_of_other_origins_and_public_names() {
-        let checked = |fields: &[(&str, &str)]| {
+        let check_fields = |fields: &[(&str, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in fields {
                 let name = header::HeaderName::try_from(*name).unwrap();
@@ -198,23 +198,23 @@ mod tests {
             check_socket(&headers)
         };
         for host in ["weir", "localhost:9900", "127.0.0.1:9900", "[::1]:9900"] {
-            assert_eq!(checked(&[("host", host)]), Ok(()), "{host}");
+            assert_eq!(check_fields(&[("host", host)]), Ok(()), "{host}");
             let origin = format!("http://{host}");
-            assert_eq!(checked(&[("host", host), ("origin", &origin)]), Ok(()));
+            assert_eq!(check_fields(&[("host", host), ("origin", &origin)]), Ok(()));
             for origin in ["http://evil.example", "null", "http://localhost:1"] {
-                let found = checked(&[("host", host), ("origin", origin)]);
-                assert_eq!(found, Err(HostError::Origin), "{host} {origin}");
+                let result = check_fields(&[("host", host), ("origin", origin)]);
+                assert_eq!(result, Err(HostError::Origin), "{host} {origin}");
             }
         }
         assert_eq!(
-            checked(&[]),
+            check_fields(&[]),
             Ok(()),
             "a client without `Host` is not a browser"
         );
-        let public = checked(&[("host", "evil.example:9900")]);
+        let public = check_fields(&[("host", "evil.example:9900")]);
         assert_eq!(public, Err(HostError::Host));
         let two = [("host", "a"), ("host", "b")];
-        assert_eq!(checked(&two), Err(HostError::Malformed));
+        assert_eq!(check_fields(&two), Err(HostError::Malformed));
     }
 
     #[test]

@@ -193,10 +193,10 @@ async fn reload(
     body: Body,
 ) -> HandlerResult {
     let request = file_request(body, &caller).await?;
-    let reloaded = commands
+    let response = commands
         .send(|reply| Command::Reload(request, caller, reply))
         .await?;
-    Ok(json(&reloaded))
+    Ok(json(&response))
 }
 
 async fn upgrade(
@@ -208,10 +208,10 @@ async fn upgrade(
         return Err(owner_only("an upgrade may be requested"));
     }
     let request: UpgradeRequest = read(body).await?;
-    let upgraded = commands
+    let response = commands
         .send(|reply| Command::Upgrade(request, reply))
         .await?;
-    Ok(json(&upgraded))
+    Ok(json(&response))
 }
 
 async fn plan(

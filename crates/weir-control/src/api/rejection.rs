@@ -68,7 +68,7 @@ struct Log {
 
 impl Log {
     /// Returns the number of lines suppressed since the last logged line; `None` = the caller must suppress this line.
-    fn permits(&mut self, now: Instant) -> Option<u64> {
+    fn try_begin_line(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now < last + LOG_INTERVAL) {
             self.suppressed += 1;
             return None;
@@ -84,7 +84,7 @@ impl RejectionCounters {
         // Relaxed: the counters are independent.
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(suppressed) = log.permits(Instant::now()) {
+        if let Some(suppressed) = log.try_begin_line(Instant::now()) {
             let reason = reason.name();
             tracing::warn!(%peer, reason, suppressed, "rejected a client of the admin listener");
         }
@@ -106,10 +106,10 @@ mod tests {
     #[test]
     fn rejections_are_logged_at_a_limited_rate_with_a_count() {
         let (mut log, now) = (Log::default(), Instant::now());
-        assert_eq!(log.permits(now), Some(0));
-        assert_eq!(log.permits(now), None);
-        assert_eq!(log.permits(now + LOG_INTERVAL / 2), None);
-        assert_eq!(log.permits(now + LOG_INTERVAL), Some(2));
+        assert_eq!(log.try_begin_line(now), Some(0));
+        assert_eq!(log.try_begin_line(now), None);
+        assert_eq!(log.try_begin_line(now + LOG_INTERVAL / 2), None);
+        assert_eq!(log.try_begin_line(now + LOG_INTERVAL), Some(2));
     }
 
     #[test]

@@ -211,7 +211,7 @@ async fn serve_connection(
             TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
             TowerToHyperService::new(router),
         );
-    // Not a warning, because every client may disconnect.
+    // Not a warning, because any client can cause this by disconnecting.
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the API was closed early");
     }

@@ -2,8 +2,8 @@
 //!
 //! The token in `Authorization: Bearer` (RFC 6750 section 2.1) determines the role.
 //!
-//! Only hashes are stored. A token is random and has at least 128 bits, so its plain SHA-256 hash cannot be inverted by
-//! brute force.
+//! The memory of the daemon and the token file contain only hashes. A token is random and has at least 128 bits, so its
+//! plain SHA-256 hash cannot be inverted by brute force.
 
 mod file;
 

@@ -217,7 +217,7 @@ impl Client {
         self.send(Method::POST, "/v1/node", &request).await
     }
 
-    /// Returns the status of the group of directors.
+    /// Returns the status of the director group.
     ///
     /// # Errors
     /// See [`Error`].
@@ -319,9 +319,9 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, Error> {
         let stream = self.connect().await?;
-        let connected = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = connected.map_err(Error::broken)?;
-        // The request returns the connection's errors, too.
+        let result = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = result.map_err(Error::broken)?;
+        // `send_request` also returns the connection's errors.
         let driver = tokio::spawn(connection);
         let body = if method == Method::GET {
             Bytes::new()

@@ -25,7 +25,7 @@ pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
 fn token_problem(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
-    // The daemon may run as another user, for which some of these errors do not occur.
+    // The daemon may run as a different user, for which some of these errors do not occur.
     let fatal = match &error {
         TokenFileError::Owner { .. } => false,
         TokenFileError::File { source, .. } => source.kind() == ErrorKind::NotFound,
@@ -54,10 +54,12 @@ fn token_problem(desired: &Desired) -> Option<Problem> {
 pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected> {
     let problems = certificate_problems(&loaded.desired);
     let mut loaded = reject_if_fatal(loaded, problems.clone(), path)?;
-    let found = findings(&loaded.desired, &problems, path);
-    loaded.findings.extend(found.iter().map(Finding::render));
-    loaded.warnings += found.len();
-    loaded.found.extend(found);
+    let new_findings = findings(&loaded.desired, &problems, path);
+    loaded
+        .findings
+        .extend(new_findings.iter().map(Finding::render));
+    loaded.warnings += new_findings.len();
+    loaded.found.extend(new_findings);
     Ok(loaded)
 }
 
@@ -70,8 +72,8 @@ pub enum ListeningProcess<'a> {
     NextDaemon,
 }
 
-/// Returns an error if other programs listen on addresses in the configuration, or if this daemon lacks a permission to
-/// listen.
+/// Returns an error if other programs listen on addresses in the configuration, or if this daemon lacks the permission
+/// to listen.
 ///
 /// # Errors
 /// Reports every such address, with the position of its service.
@@ -94,7 +96,7 @@ pub fn occupied_listeners(desired: &Desired, own_listeners: &BTreeSet<SocketAddr
     weir_proxy::inspect_listeners(desired, own_listeners, false)
 }
 
-/// Returns the addresses of a configuration's listening sockets: those of proxy services and of the API.
+/// Returns the addresses that a configuration's proxy services and API listen on.
 pub fn own_listeners(desired: &Desired) -> BTreeSet<SocketAddr> {
     let proxies = desired.proxies.iter().flat_map(|proxy| &proxy.listen);
     let admin = desired.node.admin.iter().map(|admin| &admin.listen);

@@ -124,8 +124,8 @@ mod tests {
             [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n\n\
             [node]\nvip_interface = \"eth0\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let found = find_failover_losses(&desired, &keepalived_addresses(keepalived));
-        let notes: String = found
+        let losses = find_failover_losses(&desired, &keepalived_addresses(keepalived));
+        let notes: String = losses
             .iter()
             .map(|finding| Finding::from_failover(finding, "weir.toml").render())
             .collect();
@@ -172,8 +172,8 @@ mod tests {
         ] {
             let desired = parse(&text, &Host::default()).unwrap().desired;
             let floating = floating.iter().map(|ip| ip.parse().unwrap()).collect();
-            let found = find_failover_losses(&desired, &floating);
-            assert_eq!(!found.is_empty(), is_lost, "{text}");
+            let losses = find_failover_losses(&desired, &floating);
+            assert_eq!(!losses.is_empty(), is_lost, "{text}");
         }
     }
 

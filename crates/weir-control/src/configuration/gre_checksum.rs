@@ -49,7 +49,7 @@ impl GreChecksum {
 }
 
 /// The interfaces of a running director with `attach = "auto"`. The director has tested which modes their drivers
-/// accept, which cannot be predicted for drivers of virtual machines.
+/// accept, which cannot be predicted for paravirtual drivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachedInterfaces {
     /// Whether an interface's packets are balanced at tc, by name.
@@ -83,19 +83,19 @@ pub(crate) fn needs_attached_interfaces(desired: &Desired) -> bool {
 struct LocalDevices {
     state: NetState,
     attached: AttachedInterfaces,
-    /// The drivers of virtual machines that report no native XDP, by device.
+    /// The paravirtual drivers that report no native XDP, by device.
     drivers_without_xdp: BTreeMap<u32, String>,
 }
 
 /// Returns the services whose GRE tunnels have checksums, and whose packets may consist of many segments on this
-/// machine. Returns no services if routes to more than `servers_max` servers would have to be looked up.
+/// machine. Returns no services if routes to more than `max_servers` servers would have to be looked up.
 ///
 /// # Errors
 /// Fails if the network state cannot be read.
 pub(super) async fn gre_checksums(
     desired: &Desired,
     attached: &AttachedInterfaces,
-    servers_max: usize,
+    max_servers: usize,
 ) -> Result<Vec<GreChecksum>, weir_netlink::Error> {
     let services: Vec<&Service> = services_with_gre_checksum(desired).collect();
     if services.is_empty() {
@@ -108,7 +108,7 @@ pub(super) async fn gre_checksums(
     if desired.node.interfaces.is_some() {
         servers.clear();
     }
-    if servers.len() > servers_max {
+    if servers.len() > max_servers {
         return Ok(Vec::new());
     }
     let netlink = Netlink::open()?;
@@ -127,8 +127,8 @@ pub(super) async fn gre_checksums(
     Ok(find(desired, &services, &local))
 }
 
-/// Returns the drivers of virtual machines that report no native XDP. Kernels before 6.3 report nothing; the result is
-/// empty there.
+/// Returns the paravirtual drivers that report no native XDP. Kernels before 6.3 do not report XDP features, so the
+/// result is empty.
 async fn drivers_without_xdp(
     netlink: &Netlink,
     state: &NetState,
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    fn found_on(local: &LocalDevices, node: &str, tunnel: &str) -> Vec<GreChecksum> {
+    fn findings_on(local: &LocalDevices, node: &str, tunnel: &str) -> Vec<GreChecksum> {
         let desired = desired(node, tunnel);
         let services: Vec<&Service> = services_with_gre_checksum(&desired).collect();
         find(&desired, &services, local)
@@ -277,7 +277,7 @@ mod tests {
             state: state(kind),
             ..LocalDevices::default()
         };
-        found_on(&local, node, tunnel)
+        findings_on(&local, node, tunnel)
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// The driver of a virtual machine may reject XDP. The result depends on the mode of a running director or, without
+    /// A paravirtual driver may reject XDP. The result depends on the mode of a running director or, without
     /// one, on the features that the driver reports.
     #[test]
     fn mode_of_running_director_and_features_of_driver_are_used() {
@@ -336,8 +336,8 @@ mod tests {
                 attached: AttachedInterfaces::new(active, modes.clone()),
                 drivers_without_xdp: driver.into_iter().collect(),
             };
-            let found = found_on(&local, node, GRE);
-            let reason = found.first().map(|it| it.reason.as_str());
+            let diagnostics = findings_on(&local, node, GRE);
+            let reason = diagnostics.first().map(|it| it.reason.as_str());
             let modes: Vec<_> = modes.collect();
             assert_eq!(reason, expected, "{node} {active:?} {modes:?}");
         }

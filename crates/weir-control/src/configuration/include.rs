@@ -60,7 +60,7 @@ impl Files for Disk {
 /// Returns the content and the permission bits of a file. Content beyond the size limit is truncated to one byte more
 /// than the limit, which [`weir_config::load`] rejects.
 pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
-    let failed = |error: io::Error| match error.kind() {
+    let file_error = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FileError::Missing {
             path: path.to_owned(),
         },
@@ -74,8 +74,8 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
             reason: error.to_string(),
         },
     };
-    let file = privileged::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
+    let file = privileged::open(path).map_err(file_error)?;
+    let metadata = file.metadata().map_err(file_error)?;
     let size = metadata.len();
     if size > MAX_FILE_BYTES {
         return Err(FileError::TooLarge { bytes: size });
@@ -84,6 +84,6 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
     // Check the limit again, because only regular files report their size.
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(failed)?;
+        .map_err(file_error)?;
     Ok((bytes, metadata.permissions().mode() & 0o7777))
 }

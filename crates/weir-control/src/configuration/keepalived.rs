@@ -45,8 +45,8 @@ pub(super) fn read_keepalived() -> KeepalivedFiles {
 fn read_from(environment: &dyn Environment) -> KeepalivedFiles {
     let mut reader = Reader {
         environment,
-        seen: BTreeSet::new(),
-        found: KeepalivedFiles {
+        read_paths: BTreeSet::new(),
+        result: KeepalivedFiles {
             addresses: BTreeSet::new(),
             are_readable: is_listable(Path::new(DIRECTORY)),
         },
@@ -54,37 +54,37 @@ fn read_from(environment: &dyn Environment) -> KeepalivedFiles {
     for path in environment.glob(FILES) {
         reader.read(&path, 0);
     }
-    reader.found
+    reader.result
 }
 
 struct Reader<'e> {
     environment: &'e dyn Environment,
     /// Paths of the files read so far.
-    seen: BTreeSet<String>,
-    found: KeepalivedFiles,
+    read_paths: BTreeSet<String>,
+    result: KeepalivedFiles,
 }
 
 impl Reader<'_> {
     /// Reads a file and the files that it includes. Skips a file that was already read, and stops at the limits.
     fn read(&mut self, path: &str, depth: usize) {
-        if self.seen.len() >= MAX_FILES || !self.seen.insert(path.to_owned()) {
+        if self.read_paths.len() >= MAX_FILES || !self.read_paths.insert(path.to_owned()) {
             return;
         }
         let Ok(text) = self.environment.read(path) else {
-            self.found.are_readable = false;
+            self.result.are_readable = false;
             return;
         };
-        self.found.addresses.extend(addresses(&text));
+        self.result.addresses.extend(addresses(&text));
         if depth == MAX_DEPTH {
             return;
         }
-        for pattern in lines(&text).filter_map(included) {
+        for pattern in lines(&text).filter_map(included_pattern) {
             // keepalived changes to the directory of the file that it reads.
             let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
             let pattern = directory.join(pattern).display().to_string();
             let paths = self.environment.glob(&pattern);
             if paths.is_empty() {
-                self.found.are_readable &= is_listable(fixed_directory(&pattern));
+                self.result.are_readable &= is_listable(fixed_directory(&pattern));
             }
             for path in paths {
                 self.read(&path, depth + 1);
@@ -104,10 +104,10 @@ fn is_listable(directory: &Path) -> bool {
 /// Returns the directory that contains a pattern's first component with a wildcard or, without wildcards, the file's
 /// directory.
 fn fixed_directory(pattern: &str) -> &Path {
-    let fixed = pattern.find(['*', '?', '[', '{']);
-    let fixed = &pattern[..fixed.unwrap_or(pattern.len())];
-    let end = fixed.rfind('/').unwrap_or(0).max(1);
-    Path::new(fixed.get(..end).unwrap_or("/"))
+    let wildcard = pattern.find(['*', '?', '[', '{']);
+    let prefix = &pattern[..wildcard.unwrap_or(pattern.len())];
+    let end = prefix.rfind('/').unwrap_or(0).max(1);
+    Path::new(prefix.get(..end).unwrap_or("/"))
 }
 
 /// Returns the lines without comments, which begin with `#` or `!`.
@@ -125,7 +125,7 @@ pub(super) fn addresses(text: &str) -> BTreeSet<IpAddr> {
 }
 
 /// Returns the pattern of the files that a line includes. The line may begin with conditions (`@host`).
-fn included(line: &str) -> Option<&str> {
+fn included_pattern(line: &str) -> Option<&str> {
     let mut words = line
         .split_whitespace()
         .skip_while(|word| word.starts_with('@'));
@@ -148,20 +148,20 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let found = read_from(&Machine::below(&root));
+        let result = read_from(&Machine::below(&root));
         fs::remove_dir_all(&root).unwrap();
-        found
+        result
     }
 
-    fn texts(found: &KeepalivedFiles) -> Vec<String> {
-        found.addresses.iter().map(IpAddr::to_string).collect()
+    fn texts(result: &KeepalivedFiles) -> Vec<String> {
+        result.addresses.iter().map(IpAddr::to_string).collect()
     }
 
     #[test]
     fn included_files_are_read() {
         let main = "include conf.d/*.cfg\n@other includer \"/srv/vips.{a,b}\" # include other\ninclude_check\n\
             virtual_ipaddress { 192.0.2.1/24 dev eth0 ! 192.0.2.99\n}\n";
-        let found = read(
+        let result = read(
             "include",
             &[
                 ("etc/keepalived/keepalived.conf", main),
@@ -178,7 +178,7 @@ mod tests {
             ],
         );
         assert_eq!(
-            texts(&found),
+            texts(&result),
             [
                 "192.0.2.1",
                 "192.0.2.2",
@@ -188,12 +188,12 @@ mod tests {
                 "2001:db8::1"
             ]
         );
-        assert!(found.are_readable);
+        assert!(result.are_readable);
     }
 
     #[test]
     fn circular_includes_end() {
-        let found = read(
+        let result = read(
             "circular",
             &[
                 (
@@ -206,7 +206,7 @@ mod tests {
                 ),
             ],
         );
-        assert_eq!(texts(&found), ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(texts(&result), ["192.0.2.1", "192.0.2.2"]);
     }
 
     #[test]

@@ -28,8 +28,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// `previous` for files that this director does not have. `path` is the configuration file.
 ///
 /// # Errors
-/// Reports each file that cannot be read, with the position of the reference, or that there are too many files or that
-/// they are too large.
+/// Reports each file that cannot be read, with the position of the reference; or reports that the files are too many or
+/// too large.
 pub(crate) fn read_published_files(
     loaded: Loaded,
     previous: &PublishedFiles,
@@ -65,10 +65,10 @@ fn read(
     reference: &Reference<'_>,
     previous: &PublishedFiles,
 ) -> Result<Vec<PublishedFile>, CertificateError> {
-    let bytes_max = PublishedFiles::MAX_BYTES as u64;
+    let max_bytes = PublishedFiles::MAX_BYTES as u64;
     let read = match reference.has_private_key {
-        true => read_certificate_files(reference.path, bytes_max),
-        false => read_tls_file(reference.path, bytes_max).map(|file| vec![file]),
+        true => read_certificate_files(reference.path, max_bytes),
+        false => read_tls_file(reference.path, max_bytes).map(|file| vec![file]),
     };
     match (read, previous.0.get(reference.path)) {
         (Err(error), Some(previous)) if is_missing(&error) => Ok(previous.clone()),
@@ -165,8 +165,8 @@ pub(crate) fn with_published_files(
         return Ok(loaded);
     };
     let directory = runtime_dir.join(PUBLISHED_FILES);
-    let written = write_used(&loaded.desired, &group.files, &directory);
-    if let Err(error) = written {
+    let result = write_used_files(&loaded.desired, &group.files, &directory);
+    if let Err(error) = result {
         let directory = directory.display();
         let summary =
             format!("{directory}: failed to write the group's certificate files: {error}");
@@ -177,7 +177,7 @@ pub(crate) fn with_published_files(
 }
 
 /// Writes the files that the published part of the configuration names.
-fn write_used(desired: &Desired, files: &PublishedFiles, directory: &Path) -> io::Result<()> {
+fn write_used_files(desired: &Desired, files: &PublishedFiles, directory: &Path) -> io::Result<()> {
     let references = references(desired).into_iter();
     let used: BTreeSet<&str> = references.map(|it| it.path).collect();
     let files = used.into_iter().filter_map(|path| files.0.get(path));
@@ -185,7 +185,7 @@ fn write_used(desired: &Desired, files: &PublishedFiles, directory: &Path) -> io
 }
 
 /// Writes a file with mode 0600, unless it exists with the same size. An existing file is complete, because it is
-/// created under another name, but it may be empty after a power failure.
+/// created under a temporary name, but it may be empty after a power failure.
 fn write(file: &PublishedFile, directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -274,29 +274,29 @@ fn replace_paths(desired: &mut Desired, files: &PublishedFiles, directory: &Path
 /// Returns all checks of a configuration.
 fn checks_mut(desired: &mut Desired) -> impl Iterator<Item = &mut Check> {
     let named = desired.checks.iter_mut().map(|(_, check)| check);
-    let of_pools = desired.pools.iter_mut().flat_map(|pool| {
+    let pool_checks = desired.pools.iter_mut().flat_map(|pool| {
         let servers = pool.servers.iter_mut().chain(&mut pool.sorry);
-        let of_servers = servers
+        let server_checks = servers
             .filter_map(|server| server.checks.as_mut())
             .flatten();
-        pool.checks.iter_mut().chain(of_servers)
+        pool.checks.iter_mut().chain(server_checks)
     });
-    named.chain(of_pools)
+    named.chain(pool_checks)
 }
 
 /// Returns the paths whose files on this director differ from the published ones. A missing or unreadable file does not
 /// count as a difference.
 pub(crate) fn differing_files(files: &PublishedFiles) -> Vec<String> {
-    let bytes_max = PublishedFiles::MAX_BYTES as u64;
+    let max_bytes = PublishedFiles::MAX_BYTES as u64;
     let differs = |path: &str, published: &[PublishedFile]| {
         let is_same = |read: Vec<TlsFile>| {
             read.into_iter()
                 .map(PublishedFile::from)
                 .eq(published.iter().cloned())
         };
-        let is_ca = || read_tls_file(path, bytes_max).is_ok_and(|file| is_same(vec![file]));
+        let is_ca = || read_tls_file(path, max_bytes).is_ok_and(|file| is_same(vec![file]));
         // The configuration may name the file as a certificate or as a CA.
-        read_certificate_files(path, bytes_max).is_ok_and(|read| !is_same(read) && !is_ca())
+        read_certificate_files(path, max_bytes).is_ok_and(|read| !is_same(read) && !is_ca())
     };
     let differing = files
         .0
@@ -362,7 +362,7 @@ mod tests {
 
         fn path(&self, name: &str) -> String {
             let path = self.0.join(name);
-            path.to_str().expect("path is valid UTF-8").to_owned()
+            path.to_str().expect("path is not UTF-8").to_owned()
         }
 
         fn write(&self, name: &str, content: &str) -> String {
@@ -375,7 +375,7 @@ mod tests {
                 return Vec::new();
             };
             let names = entries.map(|it| it.expect("read the directory").file_name());
-            let names = names.map(|it| it.into_string().expect("name is valid UTF-8"));
+            let names = names.map(|it| it.into_string().expect("name is not UTF-8"));
             let mut names: Vec<String> = names.collect();
             names.sort_unstable();
             names
@@ -406,7 +406,7 @@ mod tests {
         let text = weir_config::with_published(&own, GROUP, &part("web", 9443, ca));
         let parsed = weir_config::parse(&text, &weir_config::Host::default());
         Loaded {
-            desired: parsed.expect("valid configuration").desired,
+            desired: parsed.expect("parse the configuration").desired,
             text,
             findings: String::new(),
             found: Vec::new(),
@@ -429,10 +429,14 @@ mod tests {
 
     /// Returns the paths of the service's certificates, of its CA, of the pool's CA, and of the check's CA.
     fn paths(desired: &Desired, name: &str) -> Vec<String> {
-        let proxy = desired.proxy(name).expect("service exists");
-        let pool = desired.pool(name).expect("pool exists");
-        let tls = proxy.tls.as_ref().expect("service has TLS");
-        let check = pool.checks[0].target.tls.as_ref().expect("check has TLS");
+        let proxy = desired.proxy(name).expect("service is missing");
+        let pool = desired.pool(name).expect("pool is missing");
+        let tls = proxy.tls.as_ref().expect("service has no TLS settings");
+        let check = pool.checks[0]
+            .target
+            .tls
+            .as_ref()
+            .expect("check has no TLS settings");
         let pool_ca = pool.tls.as_ref().and_then(|tls| tls.ca.clone());
         let authorities = [tls.client_ca.clone(), pool_ca, check.ca.clone()];
         let authorities = authorities.into_iter().flatten();
@@ -453,12 +457,12 @@ mod tests {
         directory.write("certs/b.ocsp", "OCSP");
         let (certs, ca) = (directory.path("certs"), directory.write("ca.pem", "CA"));
         let files = read_files(loaded(&certs, &ca), &PublishedFiles::default());
-        let files = files.expect("files can be read");
+        let files = files.expect("read the files");
 
         let use_files = |files: &PublishedFiles| {
             let group = group(files.clone());
             let loaded = with_published_files(loaded(&certs, &ca), Some(&group), &directory.0);
-            (group, loaded.expect("files can be written").desired)
+            (group, loaded.expect("write the files").desired)
         };
         let (first, desired) = use_files(&files);
         let own = [&certs, &ca, &ca, "/own/ca.pem"].map(str::to_owned);
@@ -466,7 +470,7 @@ mod tests {
         let published = paths(&desired, "web");
         let contents = published.iter().map(|path| {
             let mode = fs::metadata(path)
-                .expect("file exists")
+                .expect("file is missing")
                 .permissions()
                 .mode();
             assert_eq!(mode & 0o777, 0o600, "{path}");
@@ -475,20 +479,20 @@ mod tests {
         let contents: Vec<String> = contents.collect();
         assert_eq!(contents, ["A", "KEY\nB", "CA", "CA", "CA"]);
         let ocsp = fs::read(format!("{}.ocsp", published[1]));
-        assert_eq!(ocsp.expect("response exists"), b"OCSP");
+        assert_eq!(ocsp.expect("response is missing"), b"OCSP");
         assert_eq!(directory.received().len(), 4);
 
-        // A renewed certificate has another path; the other paths remain. The previous file remains until it is unused.
+        // Only the path of the renewed certificate changes. The previous file remains until it is unused.
         directory.write("certs/a.pem", "A2");
-        let renewed = read_files(loaded(&certs, &ca), &files).expect("files can be read");
+        let renewed = read_files(loaded(&certs, &ca), &files).expect("read the files");
         let (second, desired) = use_files(&renewed);
-        let now = paths(&desired, "web");
-        assert_ne!(now[0], published[0]);
-        assert_eq!(now[1..], published[1..]);
+        let renewed_paths = paths(&desired, "web");
+        assert_ne!(renewed_paths[0], published[0]);
+        assert_eq!(renewed_paths[1..], published[1..]);
         assert_eq!(directory.received().len(), 5);
         remove_unused_files(Some(&second), &directory.0);
         assert_eq!(directory.received().len(), 4);
-        assert!(Path::new(&now[0]).exists() && !Path::new(&published[0]).exists());
+        assert!(Path::new(&renewed_paths[0]).exists() && !Path::new(&published[0]).exists());
 
         // A rollback writes the previous file again.
         use_files(&first.files);
@@ -506,24 +510,26 @@ mod tests {
             directory.write("ca.pem", "CA"),
         );
         let all = read_files(loaded(&certificate, &ca), &PublishedFiles::default());
-        let all = all.expect("files can be read");
+        let all = all.expect("read the files");
         fs::remove_file(&certificate).expect("remove the file");
         directory.write("ca.pem", "CA2");
         let error = read_files(loaded(&certificate, &ca), &PublishedFiles::default());
-        let error = error.expect_err("file is missing").summary;
+        let error = error.expect_err("a missing file was accepted").summary;
         let position = format!("cluster/{GROUP}:13:");
         assert!(
             error.starts_with(&position) && error.contains("a.pem: No such file"),
             "{error}"
         );
-        let files = read_files(loaded(&certificate, &ca), &all).expect("file was published");
+        let files =
+            read_files(loaded(&certificate, &ca), &all).expect("the published file is not used");
         assert_eq!(files.0.get(&certificate), all.0.get(&certificate));
         assert_eq!(files.0.get(&ca).map(|it| it[0].pem.as_str()), Some("CA2"));
         assert_eq!(differing_files(&all), [ca.as_str()]);
         assert_eq!(differing_files(&files), Vec::<String>::new());
         // Anything but a missing file is an error.
         fs::create_dir(&certificate).expect("create the directory");
-        let error = read_files(loaded(&certificate, &ca), &all).expect_err("directory is empty");
+        let error = read_files(loaded(&certificate, &ca), &all)
+            .expect_err("an empty directory was accepted");
         assert!(error.summary.contains("no certificate"), "{error}");
     }
 }

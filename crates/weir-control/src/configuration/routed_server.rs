@@ -148,15 +148,15 @@ mod tests {
         let names: Vec<&str> = names.collect();
         assert_eq!(names, ["10.0.0.5", "10.9.0.2:80", "10.9.0.4"]);
         let router = Some("10.0.0.254");
-        let found = behind_routers(&servers, &[route(None), route(router), route(router)]);
-        let found = found
+        let routed_servers = behind_routers(&servers, &[route(None), route(router), route(router)]);
+        let findings = routed_servers
             .iter()
             .map(|server| Finding::from_routed_server(server, "weir.toml"));
-        let found: String = Finding::merge_similar(found)
+        let text: String = Finding::merge_similar(findings)
             .iter()
             .map(Finding::render)
             .collect();
-        insta::assert_snapshot!(found);
+        insta::assert_snapshot!(text);
     }
 
     #[test]
@@ -166,8 +166,8 @@ mod tests {
         let list = directory.join("list");
         std::fs::write(&list, "10.0.0.6\n10.9.0.7 weight=2\n").unwrap();
         // The daemon stores the servers of the API and of DNS.
-        let stored = r#"[["p", "api", "10.9.0.8\n"], ["other", "dns", "10.9.0.9\n"]]"#;
-        std::fs::write(directory.join("members.json"), stored).unwrap();
+        let members_text = r#"[["p", "api", "10.9.0.8\n"], ["other", "dns", "10.9.0.9\n"]]"#;
+        std::fs::write(directory.join("members.json"), members_text).unwrap();
         let text = format!(
             "[service.a]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\"]\n\n\
              [pool.p]\nservers = [\"10.9.0.5\"]\nservers_file = \"{}\"\n",
@@ -179,16 +179,18 @@ mod tests {
         let servers = direct_servers(&desired, usize::MAX).unwrap();
         let router = Some("10.0.0.254");
         let routes = [route(router), route(None), route(router), route(router)];
-        let found = behind_routers(&servers, &routes);
-        let found = found.iter().map(|it| (it.source.line, it.message()));
+        let routed_servers = behind_routers(&servers, &routes);
+        let routed_servers = routed_servers
+            .iter()
+            .map(|it| (it.source.line, it.message()));
         let end =
             "must be on a network of this machine, but it is reached through the router 10.0.0.254";
-        let listed = |server| format!("with `direct`, server {server} in a list of pool p {end}");
+        let message = |server| format!("with `direct`, server {server} in a list of pool p {end}");
         let expected = [
             (7, format!("with `direct`, server 10.9.0.5 {end}")),
-            (6, listed("10.9.0.7")),
-            (6, listed("10.9.0.8")),
+            (6, message("10.9.0.7")),
+            (6, message("10.9.0.8")),
         ];
-        assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!(routed_servers.collect::<Vec<_>>(), expected);
     }
 }

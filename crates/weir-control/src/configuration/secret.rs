@@ -18,7 +18,7 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Reads a secret; `None` = the secret is in the configuration itself.
 pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>> {
     let describe = |error: io::Error| error.to_string();
-    let value_read = match source {
+    let result = match source {
         SecretSource::Text => return None,
         SecretSource::File(path) => read_secret_file(Path::new(path)).map_err(describe),
         SecretSource::Env(name) => match std::env::var_os(name) {
@@ -35,7 +35,7 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
             None => Err(format!("{CREDENTIALS} is not set")),
         },
     };
-    Some(value_read.and_then(|value| {
+    Some(result.and_then(|value| {
         let bytes = value.bytes.len();
         let max = Secret::MAX_BYTES;
         if Secret::new(SecretSource::Text, value.bytes.clone())
@@ -63,7 +63,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Reads a file with one entry per line, or returns why it cannot be read.
 pub(super) fn list_file(path: &Path) -> Result<String, String> {
-    let read = || {
+    let read_text = || {
         let mut text = String::new();
         let max = MAX_LIST_BYTES as u64;
         open(path)?.take(max + 1).read_to_string(&mut text)?;
@@ -72,7 +72,7 @@ pub(super) fn list_file(path: &Path) -> Result<String, String> {
             false => Ok(text),
         }
     };
-    read().map_err(|error: io::Error| error.to_string())
+    read_text().map_err(|error: io::Error| error.to_string())
 }
 
 fn read_secret_file(path: &Path) -> io::Result<SecretValue> {
@@ -131,9 +131,9 @@ impl RememberedSecrets {
         use std::io::Seek;
         let mut file = File::from(file);
         let mut text = Vec::new();
-        let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
-        let parsed = read.and_then(|_| Ok(serde_json::from_slice(&text)?));
-        parsed.map(Self).unwrap_or_default()
+        let result = file.rewind().and_then(|()| file.read_to_end(&mut text));
+        let secrets = result.and_then(|_| Ok(serde_json::from_slice(&text)?));
+        secrets.map(Self).unwrap_or_default()
     }
 
     pub(super) fn get(&self, source: &SecretSource) -> Option<SecretValue> {

@@ -96,13 +96,13 @@ fn absent(
         let mut matching = added.iter().filter(|(_, vip)| *vip == address);
         matching.next().map(|(interface, _)| interface.clone())
     };
-    let mut seen = present;
-    seen.extend(floating);
+    let mut handled = present;
+    handled.extend(floating);
     // A virtual router adds its addresses while it is active.
     let is_removed =
         |address: IpAddr| added_to(address).is_some() && !desired.is_vrrp_address(address);
-    seen.retain(|address| !is_removed(*address));
-    let mut found = Vec::new();
+    handled.retain(|address| !is_removed(*address));
+    let mut absent_vips = Vec::new();
     let proxy_addresses: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
     // A routed VIP that Weir has added is still reported, because it will be removed.
     let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
@@ -110,8 +110,8 @@ fn absent(
     let handles_packets = |service: &&weir_model::Service| service.forward.handles_packets();
     for service in desired.services.iter().filter(handles_packets) {
         for listener in &service.listen {
-            if !is_routed(listener.address) && seen.insert(listener.address) {
-                found.push(AbsentVip {
+            if !is_routed(listener.address) && handled.insert(listener.address) {
+                absent_vips.push(AbsentVip {
                     address: listener.address,
                     service: service.name.clone(),
                     source: service.source,
@@ -124,8 +124,8 @@ fn absent(
     for proxy in &desired.proxies {
         let listeners = proxy.listen.iter().map(SocketAddr::ip);
         for address in listeners.filter(|ip| proxy_addresses.contains(ip)) {
-            if seen.insert(address) {
-                found.push(AbsentVip {
+            if handled.insert(address) {
+                absent_vips.push(AbsentVip {
                     address,
                     service: proxy.name.clone(),
                     source: proxy.source,
@@ -135,7 +135,7 @@ fn absent(
             }
         }
     }
-    found
+    absent_vips
 }
 
 #[cfg(test)]

@@ -121,11 +121,11 @@ impl Admin {
             return Ok(PreparedAdmin { policy, change });
         }
         let failed = |source| Error::Admin { address, source };
-        let inherited = self
+        let inherited_index = self
             .inherited
             .iter()
-            .position(|(inherited, _)| *inherited == address);
-        let listener = match inherited.map(|index| self.inherited.swap_remove(index)) {
+            .position(|(other, _)| *other == address);
+        let listener = match inherited_index.map(|index| self.inherited.swap_remove(index)) {
             Some((_, socket)) => {
                 let socket = std::net::TcpListener::from(socket);
                 socket.set_nonblocking(true).map_err(failed)?;
@@ -144,8 +144,8 @@ impl Admin {
             .transpose()
             .map_err(|source| Error::AdminTls { source })?;
         let (tls, certificates) = tls.unzip();
-        let named = admin.tokens.as_ref();
-        let named = named.map(|path| named_tokens(Path::new(path)));
+        let token_file = admin.tokens.as_ref();
+        let named = token_file.map(|path| named_tokens(Path::new(path)));
         Ok(Policy {
             tokens: Tokens {
                 runtime_dir_token: Some(self.token.clone()),

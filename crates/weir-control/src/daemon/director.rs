@@ -40,7 +40,7 @@ use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{KeeperState, Link};
 use crate::plan::plan;
-use crate::plane::{Plane, WantedConfiguration};
+use crate::plane::{Plane, PlaneConfiguration};
 use crate::status::{Report, Sync, announce};
 use crate::traffic::needs_engine;
 use weir_discovery::{Lists, Membership};
@@ -79,7 +79,7 @@ pub struct Director<P> {
     pins_are_temporary: bool,
     has_warned_about_pins: bool,
     /// The secrets that the keeper stores.
-    kept_secrets: Option<RememberedSecrets>,
+    stored_secrets: Option<RememberedSecrets>,
     /// The successor's process ID, and the channel to the successor.
     successor: Option<(u32, Channel)>,
     /// The reload whose guard has not ended.
@@ -144,7 +144,7 @@ impl<P: Plane> Director<P> {
             keeper: Link::default(),
             pins_are_temporary: false,
             has_warned_about_pins: false,
-            kept_secrets: None,
+            stored_secrets: None,
             successor: None,
             guarded: None,
             real_server: LocalRealServer::default(),
@@ -212,7 +212,7 @@ impl<P: Plane> Director<P> {
             .announce(daemon_report, |vip| self.group.must_announce(vip));
     }
 
-    /// Leaves the group, so that the other directors need not wait until the lease expires.
+    /// Leaves the group, so the other directors need not wait until the lease expires.
     pub(crate) fn leave_group(&mut self) {
         self.group.leave();
     }
@@ -220,7 +220,7 @@ impl<P: Plane> Director<P> {
     /// Stores the active configuration's secrets in the keeper, for a daemon that starts after a crash.
     fn store_secrets(&mut self) {
         let secrets = RememberedSecrets::of(&self.configured);
-        if self.kept_secrets.as_ref() == Some(&secrets) {
+        if self.stored_secrets.as_ref() == Some(&secrets) {
             return;
         }
         match secrets.write() {
@@ -233,7 +233,7 @@ impl<P: Plane> Director<P> {
                 );
             }
         }
-        self.kept_secrets = Some(secrets);
+        self.stored_secrets = Some(secrets);
     }
 
     /// Starts maintaining the `weir real-server` settings that are recorded in these directories.
@@ -258,7 +258,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Stops, and removes the socket, so that clients fail immediately.
+    /// Stops, and removes the socket, so clients fail immediately.
     ///
     /// # Errors
     /// Fails if the runtime directory cannot be written.
@@ -327,7 +327,8 @@ impl<P: Plane> Director<P> {
         self.sync.step(self.plane.engine())
     }
 
-    /// Returns whether a table change moved flows that have not yet been sent to every `[sync]` peer.
+    /// Returns whether a table change has selected flows for sending that have not yet been sent to every `[sync]`
+    /// peer.
     pub(super) fn is_moving_flows(&mut self) -> bool {
         match self.plane.synchronizes() {
             true => self.plane.is_moving_flows(),
@@ -424,10 +425,10 @@ impl<P: Plane> Director<P> {
         let tracked = || routers.iter().flat_map(|router| &router.track);
         let is_server =
             |track: &Track| matches!(track.object, TrackObject::Service(_) | TrackObject::Pool(_));
-        let with_servers = tracked().any(is_server);
+        let tracks_servers = tracked().any(is_server);
         // A snapshot takes time proportional to the number of servers and flows, so take one only if servers are
         // tracked.
-        let mut observed_state = if with_servers {
+        let mut observed_state = if tracks_servers {
             self.plane.snapshot().map_or_else(
                 |error| {
                     tracing::warn!(%error, "failed to read the data plane");
@@ -621,12 +622,12 @@ impl<P: Plane> Director<P> {
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
         let desired = lists.added_to(&loaded.desired);
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &loaded.desired,
             text: &self.text,
         };
-        let applied = self.plane.apply(wanted).await;
+        let applied = self.plane.apply(plane_configuration).await;
         applied.map_err(|error| error.to_string())?;
         self.set_active(ActiveConfiguration {
             lists,
@@ -708,12 +709,12 @@ impl<P: Plane> Director<P> {
         let access = SocketAccess::from_node(&loaded.desired.node).map_err(ApiError::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(ApiError::new)?;
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &loaded.desired,
             text: &loaded.text,
         };
-        let applied = self.plane.apply(wanted).await;
+        let applied = self.plane.apply(plane_configuration).await;
         let revision = applied.map_err(ApiError::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {

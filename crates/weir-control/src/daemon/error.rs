@@ -52,10 +52,10 @@ pub enum Error {
     /// The watch for links, addresses and routes cannot be opened.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// The plane cannot be opened.
+    /// The layer 4 engine cannot be opened.
     #[error("{source}")]
     Engine {
-        /// The plane's error.
+        /// The engine's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

@@ -13,8 +13,8 @@ pub(super) fn respond_to_ipvsadm(
     match request {
         Request::Daemons => sync.daemons().map(Response::Daemons),
         Request::Edits(edits) => {
-            let switched = sync.switch_daemon(edits)?;
-            Some(Response::Edits(vec![switched]))
+            let result = sync.switch_daemon(edits)?;
+            Some(Response::Edits(vec![result]))
         }
         Request::Listing | Request::Connections | Request::Timeouts => None,
     }

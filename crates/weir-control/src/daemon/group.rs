@@ -41,8 +41,8 @@ use settling::Settling;
 /// Minimum interval between updates of this director's member record. Building the record visits every server.
 const MEMBER_RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum time to delay the report that a configuration was applied while moved flows are sent to the `[sync]` peers,
-/// and the interval between checks.
+/// Maximum time to delay the report that a configuration was applied while affected flows are sent to the `[sync]`
+/// peers, and the interval between checks.
 const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -430,7 +430,7 @@ impl Group {
         self.driver.is_some() && self.lacks_previous_version
     }
 
-    /// Starts waiting until all flows that server changes up to `revision` moved have been sent to the peers.
+    /// Starts to wait until all flows that server changes up to `revision` affect have been sent to the peers.
     pub(super) fn await_flow_sync(&mut self, revision: i64) {
         self.settling.begin(revision, tokio::time::Instant::now());
     }
@@ -650,8 +650,8 @@ impl Group {
     pub(super) fn retry_save(&mut self) {
         self.store.retry_save(&self.record);
         if self.store.retry_at().is_none() {
-            let failed = std::mem::take(&mut self.inapplicable_changes).into_iter();
-            self.inbox.get_mut().retries.extend(failed);
+            let failed_changes = std::mem::take(&mut self.inapplicable_changes).into_iter();
+            self.inbox.get_mut().retries.extend(failed_changes);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::api::{Caller, FileRequest};
 use crate::configuration::{self, AttachedInterfaces, Finding};
 use crate::plane::Plane;
 
-/// Returns the file name for findings.
+/// Returns the file name to show in findings.
 pub(super) fn displayed_path<'a>(request: &FileRequest, path: &'a Path) -> &'a Path {
     match request.text {
         Some(_) => Path::new(configuration::TEXT),
@@ -70,9 +70,13 @@ pub(super) fn attached_interfaces<P: Plane>(
 }
 
 /// Returns the findings as text: only their positions if the caller is not allowed to read the file.
-pub(super) fn format_findings(found: &[Finding], request: &FileRequest, caller: &Caller) -> String {
+pub(super) fn format_findings(
+    findings: &[Finding],
+    request: &FileRequest,
+    caller: &Caller,
+) -> String {
     match caller.is_owner() || request.text.is_some() {
-        true => found.iter().map(Finding::render).collect(),
-        false => configuration::locations(found),
+        true => findings.iter().map(Finding::render).collect(),
+        false => configuration::locations(findings),
     }
 }

@@ -43,7 +43,7 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
-pub use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
+pub use crate::plane::{LastPassedProbe, Plane, PlaneConfiguration};
 pub use crate::runtime_dir::{
     LOCK_FILE, RuntimeDir, SOCKET, active_config_file, active_config_files, last_configuration,
 };
@@ -85,8 +85,8 @@ pub struct Options {
     pub color: bool,
 }
 
-/// Protects keys and secrets in memory from core files and from debuggers of the same user. ssh-agent does the same.
-/// For HAProxy and nginx, the kernel does this when they change their user ID.
+/// Protects keys and secrets in memory from core files and from debuggers run by the same user. ssh-agent does the
+/// same. For HAProxy and nginx, the kernel does this when they change their user ID.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::set_not_dumpable() {
         tracing::warn!(%error, "failed to disable core files for this process: a core file would contain its secrets");
@@ -104,7 +104,7 @@ pub fn hide_memory() {
 pub async fn run<P: Plane>(
     options: &Options,
     mut keeper_state: KeeperState,
-    open: impl AsyncFnOnce(WantedConfiguration<'_>, &mut KeeperState) -> Result<P, P::Error>,
+    open: impl AsyncFnOnce(PlaneConfiguration<'_>, &mut KeeperState) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
     let (file, text) = configuration_to_load(options, &keeper_state);
     let remembered = keeper_state.take_file(SECRETS).map(RememberedSecrets::read);
@@ -156,26 +156,28 @@ pub async fn run<P: Plane>(
     let desired = lists.added_to(&loaded.desired);
     // Perform all other steps that can fail first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
-    let wanted = WantedConfiguration {
+    let plane_configuration = PlaneConfiguration {
         desired: &desired,
         configured: &loaded.desired,
         text: &loaded.text,
     };
-    let engine = open(wanted, &mut keeper_state).await.map_err(|error| {
-        runtime_dir.remove_temporary_socket();
-        Error::Engine {
-            source: Box::new(error),
-        }
-    })?;
+    let engine = open(plane_configuration, &mut keeper_state)
+        .await
+        .map_err(|error| {
+            runtime_dir.remove_temporary_socket();
+            Error::Engine {
+                source: Box::new(error),
+            }
+        })?;
     runtime_dir.publish_socket()?;
     let router = api::router(commands, &Access::Unix, &rejections);
     let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.commit(prepared_admin);
-    let added = format_vips(&engine.added_vips());
+    let added_vips = format_vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
         holds = configuration::object_counts(&loaded.desired),
-        added,
+        added = added_vips,
         "running"
     );
     keeper_state.report_ready();
@@ -275,10 +277,10 @@ fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (Path
 
 /// Returns the next request: first those that were postponed during an upgrade.
 async fn next_request(
-    waiting: &mut VecDeque<Command>,
+    postponed: &mut VecDeque<Command>,
     requests: &mut mpsc::Receiver<Command>,
 ) -> Option<Command> {
-    match waiting.pop_front() {
+    match postponed.pop_front() {
         Some(command) => Some(command),
         None => requests.recv().await,
     }
@@ -320,11 +322,11 @@ async fn serve<P: Plane>(
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     let mut history_at = Instant::now();
     let mut certificates = ticker(file_watch::INTERVAL);
-    let mut waiting = VecDeque::new();
+    let mut postponed = VecDeque::new();
     loop {
         tokio::select! {
-            Some(command) = next_request(&mut waiting, &mut requests) => {
-                waiting.extend(execute(director, command, &mut requests, notifier).await);
+            Some(command) = next_request(&mut postponed, &mut requests) => {
+                postponed.extend(execute(director, command, &mut requests, notifier).await);
                 if director.has_successor() {
                     return;
                 }
@@ -394,22 +396,22 @@ async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifi
 
 /// Reads the handshake counters. Returns the time of the next call.
 fn read_handshakes(director: &mut Director<impl Plane>) -> Instant {
-    let started = Instant::now();
+    let start = Instant::now();
     if let Err(error) = director.read_handshakes() {
         tracing::warn!(%error, "failed to apply passive checks");
     }
-    let pause = (started.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
+    let pause = (start.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);
     Instant::now() + pause
 }
 
 /// Adds a point to the history. Returns the time of the next call.
 fn record_history(director: &mut Director<impl Plane>) -> Instant {
-    let started = Instant::now();
+    let start = Instant::now();
     if let Err(error) = director.record_history() {
         tracing::warn!(%error, "failed to read the totals for the history");
     }
     let pause =
-        (started.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::MAX_INTERVAL);
+        (start.elapsed() * history::CPU_SHARE).clamp(history::INTERVAL, history::MAX_INTERVAL);
     Instant::now() + pause
 }
 

@@ -88,7 +88,7 @@ type Endpoint = (IpAddr, Option<u16>);
 /// The servers of a configuration by address and port, because a new configuration may spell an address differently.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    /// The names of the servers of each pool. A pool can contain an address with and without a port.
+    /// The names of the servers in each pool. A pool can contain an address with and without a port.
     by_endpoint: BTreeMap<String, BTreeMap<Endpoint, Vec<String>>>,
 }
 
@@ -138,16 +138,16 @@ type ListeningPorts<'a> = BTreeMap<&'a str, BTreeSet<u16>>;
 fn listening_ports(desired: &Desired) -> ListeningPorts<'_> {
     let mut ports = ListeningPorts::new();
     for service in &desired.services {
-        let of_pool = ports.entry(&service.pool).or_default();
+        let pool_ports = ports.entry(&service.pool).or_default();
         for listener in &service.listen {
             let (first, last) = listener.ports.bounds();
-            of_pool.extend([first, last]);
+            pool_ports.extend([first, last]);
         }
     }
     for proxy in &desired.proxies {
         for pool in proxy.pools() {
-            let of_pool = ports.entry(pool).or_default();
-            of_pool.extend(proxy.listen.iter().map(SocketAddr::port));
+            let pool_ports = ports.entry(pool).or_default();
+            pool_ports.extend(proxy.listen.iter().map(SocketAddr::port));
         }
     }
     ports
@@ -317,41 +317,38 @@ mod tests {
     fn regression_is_described() {
         let description =
             |before: Health, now: Health| regression(before, &now).expect("a regression is found");
-        let found = description(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
-        assert_eq!(found, "p/b is down in service s: refused");
-        // The same server fails in another service.
-        let mut other = health(0, 0, &["p/a"]);
-        other.service_names.insert("t".to_owned());
-        let mut both = other.clone();
+        let text = description(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
+        assert_eq!(text, "p/b is down in service s: refused");
+        // The same server fails in a different service.
+        let mut other_health = health(0, 0, &["p/a"]);
+        other_health.service_names.insert("t".to_owned());
+        let mut both = other_health.clone();
         let key = down_server("p/a", "t");
         both.down.insert(key, "VIP not on lo".to_owned());
-        let found = description(other, both.clone());
-        assert_eq!(found, "p/a is down in service t: VIP not on lo");
+        let text = description(other_health, both.clone());
+        assert_eq!(text, "p/a is down in service t: VIP not on lo");
         let new_service = regression(health(0, 0, &["p/a"]), &both);
         assert_eq!(
             new_service, None,
             "the server was down before the service was added"
         );
-        let found = description(health(1_000, 0, &[]), health(2_000, 20, &[]));
-        assert_eq!(found, "20 of 1000 requests to service s failed");
+        let text = description(health(1_000, 0, &[]), health(2_000, 20, &[]));
+        assert_eq!(text, "20 of 1000 requests to service s failed");
         // Responses from servers are counted, too.
         let mut failing = health(2_000, 0, &[]);
         for total in failing.services.values_mut() {
             total.server_errors = 500;
         }
-        let found = description(health(1_000, 0, &[]), failing);
-        assert_eq!(
-            found,
-            "500 of 1000 requests to service s had a 5xx response"
-        );
+        let text = description(health(1_000, 0, &[]), failing);
+        assert_eq!(text, "500 of 1000 requests to service s had a 5xx response");
         // A new service has no previous counters.
-        let found = description(Health::default(), health(10, 10, &[]));
-        assert_eq!(found, "10 of 10 requests to service s failed");
+        let text = description(Health::default(), health(10, 10, &[]));
+        assert_eq!(text, "10 of 10 requests to service s failed");
     }
 
     /// The service's port is 80.
     #[test]
-    fn server_that_was_down_is_recognized_in_another_notation() {
+    fn server_that_was_down_is_recognized_despite_different_spelling() {
         let desired = |pools: &str, pool: &str| {
             let service = format!(
                 "{pools}\n[service.s]\nlisten = [\"[2001:db8::1]:80\"]\nforward = \"nat\"\npool = \"{pool}\"\n"
@@ -399,8 +396,12 @@ mod tests {
                 Servers::of(&before),
                 Duration::from_secs(1),
             );
-            let found = guard.regression(&health(0, 0, &[failing]), &desired(pools, pool));
-            assert_eq!(found.is_some(), is_regression, "{pools}: {found:?}");
+            let regression = guard.regression(&health(0, 0, &[failing]), &desired(pools, pool));
+            assert_eq!(
+                regression.is_some(),
+                is_regression,
+                "{pools}: {regression:?}"
+            );
         }
         // The pool existed before, with a server at this address that was not down.
         let two_pools = "[pool.p]\nservers = [\"fd00::5\"]\n[pool.q]\nservers = [\"fd00::5\"]";
@@ -409,9 +410,9 @@ mod tests {
             Servers::of(&desired(two_pools, "p")),
             Duration::from_secs(1),
         );
-        let found = guard.regression(&health(0, 0, &["q/fd00::5"]), &desired(two_pools, "q"));
+        let regression = guard.regression(&health(0, 0, &["q/fd00::5"]), &desired(two_pools, "q"));
         assert_eq!(
-            found.as_deref(),
+            regression.as_deref(),
             Some("q/fd00::5 is down in service s: refused")
         );
     }

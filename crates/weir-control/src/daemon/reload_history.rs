@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_is_bounded() {
+    fn history_keeps_the_last_reloads_and_counts_all() {
         let mut history = ReloadHistory::default();
         for revision in 1..=30 {
             let changes = vec!["~ pool p".to_owned(); 60];

@@ -33,30 +33,30 @@ pub(super) fn return_path_warnings<P: Plane>(
     (active, desired): (&Desired, &Desired),
     file: &str,
 ) -> Vec<Finding> {
-    let mut changed = changed_paths(active, desired);
-    if changed.is_empty() {
+    let mut paths = changed_paths(active, desired);
+    if paths.is_empty() {
         return Vec::new();
     }
     // A snapshot is taken only if it is needed, because it is expensive.
-    let known = match plane.snapshot() {
+    let returning = match plane.snapshot() {
         Ok(snapshot) => returning_servers(active, &snapshot),
         Err(error) => {
             tracing::debug!(%error, "failed to read the servers' counters");
             BTreeSet::new()
         }
     };
-    for path in &mut changed {
+    for path in &mut paths {
         path.servers
-            .retain(|server| !known.contains(&server.address));
+            .retain(|server| !returning.contains(&server.address));
     }
-    changed.retain(|path| !path.servers.is_empty());
-    let warnings = changed.iter().map(|path| path.finding(file));
+    paths.retain(|path| !path.servers.is_empty());
+    let warnings = paths.iter().map(|path| path.finding(file));
     warnings.collect()
 }
 
 /// Returns the services whose servers' replies must begin to return through this machine, with these servers.
 fn changed_paths<'a>(active: &Desired, desired: &'a Desired) -> Vec<ChangedPath<'a>> {
-    let mut changed = Vec::new();
+    let mut paths = Vec::new();
     for service in &desired.services {
         let (Some(before), Some(pool)) =
             (active.service(&service.name), desired.pool(&service.pool))
@@ -70,14 +70,14 @@ fn changed_paths<'a>(active: &Desired, desired: &'a Desired) -> Vec<ChangedPath<
         };
         let servers: Vec<&Server> = pool.servers.iter().filter(begins).collect();
         if !servers.is_empty() {
-            changed.push(ChangedPath {
+            paths.push(ChangedPath {
                 service: &service.name,
                 source: service.source,
                 servers,
             });
         }
     }
-    changed
+    paths
 }
 
 /// Returns whether a server's replies to clients of a service must pass through this machine.
@@ -101,9 +101,9 @@ impl ChangedPath<'_> {
     fn finding(&self, file: &str) -> Finding {
         let names = self.servers.iter().take(MAX_SERVERS);
         let mut names: Vec<String> = names.map(|server| server.name.clone()).collect();
-        let further = self.servers.len().saturating_sub(MAX_SERVERS);
-        if further > 0 {
-            names.push(format!("and {further} more"));
+        let more_count = self.servers.len().saturating_sub(MAX_SERVERS);
+        if more_count > 0 {
+            names.push(format!("and {more_count} more"));
         }
         let problem = Problem {
             source: self.source,
@@ -142,14 +142,14 @@ mod tests {
             );
         }
         parse(&text, &Host::default())
-            .expect("a valid configuration")
+            .expect("parse the configuration")
             .desired
     }
 
     fn servers(active: &str, new: &str) -> Vec<String> {
         let (active, new) = (desired(&[("web", active)]), desired(&[("web", new)]));
-        let changed = changed_paths(&active, &new);
-        let servers = changed.iter().flat_map(|path| &path.servers);
+        let paths = changed_paths(&active, &new);
+        let servers = paths.iter().flat_map(|path| &path.servers);
         servers.map(|server| server.name.clone()).collect()
     }
 
@@ -182,9 +182,9 @@ mod tests {
             let server = &mut snapshot.services[0].servers[0];
             server.forward = Forward::Nat;
             server.totals.packets_out = packets_out;
-            let known = returning_servers(&active, &snapshot);
+            let returning = returning_servers(&active, &snapshot);
             assert_eq!(
-                known.into_iter().collect::<Vec<_>>(),
+                returning.into_iter().collect::<Vec<_>>(),
                 expected,
                 "{keys} {packets_out}"
             );
@@ -195,15 +195,15 @@ mod tests {
     fn warning_names_servers_and_position() {
         let active = desired(&[("web", "forward = \"nat\"\nsnat = true")]);
         let new = desired(&[("web", "forward = \"nat\"")]);
-        let changed = changed_paths(&active, &new);
-        let text = changed[0].finding("weir.toml").render();
+        let paths = changed_paths(&active, &new);
+        let text = paths[0].finding("weir.toml").render();
         assert!(
             text.contains("through this machine: 10.0.0.5, 10.0.0.6:8080\n --> weir.toml:3:"),
             "{text}"
         );
         let many = ChangedPath {
-            servers: vec![changed[0].servers[0]; 7],
-            ..changed[0].clone()
+            servers: vec![paths[0].servers[0]; 7],
+            ..paths[0].clone()
         };
         let text = many.finding("weir.toml").render();
         assert!(text.contains("10.0.0.5, and 2 more\n"), "{text}");

@@ -19,7 +19,7 @@ use crate::api::{ApiError, Override, ServerUpdate};
 use crate::client::{self, Client};
 use crate::explain::{ExplainResponse, Packet, ServerInService};
 use crate::ipvsadm_message as ipvsadm;
-use crate::plane::WantedConfiguration;
+use crate::plane::PlaneConfiguration;
 use crate::snapshot::Snapshot;
 use weir_discovery::Lists;
 use weir_engine::ListenerConflict;
@@ -44,14 +44,17 @@ struct FakePlane(Rc<RefCell<Calls>>);
 impl Plane for FakePlane {
     type Error = io::Error;
 
-    async fn apply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, io::Error> {
+    async fn apply(
+        &mut self,
+        plane_configuration: PlaneConfiguration<'_>,
+    ) -> Result<u64, io::Error> {
         // Yield as the real plane does. Requests must still be executed one at a time.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
         if calls.reject {
             return Err(io::Error::other("rejected by the engine"));
         }
-        calls.applied.push(wanted.desired.clone());
+        calls.applied.push(plane_configuration.desired.clone());
         Ok(calls.applied.len() as u64)
     }
 
@@ -148,7 +151,7 @@ impl TestDaemon {
         let runtime_dir = RuntimeDir::acquire(&directory).unwrap();
         let file = directory.join("weir.toml");
         fs::write(&file, FILE).unwrap();
-        let loaded = configuration::load(&file, false).unwrap();
+        let loaded_configuration = configuration::load(&file, false).unwrap();
         let calls = FakePlane::default();
         let (commands, mut receiver) = api::command_queue();
         let rejections = Arc::new(RejectionCounters::default());
@@ -161,8 +164,14 @@ impl TestDaemon {
         let listener = runtime_dir.listen().unwrap();
         runtime_dir.publish_socket().unwrap();
         let membership = (Membership::new(&directory), Lists::default());
-        let mut director =
-            Director::new(calls.clone(), loaded, file, admin, runtime_dir, membership);
+        let mut director = Director::new(
+            calls.clone(),
+            loaded_configuration,
+            file,
+            admin,
+            runtime_dir,
+            membership,
+        );
         let router = api::router(commands, &Access::Unix, &rejections);
         tokio::spawn(api::serve(Listener::Unix(listener), router));
         tokio::task::spawn_local(async move {
@@ -230,8 +239,8 @@ async fn reloaded_file_is_applied_and_stays_active() {
         let reloaded = daemon.client.reload(&request).await.unwrap();
         assert_eq!(reloaded.revision, 1);
         assert_eq!(reloaded.changes, ["- server images/[2001:db8::5]:80"]);
-        let again = daemon.client.reload(&FileRequest::default()).await.unwrap();
-        assert_eq!(again.changes, [] as [String; 0]);
+        let second_response = daemon.client.reload(&FileRequest::default()).await.unwrap();
+        assert_eq!(second_response.changes, [] as [String; 0]);
         assert_eq!(daemon.calls.0.borrow().applied.len(), 2);
         assert_eq!(daemon.client.status().await.unwrap().revision, 2);
         assert_eq!(last_configuration(&daemon.directory), request.path);
@@ -303,8 +312,8 @@ async fn plan_and_reload_warn_about_removed_snat() {
         assert!(warnings.iter().any(|it| it.starts_with(message)), "{warnings:?}");
         let reloaded = daemon.client.reload(&without).await.unwrap();
         assert!(reloaded.findings.contains(message), "{}", reloaded.findings);
-        let again = daemon.client.reload(&without).await.unwrap();
-        assert!(!again.findings.contains(message), "{}", again.findings);
+        let second_response = daemon.client.reload(&without).await.unwrap();
+        assert!(!second_response.findings.contains(message), "{}", second_response.findings);
     })
     .await;
 }
@@ -332,7 +341,7 @@ async fn reload_of_invalid_file_changes_nothing_and_returns_diagnostics() {
 }
 
 #[tokio::test]
-async fn configuration_that_the_engine_rejects_is_not_active() {
+async fn configuration_rejected_by_engine_does_not_become_active() {
     with_daemon("refused", async |daemon| {
         let request = daemon.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
         daemon.calls.0.borrow_mut().reject = true;
@@ -367,9 +376,9 @@ async fn reload_fails_without_changes_if_admin_address_is_in_use() {
 #[tokio::test]
 async fn admin_changes_require_the_token() {
     with_daemon("tcp", async |daemon| {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let free_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free_listener.local_addr().unwrap();
+        drop(free_listener);
         let text = format!("[node]\nadmin = \"{address}\"\n");
         daemon.client
             .reload(&daemon.write("a.toml", &text))
@@ -470,8 +479,8 @@ async fn malformed_requests_are_rejected_and_later_ones_served() {
             )
         };
         let post = |length, body: &str| post_to("reload", length, body);
-        let large = " ".repeat(api::MAX_BODY_BYTES + 1);
-        let response = daemon.send_raw(&post_to("explain", large.len(), &large)).await;
+        let large_body = " ".repeat(api::MAX_BODY_BYTES + 1);
+        let response = daemon.send_raw(&post_to("explain", large_body.len(), &large_body)).await;
         assert!(response.starts_with("HTTP/1.1 413"), "{response}");
         let response = daemon.send_raw(&post(6, "[1, 2]")).await;
         assert!(response.starts_with("HTTP/1.1 400"), "{response}");

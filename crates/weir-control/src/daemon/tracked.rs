@@ -70,9 +70,12 @@ fn usable_pools<'a>(
 /// failed.
 pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
     let services = desired.services.iter().map(|service| service.name.clone());
-    let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());
+    let proxy_services = desired.proxies.iter().map(|proxy| proxy.name.clone());
     ObservedState {
-        services: services.chain(proxied).map(|name| (name, false)).collect(),
+        services: services
+            .chain(proxy_services)
+            .map(|name| (name, false))
+            .collect(),
         pools: desired
             .pools
             .iter()

@@ -25,7 +25,7 @@ use crate::status::Report;
 const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Maximum number of listening addresses to show if no service matches.
-const LISTENING_SHOWN: usize = 8;
+const MAX_SHOWN_ADDRESSES: usize = 8;
 
 /// A request as given on the command line: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Request {
         let limits = HeadLimits::from(proxy);
         let head = self.head.as_bytes();
         let mut fields = Vec::new();
-        let request = match head::request(head, &limits, &mut fields) {
+        let request = match head::parse_request(head, &limits, &mut fields) {
             Ok(Some(request)) => request,
             Ok(None) => return explanation,
             Err(refusal) => return rejected(explanation, &refusal),
@@ -329,10 +329,10 @@ impl Request {
             None => format!("no http service listens on port {}", self.port),
         };
         if !listening.is_empty() {
-            let shown = listening.iter().take(LISTENING_SHOWN);
-            let shown: Vec<String> = shown.map(ToString::to_string).collect();
-            text += &format!("; http services listen on {}", shown.join(", "));
-            if listening.len() > LISTENING_SHOWN {
+            let shown_addresses = listening.iter().take(MAX_SHOWN_ADDRESSES);
+            let shown_addresses: Vec<String> = shown_addresses.map(ToString::to_string).collect();
+            text += &format!("; http services listen on {}", shown_addresses.join(", "));
+            if listening.len() > MAX_SHOWN_ADDRESSES {
                 text += ", …";
             }
         }
@@ -356,10 +356,10 @@ impl Request {
         let http = http.filter(|proxy| proxy.protocol == ProxyProtocol::Http);
         let has_port =
             |proxy: &&Proxy| proxy.listen.iter().any(|listen| listen.port() == self.port);
-        let all: Vec<&Proxy> = http.filter(has_port).collect();
+        let proxies: Vec<&Proxy> = http.filter(has_port).collect();
         let find = |address: IpAddr| {
             let listen = SocketAddr::new(address, self.port);
-            all.iter().find(|proxy| proxy.listen.contains(&listen))
+            proxies.iter().find(|proxy| proxy.listen.contains(&listen))
         };
         let address = self.address();
         let proxy = match address {
@@ -371,7 +371,7 @@ impl Request {
                 };
                 find(address).or_else(|| find(all_addresses))
             }
-            None => all.first(),
+            None => proxies.first(),
         }?;
         let listen: Vec<String> = proxy
             .listen
@@ -383,10 +383,10 @@ impl Request {
             proxy.name,
             listen.join(" ")
         ));
-        if all.len() > 1 && address.is_none() {
+        if proxies.len() > 1 && address.is_none() {
             steps.push(format!(
                 "{} services listen on port {}; the destination address selects one",
-                all.len(),
+                proxies.len(),
                 self.port
             ));
         }

@@ -97,11 +97,11 @@ mod tests {
         let report = Report::from(&director());
         let times = (1_795_201_260, 90_061);
         insta::assert_snapshot!(reply("show stat;show info", &report, times));
-        let refused = reply("disable server a/b\r", &report, times);
+        let rejection = reply("disable server a/b\r", &report, times);
         assert!(
-            refused.starts_with("Unknown command: \"disable server a/b\". Weir supports")
-                && refused.contains("`weir server POOL/ADDRESS drain"),
-            "{refused}"
+            rejection.starts_with("Unknown command: \"disable server a/b\". Weir supports")
+                && rejection.contains("`weir server POOL/ADDRESS drain"),
+            "{rejection}"
         );
         assert_eq!(reply("help", &report, times), format!("{HELP}\n"));
         let many = "help;".repeat(500);

@@ -43,8 +43,8 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts `program` with this process's arguments. Sends the daemon's events to `events`, together with `number`.
-    /// Must be called inside a tokio runtime, by a thread that lives as long as the process: the end of the thread
-    /// sends the daemon's parent-death signal, SIGKILL.
+    /// Must be called inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the
+    /// kernel sends the daemon its parent-death signal, SIGKILL.
     ///
     /// # Errors
     /// Fails if the channel cannot be created or the program cannot be started.

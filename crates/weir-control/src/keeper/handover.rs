@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{HandedOverConnection, HandoverReceiver, Tunnel};
 use weir_sys::{Channel, Message};
 
-/// The header of a message, which the connection's buffered bytes follow. Later versions may add fields; a missing
-/// field gets its default.
+/// The header of a message, which the connection's buffered bytes follow. Later versions may add fields, but each new
+/// field must have a default.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     service: String,

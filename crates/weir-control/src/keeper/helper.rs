@@ -143,7 +143,7 @@ impl Helper {
         }
         let mut backoff = Backoff::default();
         loop {
-            let started = Instant::now();
+            let start_time = Instant::now();
             let result = match self.spawn() {
                 Ok(mut child) => child.wait().await.map(|status| status.to_string()),
                 Err(error) => Err(error),
@@ -157,7 +157,7 @@ impl Helper {
                 kind = self.kind.option(),
                 "the privileged helper of the daemon died; restarting it"
             );
-            sleep(backoff.after(started.elapsed())).await;
+            sleep(backoff.after(start_time.elapsed())).await;
         }
     }
 

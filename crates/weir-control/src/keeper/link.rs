@@ -263,18 +263,18 @@ impl Link {
     /// Makes the keeper start `program` as the successor, and pass `state` to it. Blocks until the successor is ready
     /// or has failed.
     pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> UpgradeResult {
-        let failed = |reason: &str| UpgradeResult::Failed {
+        let failure = |reason: &str| UpgradeResult::Failed {
             reason: reason.to_owned(),
         };
         let Some(channel) = &self.channel else {
-            return failed("this daemon runs without a keeper");
+            return failure("this daemon runs without a keeper");
         };
         self.send(&ToKeeper::Upgrade { program }, &[state]);
         loop {
             let message = match channel.receive() {
                 Ok(Some(message)) => message,
-                Ok(None) => return failed("the keeper has exited"),
-                Err(error) => return failed(&error.to_string()),
+                Ok(None) => return failure("the keeper has exited"),
+                Err(error) => return failure(&error.to_string()),
             };
             match serde_json::from_slice(&message.bytes) {
                 Ok(ToDaemon::Succeeded { pid }) => {
@@ -283,7 +283,7 @@ impl Link {
                             pid,
                             channel: channel.into(),
                         },
-                        None => failed("the keeper sent no channel to the successor"),
+                        None => failure("the keeper sent no channel to the successor"),
                     };
                 }
                 Ok(ToDaemon::Failed { reason }) => return UpgradeResult::Failed { reason },

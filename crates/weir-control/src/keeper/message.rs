@@ -78,7 +78,7 @@ pub(super) enum ToDaemon {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[serde(rename = "facts")]
         root_info: Option<RootInfo>,
-        /// Whether the VRRP agent's helper and the announcer read the configuration file themselves, so that the daemon
+        /// Whether the VRRP agent's helper and the announcer read the configuration file themselves, so the daemon
         /// need not run as root for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reads_file: bool,

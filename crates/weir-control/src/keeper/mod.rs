@@ -1,6 +1,6 @@
 //! Implements the keeper, which holds the listening sockets and restarts the daemon after a crash.
 //!
-//! The process of `weir run` is the keeper. It starts the daemon, which does most of the work, and the processes with
+//! The `weir run` process is the keeper. It starts the daemon, which does most of the work, and the processes with
 //! other privileges: the daemon's helpers, the VRRP agent and the announcer.
 //!
 //! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are

@@ -1,4 +1,4 @@
-//! Limits how often a daemon that crashes repeatedly after serving for a while is restarted.
+//! Limits how often the keeper restarts a daemon that crashes repeatedly after it has served for a while.
 
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,9 @@ impl RestartLimit {
     /// Takes one restart. Returns the pause before it.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let seconds = now.saturating_duration_since(self.counted_until).as_secs();
-        let refilled = u32::try_from(seconds).unwrap_or(BURST);
-        self.counted_until += REFILL_INTERVAL * refilled;
-        self.available = self.available.saturating_add(refilled).min(BURST);
+        let refills = u32::try_from(seconds).unwrap_or(BURST);
+        self.counted_until += REFILL_INTERVAL * refills;
+        self.available = self.available.saturating_add(refills).min(BURST);
         match self.available.checked_sub(1) {
             Some(available) => {
                 self.available = available;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_crashes_are_limited_to_one_restart_per_second() {
+    fn restarts_after_repeated_crashes_are_limited_to_one_per_second() {
         let begin = Instant::now();
         let mut restart_limit = RestartLimit::new(begin);
         let (mut now, mut restarts) = (begin, 0);

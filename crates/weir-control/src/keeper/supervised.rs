@@ -1,4 +1,4 @@
-//! Builds the commands, sends the signals and computes the restart delays of the keeper's supervised processes.
+//! Builds commands, sends signals and computes restart delays for the processes that the keeper supervises.
 //!
 //! Also waits for a process to exit, and kills it after a time limit.
 
@@ -63,14 +63,14 @@ pub(super) fn signal(child: &Child, signal: Signal) {
 
 /// Waits until the process exits. Kills it after `limit`. Returns whether the process was killed.
 pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) -> bool {
-    let is_late = timeout(limit, child.wait()).await.is_err();
-    if is_late {
+    let timed_out = timeout(limit, child.wait()).await.is_err();
+    if timed_out {
         let _ = child.kill().await;
     }
-    is_late
+    timed_out
 }
 
-/// Returns an error if the process exited soon after it was started, because it would probably exit again.
+/// Checks that the process did not exit soon after it was started, because it would probably exit again.
 ///
 /// # Errors
 /// Fails if the exit was early.

@@ -120,7 +120,7 @@ struct Supervisor {
     /// See [`VrrpProcesses::confine`].
     confined: bool,
     /// The state that the next agent continues if both processes have to be started again; see
-    /// [`Self::keep_releases`].
+    /// [`Self::save_releases`].
     handover: Option<OwnedFd>,
 }
 
@@ -185,7 +185,7 @@ impl Supervisor {
                 Ok(mut processes) => {
                     let is_stopped = self.watch(&mut processes).await;
                     let lifetime = processes.started_at.elapsed();
-                    self.keep_releases(&processes.handover);
+                    self.save_releases(&processes.handover);
                     processes.wait_for_exit().await;
                     if is_stopped {
                         self.remove_addresses().await;
@@ -293,7 +293,7 @@ impl Supervisor {
     }
 
     /// Saves the agent's state for the next agent, except the states of virtual routers, which are being stopped.
-    fn keep_releases(&mut self, handover: &OwnedFd) {
+    fn save_releases(&mut self, handover: &OwnedFd) {
         let keep = || {
             let mut content = weir_sys::read_shared_file(handover)?;
             weir_vrrp_agent::stop_routers(&mut content);
@@ -458,7 +458,7 @@ impl Processes {
         let caller = Channel::from(self.agent_end.try_clone()?);
         match weir_helper::add_caller(&caller).await {
             Ok(Some(ends)) => self.replace_running_agent(ends).await,
-            // The helper is of an earlier version and serves only one agent.
+            // The helper is from an earlier version and serves only one agent.
             Ok(None) | Err(_) => {
                 let _ = self.agent.kill().await;
                 self.replace_agent()
@@ -569,9 +569,9 @@ fn is_running(child: &Child, program: &Path) -> bool {
     let Some(pid) = child.id() else {
         return true;
     };
-    let running = identity(Path::new(&format!("/proc/{pid}/exe")));
+    let running_identity = identity(Path::new(&format!("/proc/{pid}/exe")));
     // If the file was removed, there is no new program to run.
-    identity(program).is_none_or(|file| running == Some(file))
+    identity(program).is_none_or(|file| running_identity == Some(file))
 }
 
 /// Starts a helper that reads root's configuration file. `confined` is passed in an environment variable, which

@@ -24,7 +24,7 @@ const COUNTS: [Family; 4] = [
     ),
     (
         "weir_check_downtime_seconds_total",
-        "Total time that the check has been in state down.",
+        "Total time that the check has been down.",
         |check| check.downtime_s,
     ),
 ];

@@ -11,7 +11,7 @@ use crate::status::{ProxyServerDetails, Report};
 type Row<'a> = (RenderedLabels, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-/// The help text of the families of responses.
+/// The help text of the response families.
 pub(super) const RESPONSES_HELP: &str = "Responses by status class; of 1xx, only 101.";
 
 const fn help(stage: Stage) -> &'static str {
@@ -143,8 +143,8 @@ fn write_failure(
     (kind, exchanges): (ErrorKind, &Exchanges),
 ) {
     let count = exchanges.errors.get(kind.as_str()).copied().unwrap_or(0);
-    let further_labels = [("fault", kind.fault()), ("kind", kind.as_str())];
-    text.write_series((name, ""), labels, &further_labels, count);
+    let more_labels = [("fault", kind.fault()), ("kind", kind.as_str())];
+    text.write_series((name, ""), labels, &more_labels, count);
 }
 
 /// The bounds of the buckets, as values of `le`.

@@ -212,11 +212,11 @@ fn write_rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str,
 
 fn write_packets(text: &mut Text, report: &Report) {
     for info in &weir_abi::REASONS {
-        let counted = report
+        let row = report
             .reasons
             .iter()
             .find(|reason| reason.reason == info.label);
-        let packets = counted.map_or(0, |reason| reason.packets);
+        let packets = row.map_or(0, |reason| reason.packets);
         text.write_sample("weir_packets_total", &[("reason", info.label)], packets);
     }
 }
@@ -447,14 +447,17 @@ mod tests {
             time.buckets = vec![0; 12];
         }
         let text = render_report(&report, Format::Prometheus);
-        let full = names(&text, "10.0.0.5");
+        let names_of_server = names(&text, "10.0.0.5");
         for name in used.iter().chain(&[
             "weir_server_packets_in_total",
             "weir_server_removed",
             "weir_server_queue_seconds_count",
             "weir_server_queue_duration_seconds_bucket",
         ]) {
-            assert!(full.contains(name), "{name}: {full:?}");
+            assert!(
+                names_of_server.contains(name),
+                "{name}: {names_of_server:?}"
+            );
         }
     }
 }

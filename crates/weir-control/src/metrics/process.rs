@@ -37,7 +37,7 @@ fn started_ms() -> Option<u64> {
     Some(boot * 1_000 + ticks * 1_000 / rustix::param::clock_ticks_per_second())
 }
 
-/// Returns the run time of this process, in seconds; 0 if `/proc` cannot be read.
+/// Returns the uptime of this process, in seconds; 0 if `/proc` cannot be read.
 pub(crate) fn uptime_s(now: std::time::SystemTime) -> u64 {
     let now = now.duration_since(std::time::UNIX_EPOCH);
     let started = started_ms().map(std::time::Duration::from_millis);

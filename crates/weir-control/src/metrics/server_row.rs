@@ -1,4 +1,4 @@
-//! Combines services and servers with their rendered labels.
+//! Builds the labels of services and servers, and pairs servers with their rendered labels.
 
 use super::text::{RenderedLabels, render_labels};
 use crate::status::{ProxyServerDetails, Report, Server, Service};

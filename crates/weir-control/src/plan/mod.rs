@@ -173,7 +173,7 @@ fn flows_of_address(vip: IpAddr, old: &Desired, live: &impl LiveFlows) -> u64 {
 
 /// Returns whether edits of a pool or a server affect only its checks and the handling of their results. Such edits do
 /// not affect existing flows.
-fn concern_only_health(edits: &[Edit]) -> bool {
+fn affect_only_health(edits: &[Edit]) -> bool {
     const HEALTH_KEYS: [&str; 9] = [
         "check",
         "require",
@@ -222,7 +222,7 @@ fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 
         }
         Change::PoolAdded { .. } | Change::ServerAdded { .. } | Change::ServiceAdded { .. } => 0,
         Change::PoolChanged { edits, .. } | Change::ServerChanged { edits, .. }
-            if concern_only_health(edits) =>
+            if affect_only_health(edits) =>
         {
             0
         }
@@ -340,8 +340,9 @@ mod tests {
         let text = |node: &str| format!("[node]\n{node}\n{BEFORE}");
         let with_interface = |name: &str| desired(&text(&format!("vip_interface = \"{name}\"")));
         let vip = |text: &str| ("eth0".to_owned(), text.parse::<IpAddr>().unwrap());
-        let added = [vip("192.0.2.10"), vip("192.0.2.11")];
-        let render = |new: &Desired| plan(&with_interface("eth0"), new, &live, &added).to_string();
+        let added_vips = [vip("192.0.2.10"), vip("192.0.2.11")];
+        let render =
+            |new: &Desired| plan(&with_interface("eth0"), new, &live, &added_vips).to_string();
         assert_eq!(render(&with_interface("eth0")), "no changes\n");
         insta::assert_snapshot!("removed", render(&desired(BEFORE)));
         insta::assert_snapshot!("moved", render(&with_interface("eth1")));
@@ -355,9 +356,9 @@ mod tests {
         without_service.services.pop();
         insta::assert_snapshot!("unneeded", render(&without_service));
         // The address stays until its flows end, so the next reload of the same file changes nothing.
-        let again = plan(&without_service, &without_service, &live, &added);
-        assert_eq!(again.to_string(), "no changes\n");
-        let without_interface = plan(&without_service, &desired(BEFORE), &live, &added);
+        let second_plan = plan(&without_service, &without_service, &live, &added_vips);
+        assert_eq!(second_plan.to_string(), "no changes\n");
+        let without_interface = plan(&without_service, &desired(BEFORE), &live, &added_vips);
         assert!(
             without_interface
                 .to_string()
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn change_of_check_affects_no_flows() {
+    fn check_change_affects_no_flows() {
         let with_check = |keys: &str, server: &str| {
             let check = format!("[pool.images.check]\nkind = \"http\"\n{keys}\n");
             desired(&format!("{BEFORE}\n{check}").replace("\"10.0.0.5\"", server))
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_keys_of_failover_are_listed() {
+    fn changed_failover_keys_are_listed() {
         let text = |router: &str, sync: &str| {
             format!(
                 "{BEFORE}\n[vrrp.web]\ninterface = \"eth0\"\naddresses = [\"192.0.2.10/24\"]\n{router}\n[sync]\n\

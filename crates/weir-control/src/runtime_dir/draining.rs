@@ -1,7 +1,7 @@
 //! Records draining daemons, which still have clients after their successor has taken over.
 //!
-//! Each daemon writes a record to the runtime directory. The active daemon shows all records, even after several
-//! upgrades, and adds their connections to those of its own servers.
+//! Each draining daemon writes a record to the runtime directory. The active daemon shows all records, even after
+//! several upgrades, and adds their connections to those of its own servers.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -70,7 +70,7 @@ impl DrainingRecord {
         }
     }
 
-    /// Writes the numbers of connections if they have changed and an update is due.
+    /// Records the remaining connections if they have changed and an update is due.
     pub fn update(&mut self, remaining: impl FnOnce() -> RemainingConnections) {
         let now = Instant::now();
         if now < self.next_update {
@@ -163,7 +163,7 @@ mod tests {
         draining.update(remaining);
         assert!(
             read_all(&directory).is_empty(),
-            "the status shows the record after the interval"
+            "the status shows the record too early"
         );
         assert_eq!(connections(&directory, "p", "10.0.0.5:80"), 3);
         assert_eq!(connections(&directory, "p", "10.0.0.5"), 0);

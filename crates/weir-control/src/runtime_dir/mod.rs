@@ -168,7 +168,7 @@ impl RuntimeDir {
     /// if the socket's group or mode cannot be set.
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let temporary = self.path.join(NEW_SOCKET);
-        remove(&temporary)?;
+        remove_if_present(&temporary)?;
         let listener = create_private_listener(&temporary, BACKLOG)
             .and_then(UnixListener::from_std)
             .map_err(|error| file_error(&temporary, error))?;
@@ -290,13 +290,13 @@ impl RuntimeDir {
         };
         let text_file = self.path.join(name);
         replace_file(&text_file, text.as_bytes()).map_err(|error| file_error(&text_file, error))?;
-        remove(&self.path.join(unused_name))?;
+        remove_if_present(&self.path.join(unused_name))?;
         let link = self.path.join(CONFIGURATION);
         if fs::read_link(&link).is_ok_and(|target| target == configuration) {
             return Ok(());
         }
         let temporary = self.path.join("configuration.new");
-        remove(&temporary)?;
+        remove_if_present(&temporary)?;
         std::os::unix::fs::symlink(configuration, &temporary)
             .map_err(|error| file_error(&temporary, error))?;
         fs::rename(&temporary, &link).map_err(|error| file_error(&link, error))
@@ -310,12 +310,12 @@ impl RuntimeDir {
         Ok(weir_runtime_dir::remove_state_files(&self.path)?)
     }
 
-    /// Removes the socket, so that clients' requests fail immediately.
+    /// Removes the socket, so clients' requests fail immediately.
     ///
     /// # Errors
     /// Fails if the directory cannot be written.
     pub fn remove_socket(&self) -> Result<(), Error> {
-        remove(&self.path.join(SOCKET))
+        remove_if_present(&self.path.join(SOCKET))
     }
 }
 
@@ -340,7 +340,7 @@ fn new_token(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
+fn remove_if_present(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
         _ => Ok(()),

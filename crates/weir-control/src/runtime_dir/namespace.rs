@@ -1,7 +1,7 @@
 //! Records the network namespace in which the daemon changed addresses and neighbors.
 //!
 //! The record is the file `RUNTIME_DIR/network-namespace`. `weir clean` reverts these changes by interface name, and
-//! the same name can identify another interface in another namespace.
+//! the same name can identify a different interface in a different namespace.
 
 use std::fmt;
 use std::fs;

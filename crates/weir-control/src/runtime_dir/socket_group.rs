@@ -72,8 +72,8 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
 /// Sets the group of a socket that the account owns. Rejects other files, because the account can create any file with
 /// this name, including a link to a file of another user.
 pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
-    let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let socket = openat(rustix::fs::CWD, file, path, Mode::empty())?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = openat(rustix::fs::CWD, file, flags, Mode::empty())?;
     let status = fstat(&socket)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket || status.st_uid != account {
         return Err(io::Error::other(format!(

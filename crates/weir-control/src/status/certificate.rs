@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_due_for_renewal_are_warnings() {
+    fn certificates_due_for_renewal_cause_warnings() {
         assert_eq!(lines(&[]), "");
         assert_eq!(
             lines(&[certificate("/a.pem", 14), certificate("/b.pem", 60)]),

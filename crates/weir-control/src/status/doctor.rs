@@ -41,11 +41,13 @@ impl Report {
                 advertises_other_addresses: router.address_mismatches > 0,
             })
         });
-        let waiting = self.vrrp.iter().filter(|it| it.pending.is_some());
+        let pending_routers = self.vrrp.iter().filter(|it| it.pending.is_some());
         DaemonReport {
             services: services.collect(),
             active_peers: active_peers.collect(),
-            waiting_vips: waiting.flat_map(|it| it.addresses.clone()).collect(),
+            waiting_vips: pending_routers
+                .flat_map(|it| it.addresses.clone())
+                .collect(),
         }
     }
 
@@ -116,7 +118,7 @@ impl Report {
             if let Some(since) = &member.since {
                 let problem = format!("the director {} has been absent since {since}", member.name);
                 let effect = "it may serve clients with an old configuration";
-                let fix = "check that Weir runs there and can reach etcd";
+                let fix = "check that Weir is running there and can reach etcd";
                 findings.push(Diagnosis::new(&problem, effect).fix(fix));
                 continue;
             }
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn different_communities_of_directors_are_a_note() {
+    fn differing_communities_are_reported_as_a_note() {
         let member = GroupMember {
             name: "lb2".to_owned(),
             differences: vec![
@@ -412,7 +414,7 @@ mod tests {
     }
 
     /// Returns the first line and the fix of each finding about a group.
-    fn found_in_group(group: Group) -> Vec<(String, String)> {
+    fn findings_in_group(group: Group) -> Vec<(String, String)> {
         let report = Report {
             cluster: Some(group),
             ..Report::default()
@@ -430,7 +432,7 @@ mod tests {
             published: 4,
             ..Group::default()
         };
-        assert_eq!(found_in_group(group.clone()), []);
+        assert_eq!(findings_in_group(group.clone()), []);
         for (group, problem, fix) in [
             (
                 Group {
@@ -466,9 +468,9 @@ mod tests {
                 "weir cluster publish",
             ),
         ] {
-            let found = found_in_group(group);
-            assert_eq!(found.len(), 1, "{found:?}");
-            let (found_problem, found_fix) = &found[0];
+            let diagnostics = findings_in_group(group);
+            assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+            let (found_problem, found_fix) = &diagnostics[0];
             assert_eq!(found_problem, problem);
             assert!(found_fix.contains(fix), "{found_fix}");
         }
@@ -477,7 +479,7 @@ mod tests {
             rollout_member: Some("lb2".to_owned()),
             ..group
         };
-        assert_eq!(found_in_group(running), []);
+        assert_eq!(findings_in_group(running), []);
     }
 
     #[test]
@@ -508,7 +510,7 @@ mod tests {
             ],
             ..Group::default()
         };
-        let found = found_in_group(group);
+        let diagnostics = findings_in_group(group);
         let same_configuration =
             "use the same version of Weir, secrets and configuration on all directors";
         let expected = [
@@ -528,12 +530,12 @@ mod tests {
             ("lb3 differs: [sync] is missing here", same_configuration),
             (
                 "lb4 has been absent since 2026-11-26T10:00:00Z",
-                "check that Weir runs there and can reach etcd",
+                "check that Weir is running there and can reach etcd",
             ),
         ];
         let expected =
             expected.map(|(problem, fix)| (format!("the director {problem}"), fix.to_owned()));
-        assert_eq!(found, expected);
+        assert_eq!(diagnostics, expected);
     }
 
     #[test]
@@ -571,13 +573,13 @@ mod tests {
     }
 
     #[test]
-    fn pending_router_is_only_a_note() {
+    fn pending_router_is_reported_as_a_note() {
         let pending = "starts when the reload guard ends, in 23 s";
-        let mut waiting = router("init", pending, &[]);
-        waiting.pending = Some(pending.to_owned());
-        waiting.addresses = vec!["10.0.0.10".parse().expect("address is valid")];
+        let mut pending_router = router("init", pending, &[]);
+        pending_router.pending = Some(pending.to_owned());
+        pending_router.addresses = vec!["10.0.0.10".parse().expect("address is valid")];
         let report = Report {
-            vrrp: vec![waiting],
+            vrrp: vec![pending_router],
             ..Report::default()
         };
         let findings = report.director_findings(&desired(""), &Disconnected::default());
@@ -614,12 +616,12 @@ mod tests {
             address: "10.0.0.3".parse().expect("address is valid"),
             advertises_other_addresses: true,
         };
-        let found = report.doctor_report(&Desired::default());
-        assert_eq!(found.active_peers, [peer]);
+        let doctor_report = report.doctor_report(&Desired::default());
+        assert_eq!(doctor_report.active_peers, [peer]);
     }
 
     #[test]
-    fn other_addresses_of_the_active_director_are_reported() {
+    fn differing_addresses_of_the_active_director_are_reported() {
         let mut backup = router("backup", "started", &[]);
         backup.router.active_peer = "10.0.0.3".parse().ok();
         backup.router.peer_addresses_differ = true;
@@ -651,11 +653,11 @@ mod tests {
 
     #[test]
     fn different_ids_for_the_same_address_are_reported() {
-        let mut active = router("active", "no other director is active", &[]);
-        active.router.id_conflict = Some(IdConflictStatus {
+        let mut active_router = router("active", "no other director is active", &[]);
+        active_router.router.id_conflict = Some(IdConflictStatus {
             peer: "10.0.0.4".parse().expect("address is valid"),
             router_id: 52,
         });
-        insta::assert_snapshot!(found(active, "").join("\n"));
+        insta::assert_snapshot!(found(active_router, "").join("\n"));
     }
 }

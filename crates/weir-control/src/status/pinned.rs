@@ -81,15 +81,15 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         return Ok(report);
     };
     report.revision = persisted.revision;
-    let local = read_local_addresses().await;
+    let local_addresses = read_local_addresses().await;
     let states = restore_states(runtime_dir, persisted.servers);
     // The rows of a removed service remain until its flows have ended.
-    let present = persisted.services.iter().filter(|(_, slot)| !slot.removed);
-    for (name, slot) in present {
+    let current_services = persisted.services.iter().filter(|(_, slot)| !slot.removed);
+    for (name, slot) in current_services {
         let mut service = describe_service(maps, name, slot, desired, &states)?;
         if let Some(configured) = desired.service(name) {
             let vip = configured.listen.first().map(|listener| listener.address);
-            let is_local = vip.is_some_and(|vip| local.contains(&vip));
+            let is_local = vip.is_some_and(|vip| local_addresses.contains(&vip));
             service.vip = if is_local { "local" } else { "absent" }.to_owned();
         }
         report.services.push(service);

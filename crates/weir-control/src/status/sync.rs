@@ -24,7 +24,7 @@ pub struct Sync {
     pub records: BTreeMap<String, u64>,
     /// Number of datagrams received from unknown addresses.
     pub unknown_senders: u64,
-    /// Number of changes that were overwritten before they were read. The flows are sent some seconds later.
+    /// Number of flow changes that were overwritten before they were read. The flows are sent some seconds later.
     pub overwritten: u64,
     /// Number of connections of this director's proxy that were sent to the peers.
     #[serde(default)]

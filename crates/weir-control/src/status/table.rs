@@ -96,16 +96,16 @@ fn summary(report: &Report) -> String {
 /// servers, the text adds that states are counted in each service, because they can differ.
 pub fn servers_text(report: &Report) -> String {
     let mut distinct = HashSet::new();
-    let mut all = 0;
+    let mut count = 0;
     for service in &report.services {
         for server in &service.servers {
-            all += 1;
+            count += 1;
             let pool = server.pool.as_deref().unwrap_or(&service.pool);
             distinct.insert((pool, server.address.as_str()));
         }
     }
     let servers = format_count(distinct.len() as u64, "server");
-    if all == distinct.len() {
+    if count == distinct.len() {
         servers
     } else {
         format!("{servers}, counted in each service")
@@ -233,11 +233,11 @@ fn write_packet_paths(out: &mut String, report: &Report) {
         );
     }
     let ways = &report.ways;
-    let all = ways.xdp + ways.xdp_sent_by_tc + ways.tc;
-    if all == 0 {
+    let total = ways.xdp + ways.xdp_sent_by_tc + ways.tc;
+    if total == 0 {
         return;
     }
-    let share = |part: u64| part as f64 * 100.0 / all as f64;
+    let share = |part: u64| part as f64 * 100.0 / total as f64;
     let mut shares = Vec::new();
     for (part, name) in [
         (ways.xdp, "xdp"),
@@ -331,7 +331,7 @@ fn write_servers(out: &mut String, servers: &[Server], service_pool: &str, view:
         return;
     };
     let is_large = servers.len() > MAX_LISTED && !view.all;
-    let shown: Vec<&Server> = servers
+    let listed_servers: Vec<&Server> = servers
         .iter()
         .filter(|server| !is_large || needs_attention(server))
         .take(if view.all { usize::MAX } else { MAX_LISTED })
@@ -344,10 +344,10 @@ fn write_servers(out: &mut String, servers: &[Server], service_pool: &str, view:
             count_states(servers.iter())
         );
     }
-    if !shown.is_empty() {
-        narrow::table(out, &shown, view, width);
+    if !listed_servers.is_empty() {
+        narrow::table(out, &listed_servers, view, width);
     }
-    let remaining = servers.len() - shown.len();
+    let remaining = servers.len() - listed_servers.len();
     if let Some(first) = servers.first().filter(|_| remaining > 0) {
         let pool = first.pool.as_deref().unwrap_or(service_pool);
         let _ = writeln!(out, "  {remaining} more; `weir status {pool}` lists all");

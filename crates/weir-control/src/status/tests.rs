@@ -75,7 +75,7 @@ fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus
     }
 }
 
-/// Returns two services with two servers each; one server is drained by an operator, and one is removed.
+/// Returns a director with two services of two servers each; one server is drained by an operator, and one is removed.
 pub(crate) fn director() -> Snapshot {
     let mut drained = server("10.0.0.6", Forward::Tunnel, 4);
     drained.effective_weight = 0;

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_formatted_as_rfc3339() {
+    fn timestamps_are_formatted_as_rfc3339_and_parsed() {
         assert_eq!(format(0), "1970-01-01T00:00:00Z");
         assert_eq!(format(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(format(951_782_400), "2000-02-29T00:00:00Z");

@@ -108,13 +108,14 @@ fn add_pending(
             Some(new) if new != previous => "changes",
             Some(_) => continue,
         };
-        let mut known = routers.iter_mut();
-        if let Some(status) = known.find(|it| it.router.name == previous.name) {
+        let mut statuses = routers.iter_mut();
+        if let Some(status) = statuses.find(|it| it.router.name == previous.name) {
             status.pending = Some(when(verb));
         }
     }
-    let former: BTreeSet<&str> = guarded.previous.iter().map(|it| it.name.as_str()).collect();
-    let is_new = |router: &&VirtualRouter| !former.contains(router.name.as_str());
+    let previous_names: BTreeSet<&str> =
+        guarded.previous.iter().map(|it| it.name.as_str()).collect();
+    let is_new = |router: &&VirtualRouter| !previous_names.contains(router.name.as_str());
     routers.extend(configured.iter().filter(is_new).map(|router| {
         let pending = when("starts");
         VirtualRouterStatus {
@@ -254,8 +255,8 @@ pub(super) fn vip_text(vip: &str, listeners: &[String], routers: &[VirtualRouter
     let first = listeners.first().and_then(|it| address(it));
     let mut locations = Vec::new();
     for address in vips {
-        let started = routers.iter().filter(|it| !has_not_started(it));
-        let mut responsible = started.filter(|it| it.addresses.contains(&address));
+        let started_routers = routers.iter().filter(|it| !has_not_started(it));
+        let mut responsible = started_routers.filter(|it| it.addresses.contains(&address));
         match responsible.next().map(|it| &it.router) {
             Some(router) if router.state == "active" => {
                 locations.push((address, "local".to_owned()))

@@ -18,7 +18,7 @@ use super::Error;
 use crate::hex;
 
 const FILE: &str = "cookie.key";
-const BYTES: usize = 32;
+const KEY_BYTES: usize = 32;
 
 /// The file with the key for sticky cookies.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl CookieKey {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             value => value.map_err(|source| self.file_error(source))?,
         };
-        if value.len() == 2 * BYTES && value.iter().all(u8::is_ascii_hexdigit) {
+        if value.len() == 2 * KEY_BYTES && value.iter().all(u8::is_ascii_hexdigit) {
             return Ok(Some(value));
         }
         tracing::warn!(
@@ -71,7 +71,7 @@ impl CookieKey {
     }
 
     fn generate(&self) -> Result<Vec<u8>, Error> {
-        let mut key = [0; BYTES];
+        let mut key = [0; KEY_BYTES];
         rand::fill(&mut key).map_err(|_| Error::Random)?;
         let text = hex::encode(&key);
         replace_file(&self.path, text.as_bytes()).map_err(|source| self.file_error(source))?;

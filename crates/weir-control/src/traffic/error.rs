@@ -40,7 +40,7 @@ pub enum Error {
         /// The names of the capabilities, as in capabilities(7).
         names: Vec<&'static str>,
     },
-    /// A file in the runtime directory, or the copy of the configuration in memory, cannot be read or written.
+    /// A file in the runtime directory, or the in-memory copy of the configuration, cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.

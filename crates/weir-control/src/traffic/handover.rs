@@ -137,10 +137,10 @@ impl Handover {
     pub(super) fn tickets(&self) -> Vec<ServiceTickets> {
         let convert = |tickets: &Tickets| {
             let mut modes = ClientAuth::ALL.into_iter();
-            let key = |(name, secret, made): &([u8; 16], [u8; 32], SystemTime)| TicketKey {
+            let key = |(name, secret, created): &([u8; 16], [u8; 32], SystemTime)| TicketKey {
                 name: *name,
                 secret: *secret,
-                created: *made,
+                created: *created,
             };
             Some(ServiceTickets {
                 service: tickets.service.clone(),
@@ -163,8 +163,8 @@ impl Handover {
     /// Reads the previous daemon's state. Returns an empty state if the file is unreadable.
     pub(super) fn read(file: &mut File) -> Self {
         let mut text = Vec::new();
-        let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
-        let parsed = read.and_then(|_| Ok(serde_json::from_slice(&text)?));
+        let read_result = file.rewind().and_then(|()| file.read_to_end(&mut text));
+        let parsed = read_result.and_then(|_| Ok(serde_json::from_slice(&text)?));
         parsed.unwrap_or_else(|error| {
             tracing::warn!(%error, "failed to read the previous daemon's state");
             Self::default()

@@ -23,7 +23,8 @@ const PAUSE_FACTOR: u32 = 100;
 #[derive(Debug)]
 pub(super) struct HandoverFile {
     path: PathBuf,
-    written: Vec<u8>,
+    /// The content that was last written; empty = none.
+    last_content: Vec<u8>,
     next_write_at: Instant,
     is_failure_logged: bool,
 }
@@ -33,7 +34,7 @@ impl HandoverFile {
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(FILE),
-            written: Vec::new(),
+            last_content: Vec::new(),
             next_write_at: Instant::now(),
             is_failure_logged: false,
         }
@@ -64,11 +65,11 @@ impl HandoverFile {
 
     fn try_write(&mut self, handover: &Handover) -> std::io::Result<()> {
         let text = serde_json::to_vec(handover)?;
-        if text == self.written {
+        if text == self.last_content {
             return Ok(());
         }
         replace_file(&self.path, &text)?;
-        self.written = text;
+        self.last_content = text;
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ use weir_sys::{SteadyClock, sealed_file};
 
 use super::Error;
 use super::path::Paths;
-use crate::plane::WantedConfiguration;
+use crate::plane::PlaneConfiguration;
 
 /// The layer 4 engine, in this process or in a privileged process.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) struct RemoteEngine {
     client: EngineClient,
     /// The text of the active configuration.
     text: String,
-    /// See [`WantedConfiguration::added_servers`].
+    /// See [`PlaneConfiguration::added_servers`].
     added: Vec<AddedServer>,
     /// See [`address_digest`].
     address_digest: Option<u64>,
@@ -64,7 +64,7 @@ fn unexpected<T>() -> Result<T, Error> {
     Err(Failure::Engine(reason).into())
 }
 
-fn merged(active_state: &ActiveState, configured: &Desired) -> Result<Indexed, Error> {
+fn merge(active_state: &ActiveState, configured: &Desired) -> Result<Indexed, Error> {
     Ok(Indexed::from(
         active_state.origin.merged_with(configured.clone())?,
     ))
@@ -72,7 +72,7 @@ fn merged(active_state: &ActiveState, configured: &Desired) -> Result<Indexed, E
 
 fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
     sealed_file("weir-configuration", text.as_bytes()).map_err(|source| Error::File {
-        path: "copy of the configuration in memory".into(),
+        path: "in-memory copy of the configuration".into(),
         source,
     })
 }
@@ -84,7 +84,7 @@ fn address_digest(text: &str, configured: &Desired) -> Option<u64> {
         .then(|| weir_helper::address_digest(configured))
 }
 
-/// An engine that has opened its data plane but has not received the configuration yet.
+/// An engine that has opened its data plane but has not applied the configuration yet.
 pub(super) struct RemoteOpening {
     client: EngineClient,
     text: String,
@@ -97,14 +97,17 @@ impl RemoteOpening {
     /// Begins opening the engine; see [`weir_engine::Opening::begin`].
     pub(super) fn begin(
         client: &EngineClient,
-        wanted: WantedConfiguration<'_>,
+        plane_configuration: PlaneConfiguration<'_>,
     ) -> Result<(Self, SavedServers), Error> {
         let opening = Self {
             client: client.clone(),
-            text: wanted.text.to_owned(),
-            added: wanted.added_servers(),
-            address_digest: address_digest(wanted.text, wanted.configured),
-            without_ipvsadm: wanted.desired.clone(),
+            text: plane_configuration.text.to_owned(),
+            added: plane_configuration.added_servers(),
+            address_digest: address_digest(
+                plane_configuration.text,
+                plane_configuration.configured,
+            ),
+            without_ipvsadm: plane_configuration.desired.clone(),
         };
         let saved = opening.send_begin()?;
         Ok((opening, saved))
@@ -141,7 +144,7 @@ impl RemoteOpening {
             text: self.text,
             added: self.added,
             address_digest: self.address_digest,
-            desired: merged(&active_state, &self.without_ipvsadm)?,
+            desired: merge(&active_state, &self.without_ipvsadm)?,
             without_ipvsadm: self.without_ipvsadm,
             active_state,
             unsent_results: RefCell::default(),
@@ -156,7 +159,7 @@ impl RemoteEngine {
 
     fn update(&mut self, active_state: ActiveState) -> Result<(), Error> {
         if active_state.origin != self.active_state.origin {
-            self.desired = merged(&active_state, &self.without_ipvsadm)?;
+            self.desired = merge(&active_state, &self.without_ipvsadm)?;
         }
         self.active_state = active_state;
         Ok(())
@@ -164,12 +167,14 @@ impl RemoteEngine {
 
     fn apply(
         &mut self,
-        wanted: WantedConfiguration<'_>,
+        plane_configuration: PlaneConfiguration<'_>,
         states: &ServerStates,
     ) -> Result<(), Error> {
-        let added = wanted.added_servers();
-        let address_digest = address_digest(wanted.text, wanted.configured);
-        let file = (wanted.text != self.text).then(|| text_file(wanted.text));
+        let added = plane_configuration.added_servers();
+        let address_digest =
+            address_digest(plane_configuration.text, plane_configuration.configured);
+        let file =
+            (plane_configuration.text != self.text).then(|| text_file(plane_configuration.text));
         let file = file.transpose()?;
         let files: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
         let request = Request::Apply {
@@ -179,8 +184,8 @@ impl RemoteEngine {
         };
         let pending = self.client.begin(&request, &files)?;
         // Compute the expected result while the other process works.
-        let without_ipvsadm = wanted.desired.clone();
-        let expected = merged(&self.active_state, wanted.desired);
+        let without_ipvsadm = plane_configuration.desired.clone();
+        let expected = merge(&self.active_state, plane_configuration.desired);
         let Reply::Active(active_state) = pending.wait()? else {
             return unexpected();
         };
@@ -190,7 +195,7 @@ impl RemoteEngine {
         let desired = if active_state.origin == self.active_state.origin {
             expected?
         } else {
-            merged(&active_state, wanted.desired)?
+            merge(&active_state, plane_configuration.desired)?
         };
         let previous = (
             std::mem::replace(&mut self.desired, desired),
@@ -201,7 +206,7 @@ impl RemoteEngine {
         tokio::task::spawn_blocking(move || drop(previous));
         (self.active_state, self.added, self.address_digest) =
             (active_state, added, address_digest);
-        wanted.text.clone_into(&mut self.text);
+        plane_configuration.text.clone_into(&mut self.text);
         Ok(())
     }
 
@@ -349,12 +354,15 @@ impl Layer4 {
 
     pub(super) async fn apply(
         &mut self,
-        wanted: WantedConfiguration<'_>,
+        plane_configuration: PlaneConfiguration<'_>,
         states: &ServerStates,
     ) -> Result<(), Error> {
         match self {
-            Self::Local(engine) => Ok(engine.apply(wanted.desired, states).await.map(drop)?),
-            Self::Remote(remote) => remote.apply(wanted, states),
+            Self::Local(engine) => Ok(engine
+                .apply(plane_configuration.desired, states)
+                .await
+                .map(drop)?),
+            Self::Remote(remote) => remote.apply(plane_configuration, states),
         }
     }
 
@@ -567,8 +575,8 @@ impl Layer4 {
     ) -> Result<(Vec<AdjustedWeights>, Vec<PoolSamples<'_>>), Error> {
         match self {
             Self::Local(engine) => {
-                let adjusted = engine.adjust_weights();
-                Ok((adjusted, engine.read_latency_counts()))
+                let weights = engine.adjust_weights();
+                Ok((weights, engine.read_latency_counts()))
             }
             Self::Remote(remote) => {
                 if remote.client.is_lost() || !remote.uses_latencies() {
@@ -576,10 +584,10 @@ impl Layer4 {
                 }
                 match remote.read(Query::Latencies)? {
                     Reply::Latencies { counters, adjusted } => {
-                        let watched = remote.handshakes_from_counters(counters).into_iter();
+                        let handshakes = remote.handshakes_from_counters(counters).into_iter();
                         Ok((
                             adjusted,
-                            watched
+                            handshakes
                                 .map(|handshakes| handshakes.into_parts().0)
                                 .collect(),
                         ))
@@ -649,7 +657,7 @@ impl Layer4 {
 impl RemoteEngine {
     fn send(&self, request: &Request) {
         if let Err(error) = self.client.request(request, &[]) {
-            tracing::warn!(%error, "the handover of layer 4 is incomplete");
+            tracing::warn!(%error, "failed to send a handover request to the layer 4 process");
         }
     }
 

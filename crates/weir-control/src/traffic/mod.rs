@@ -42,7 +42,7 @@ use self::server_state::{apply_to_proxy, now};
 use crate::configuration;
 use crate::keeper::{self, KeeperState, Link, Takeover};
 use crate::override_file::OverrideStore;
-use crate::plane::WantedConfiguration;
+use crate::plane::PlaneConfiguration;
 use crate::trace_export::TraceExport;
 use weir_engine::vip::Vips;
 use weir_engine::{Opening, Paths};
@@ -110,7 +110,7 @@ pub struct Traffic {
     /// Number of sockets that the keeper holds for each address.
     keeper_sockets: BTreeMap<SocketAddr, usize>,
     /// The ticket keys that the keeper holds.
-    kept_tickets: Vec<ServiceTickets>,
+    keeper_tickets: Vec<ServiceTickets>,
     /// The thread that sends connections to the successor.
     sender: Option<JoinHandle<()>>,
     /// The thread that receives connections from the predecessor.
@@ -131,10 +131,10 @@ impl Traffic {
     /// running continues to run.
     pub async fn open(
         paths: &Paths,
-        wanted: WantedConfiguration<'_>,
+        config: PlaneConfiguration<'_>,
         keeper_state: &mut KeeperState,
     ) -> Result<Self, Error> {
-        let desired = wanted.desired;
+        let desired = config.desired;
         let (override_store, overrides) = OverrideStore::open(&paths.runtime_dir);
         let has_override_file = overrides.is_some();
         let mut traffic = Self {
@@ -153,7 +153,7 @@ impl Traffic {
             last_success: LastSuccess::default(),
             keeper: keeper_state.link.clone(),
             keeper_sockets: BTreeMap::new(),
-            kept_tickets: Vec::new(),
+            keeper_tickets: Vec::new(),
             sender: None,
             receiver: None,
             exported_counts: Vec::new(),
@@ -191,13 +191,13 @@ impl Traffic {
         }
         traffic.check_privileges(desired)?;
         if needs_engine(desired) || pinned || traffic.needs_engine_for_addresses(desired) {
-            traffic.open_engine(wanted, Some(has_override_file)).await?;
+            traffic.open_engine(config, Some(has_override_file)).await?;
         } else {
             traffic.vips.apply(desired).await?;
         }
         traffic.determine_pool_states();
         traffic.commit(prepared, desired);
-        traffic.store_open_request(wanted);
+        traffic.store_open_request(config);
         if let Some(takeover) = takeover {
             traffic.receive(takeover);
         }
@@ -239,11 +239,11 @@ impl Traffic {
     /// than those in any file.
     async fn open_engine(
         &mut self,
-        wanted: WantedConfiguration<'_>,
+        plane_configuration: PlaneConfiguration<'_>,
         has_override_file: Option<bool>,
     ) -> Result<(), Error> {
         if let Some(host) = &self.host {
-            let (opening, saved) = RemoteOpening::begin(host, wanted)?;
+            let (opening, saved) = RemoteOpening::begin(host, plane_configuration)?;
             if let Some(has_override_file) = has_override_file
                 && let Err(source) =
                     self.override_store
@@ -258,7 +258,7 @@ impl Traffic {
             return Ok(());
         }
         check_capabilities()?;
-        let (opening, saved) = Opening::begin(&self.paths, wanted.desired).await?;
+        let (opening, saved) = Opening::begin(&self.paths, plane_configuration.desired).await?;
         if let Some(has_override_file) = has_override_file
             && let Err(source) =
                 self.override_store
@@ -276,14 +276,14 @@ impl Traffic {
     /// Reopens the engine with the active configuration.
     async fn reopen_engine(&mut self) -> Result<(), Error> {
         let (desired, request) = (self.desired.clone(), std::mem::take(&mut self.open_request));
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &request.configured,
             text: &request.text,
         };
-        let opened = self.open_engine(wanted, None).await;
+        let result = self.open_engine(plane_configuration, None).await;
         self.open_request = request;
-        opened
+        result
     }
 
     /// Returns an error if an unprivileged daemon cannot apply the configuration.
@@ -302,15 +302,15 @@ impl Traffic {
     }
 
     /// Returns an error if root's processes would reject the `[vrrp]` or `[announce]` section.
-    fn check_sections(&self, wanted: &WantedConfiguration<'_>) -> Result<(), Error> {
-        let desired = wanted.desired;
+    fn check_sections(&self, plane_configuration: &PlaneConfiguration<'_>) -> Result<(), Error> {
+        let desired = plane_configuration.desired;
         let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
         let Some(helper) = privileged::helper().filter(|_| is_used) else {
             return Ok(());
         };
         // The helper reads only the director's own file, so the digest must not include published services, which
         // virtual routers can track.
-        let own_desired = configuration::own_desired(wanted.text, desired);
+        let own_desired = configuration::own_desired(plane_configuration.text, desired);
         helper
             .permits_sections(weir_helper::section_digest(
                 own_desired.as_ref().unwrap_or(desired),
@@ -319,11 +319,11 @@ impl Traffic {
     }
 
     /// Stores the input that the privileged process needs to reopen the engine.
-    fn store_open_request(&mut self, wanted: WantedConfiguration<'_>) {
+    fn store_open_request(&mut self, plane_configuration: PlaneConfiguration<'_>) {
         if self.host.is_some() {
             self.open_request = OpenRequest {
-                text: wanted.text.to_owned(),
-                configured: wanted.configured.clone(),
+                text: plane_configuration.text.to_owned(),
+                configured: plane_configuration.configured.clone(),
             };
         }
     }
@@ -365,7 +365,7 @@ impl Traffic {
     /// hours.
     fn pass_tickets(&mut self) {
         let tickets = self.proxy.tickets();
-        if tickets == self.kept_tickets {
+        if tickets == self.keeper_tickets {
             return;
         }
         match Handover::default().with_tickets(&tickets).write() {
@@ -378,7 +378,7 @@ impl Traffic {
                 self.keeper.remove_file(TICKETS);
             }
         }
-        self.kept_tickets = tickets;
+        self.keeper_tickets = tickets;
     }
 
     /// Passes listening sockets to the keeper, so that a crash does not close them.
@@ -400,11 +400,11 @@ impl Traffic {
 
 /// Returns the pools that proxy services use.
 fn proxied_pools(desired: &Desired) -> impl Iterator<Item = &Pool> {
-    let used: BTreeSet<&str> = desired
+    let pool_names: BTreeSet<&str> = desired
         .proxies
         .iter()
         .flat_map(weir_model::Proxy::pools)
         .collect();
     let pools = desired.pools.iter();
-    pools.filter(move |pool| used.contains(pool.name.as_str()))
+    pools.filter(move |pool| pool_names.contains(pool.name.as_str()))
 }

@@ -20,7 +20,7 @@ use crate::configuration::floating_ips;
 use crate::explain::{ExplainResponse, Packet, ServerInService, describe_failover};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
-use crate::plane::{LastPassedProbe, Plane, WantedConfiguration};
+use crate::plane::{LastPassedProbe, Plane, PlaneConfiguration};
 use crate::runtime_dir::RemainingConnections;
 use crate::snapshot::{OpenFiles, Snapshot};
 use crate::status::Sync;
@@ -36,15 +36,15 @@ impl Plane for Traffic {
         }
     }
 
-    async fn apply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, Error> {
-        let desired = wanted.desired;
+    async fn apply(&mut self, plane_configuration: PlaneConfiguration<'_>) -> Result<u64, Error> {
+        let desired = plane_configuration.desired;
         self.check_privileges(desired)?;
-        self.check_sections(&wanted)?;
+        self.check_sections(&plane_configuration)?;
         let prepared = self.prepare(desired)?;
         let is_engine_needed = needs_engine(desired) || self.needs_engine_for_addresses(desired);
         match &mut self.engine {
-            Some(engine) => engine.apply(wanted, &self.states).await?,
-            None if is_engine_needed => self.open_engine(wanted, None).await?,
+            Some(engine) => engine.apply(plane_configuration, &self.states).await?,
+            None if is_engine_needed => self.open_engine(plane_configuration, None).await?,
             None => {
                 if let Err(error) = self.vips.apply(desired).await {
                     if let Err(rollback_error) = self.vips.apply(&self.desired).await {
@@ -60,7 +60,7 @@ impl Plane for Traffic {
         };
         self.states.handle_configuration(pools);
         self.commit(prepared, desired);
-        self.store_open_request(wanted);
+        self.store_open_request(plane_configuration);
         Ok(self.revision())
     }
 

@@ -78,9 +78,9 @@ fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), OutcomeCoun
 
 /// Returns the number of requests and the number of successful requests, in the form of a handshake sample.
 const fn sample(outcomes: &OutcomeCounters) -> Sample {
-    let failed = outcomes.connect_failures + outcomes.response_failures + outcomes.error_statuses;
+    let failures = outcomes.connect_failures + outcomes.response_failures + outcomes.error_statuses;
     Sample {
-        syns: outcomes.successes + failed,
+        syns: outcomes.successes + failures,
         answered: outcomes.successes,
     }
 }

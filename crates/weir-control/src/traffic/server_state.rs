@@ -29,8 +29,8 @@ impl Driver for Planes<'_> {
     type Error = Error;
 
     fn record(&mut self, overrides: &Overrides) -> Result<(), Error> {
-        let written = self.override_store.write(overrides);
-        written.map_err(|source| Error::File {
+        let result = self.override_store.write(overrides);
+        result.map_err(|source| Error::File {
             path: self.override_store.path().to_owned(),
             source,
         })
@@ -46,7 +46,7 @@ impl Driver for Planes<'_> {
         if let Some(engine) = &mut self.engine
             && let Err(error) = engine.copy_override(record)
         {
-            tracing::warn!(%error, "failed to write the copy of an override in state.json, for older versions");
+            tracing::warn!(%error, "failed to write an override's copy for older versions to state.json");
         }
     }
 }
@@ -264,16 +264,16 @@ pub(super) fn apply_to_proxy(proxy: &mut weir_proxy::Proxy, pool: &Pool, states:
     let weights = states.weights(pool, None);
     let servers = pool.servers.iter().zip(weights.servers);
     for (server, weight) in servers.chain(pool.sorry.iter().zip(weights.sorry)) {
-        let changed = Some(weight.effective).filter(|effective| *effective != server.weight);
+        let changed_weight = Some(weight.effective).filter(|effective| *effective != server.weight);
         let keeps_sticky = weight.quiesced && !weight.down;
         proxy.set_sticky_while_quiesced(&pool.name, &server.name, keeps_sticky);
         if proxy.has_server(&pool.name, &server.name)
-            && let Err(error) = proxy.set_weight(&pool.name, &server.name, changed)
+            && let Err(error) = proxy.set_weight(&pool.name, &server.name, changed_weight)
         {
             tracing::warn!(%error, "failed to set a server's weight in the proxy");
         }
-        let ends = weight.removed && pool.on_remove == OnRemove::Reset;
-        proxy.set_close_connections(&pool.name, &server.name, ends);
+        let closes_connections = weight.removed && pool.on_remove == OnRemove::Reset;
+        proxy.set_close_connections(&pool.name, &server.name, closes_connections);
     }
 }
 

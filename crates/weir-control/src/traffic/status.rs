@@ -68,29 +68,30 @@ impl Traffic {
     ) -> ProxyServerStatus {
         let pool = configured.pool;
         let server = configured.servers.get(numbers.name.as_str());
-        let configured = server.map_or(0, |server| server.weight);
+        let configured_weight = server.map_or(0, |server| server.weight);
         let active = self.states.overrides().get(&pool.name, &numbers.name);
         let server_health = self.states.server_health(&pool.name, &numbers.name);
-        let first = server.and_then(|server| state_before_first_result(pool, server));
-        let (state, reason) = match (active, server_health, first) {
+        let initial_state = server.and_then(|server| state_before_first_result(pool, server));
+        let (state, reason) = match (active, server_health, initial_state) {
             (Some(Override::Drain), _, _) => (ServerState::Drain, "weir server … drain"),
             (Some(Override::Maint), _, _) => (ServerState::Maint, "weir server … maint"),
             (_, Some(server_health), _) => {
                 (server_health.state.into(), server_health.reason.as_str())
             }
-            (_, None, Some(first)) => (first.into(), "no result yet"),
+            (_, None, Some(state)) => (state.into(), "no result yet"),
             (_, None, None) => (ServerState::Unchecked, "no check configured"),
         };
-        let base = active.map_or(configured, Override::weight);
-        let by_checks =
+        let base = active.map_or(configured_weight, Override::weight);
+        let visible_health =
             server_health.filter(|_| active.is_none_or(|active| !active.hides_checks()));
         ProxyServerStatus {
-            weight: configured,
-            check_weight: by_checks.and_then(|server_health| server_health.reported_weight(base)),
+            weight: configured_weight,
+            check_weight: visible_health
+                .and_then(|server_health| server_health.reported_weight(base)),
             state,
             reason: reason.to_owned(),
             since: UNIX_EPOCH
-                + match by_checks {
+                + match visible_health {
                     Some(server_health) => {
                         let since = server_health.since;
                         self.states.last_change(&pool.name, &numbers.name, since)

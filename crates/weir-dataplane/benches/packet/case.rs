@@ -438,8 +438,8 @@ impl Case {
         });
         let nat = self.setup.forward == Forward::Nat;
         if forwarded + without_entry != sent {
-            let counted = counted_reasons(before, after);
-            return Err(format!("{forwarded} of {sent} packets forwarded; {counted}").into());
+            let reasons = counted_reasons(before, after);
+            return Err(format!("{forwarded} of {sent} packets forwarded; {reasons}").into());
         }
         check_count("packets in the other direction", other_direction, 0, 0)?;
         check_count(
@@ -460,11 +460,11 @@ impl Case {
             }
             _ => {
                 check_count("new flows", inserted + stateless, 0, 0)?;
-                let rejected = after.reason(Reason::DropNoPlace);
+                let rejected_count = after.reason(Reason::DropNoPlace);
                 let flows = self.stream.flows().into();
                 check_count(
                     "flows",
-                    after.inserted + after.stateless + rejected,
+                    after.inserted + after.stateless + rejected_count,
                     flows,
                     0,
                 )?;
@@ -487,10 +487,10 @@ fn check_count(label: &str, found: u64, expected: u64, slack: u64) -> Result<()>
 /// Returns the reasons counted between `before` and `after`, as text.
 fn counted_reasons(before: &Counts, after: &Counts) -> String {
     let count = |reason| after.reason(reason) - before.reason(reason);
-    let counted: Vec<String> = REASONS
+    let counted_labels: Vec<String> = REASONS
         .iter()
         .filter(|info| count(info.reason) != 0)
         .map(|info| format!("{} {}", count(info.reason), info.label))
         .collect();
-    counted.join(", ")
+    counted_labels.join(", ")
 }

@@ -45,7 +45,7 @@ impl Clock {
         Err(format!("process {} not found", name.trim_end()).into())
     }
 
-    /// Returns the current time.
+    /// Returns the current readings.
     pub(crate) fn now(&self) -> Result<Instants> {
         Ok(Instants {
             start: Instant::now(),

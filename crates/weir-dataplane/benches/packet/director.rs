@@ -20,7 +20,7 @@ use crate::support::planned::PlannedRows;
 
 /// The default of `[node] syn_budget`.
 const SYN_BUDGET: u32 = 125_000;
-/// Number of servers of each other service.
+/// Number of servers in each other service.
 const SERVERS_PER_OTHER_SERVICE: u32 = 10;
 
 /// The configuration of a director.
@@ -108,7 +108,7 @@ impl Director {
         pinned_program(&program_pin(self.dataplane.pins().path())?)
     }
 
-    /// Removes the budget for new half-open entries while flows are created, or restores the default.
+    /// Sets the budget for new half-open entries to the default, or removes it while flows are created.
     pub(crate) fn limit_syns(&self, limited: bool) -> Result<()> {
         let maps = self.dataplane.maps();
         let settings = Settings {

@@ -73,9 +73,9 @@ pub(crate) struct KnownResults {
 }
 
 /// Returns the removals of all stages, in the order of a packet's processing.
-pub(crate) fn removals(known: &KnownResults) -> Vec<Removal> {
-    let mut removals = stages_before_server(known);
-    removals.extend(stages_after_server(known));
+pub(crate) fn removals(results: &KnownResults) -> Vec<Removal> {
+    let mut removals = stages_before_server(results);
+    removals.extend(stages_after_server(results));
     removals
 }
 
@@ -98,7 +98,7 @@ fn removal(stage: &'static str, edits: Vec<Edit>) -> Removal {
 }
 
 /// Returns the stages up to the selection of the server.
-fn stages_before_server(known: &KnownResults) -> Vec<Removal> {
+fn stages_before_server(results: &KnownResults) -> Vec<Removal> {
     let parse = "int reason = PARSE_OK, match;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
         \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
         \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
@@ -106,7 +106,7 @@ fn stages_before_server(known: &KnownResults) -> Vec<Removal> {
         \tif (reason == WEIR_PASS_NOT_IP)";
     let front = format!(
         "flow.entry_index = WEIR_NO_INDEX;\n\tflow.dest = {};\n\tif (1)",
-        known.dest
+        results.dest
     );
     let parsed = "int reason = parse_packet(data, data_end, &p), match;\n\n\tif (reason == WEIR_PASS_NOT_IP)";
     let filter_head = "address_filter_match(const struct packet *p)\n{\n";
@@ -114,7 +114,7 @@ fn stages_before_server(known: &KnownResults) -> Vec<Removal> {
     let length_head = "length_fits(struct weir_context *ctx, const struct packet *p)\n{\n";
     let checksum_head =
         "has_partial_checksum(struct weir_context *ctx, const struct packet *p)\n{\n";
-    let hash = format!("return {}ULL;", known.hash);
+    let hash = format!("return {}ULL;", results.hash);
     let cached = "if (!is_first_fragment && match == MATCH_DST && front_lookup(p, &flow, hash, now, settings))";
     vec![
         removal("parse", vec![replace_source(DIRECTOR, parsed, parse)]),
@@ -135,7 +135,7 @@ fn stages_before_server(known: &KnownResults) -> Vec<Removal> {
             vec![insert_at_start(
                 "lib/maps.h",
                 "weir_tick(void)\n{\n",
-                &format!("return {};", known.tick),
+                &format!("return {};", results.tick),
             )],
         ),
         removal(
@@ -162,8 +162,8 @@ fn stages_before_server(known: &KnownResults) -> Vec<Removal> {
 }
 
 /// Returns the stages from the selected server to transmission.
-fn stages_after_server(known: &KnownResults) -> Vec<Removal> {
-    let [link, dmac, smac] = known.hop;
+fn stages_after_server(results: &KnownResults) -> Vec<Removal> {
+    let [link, dmac, smac] = results.hop;
     let hop = format!(
         "hop.link = {link}ULL;\n\thop.dmac = {dmac}ULL;\n\thop.smac = {smac}ULL;\n\tif (0)"
     );
@@ -171,7 +171,7 @@ fn stages_after_server(known: &KnownResults) -> Vec<Removal> {
     let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
     let lookup = "if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))";
     let count_head =
-        "traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)\n{\n";
+        "count_traffic_in(struct weir_context *ctx, const struct packet *p, __u32 dest_id)\n{\n";
     let ttl_head = "ttl_exceeded(void *data, void *data_end, const struct packet *p)\n{\n";
     let decrement_head = "ttl_decrement(struct weir_context *ctx, const struct packet *p)\n{\n";
     vec![

@@ -91,7 +91,7 @@ pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Resul
 pub(crate) struct Plan {
     /// Every packet, or every even-numbered packet if there is an `alternate`.
     pub(crate) frame: Frame,
-    /// Every odd-numbered packet, which belongs to the same flow as the previous packet.
+    /// Every odd-numbered packet, which is of the same flow as the previous packet.
     pub(crate) alternate: Option<Frame>,
     /// Number of flows; a power of two.
     pub(crate) flows: u32,
@@ -107,8 +107,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     fn encode(&self) -> Vec<u8> {
-        let mut out = self.frame.encode();
-        out.extend(self.alternate.as_ref().unwrap_or(&self.frame).encode());
+        let mut bytes = self.frame.encode();
+        bytes.extend(self.alternate.as_ref().unwrap_or(&self.frame).encode());
         let words = [
             u32::from(self.alternate.is_some()),
             self.flows - 1,
@@ -117,8 +117,10 @@ impl Plan {
             self.ifindex,
             self.overhead_bytes,
         ];
-        words.iter().for_each(|word| out.extend(word.to_ne_bytes()));
-        out
+        words
+            .iter()
+            .for_each(|word| bytes.extend(word.to_ne_bytes()));
+        bytes
     }
 }
 
@@ -178,7 +180,7 @@ impl Feed {
     }
 
     fn descriptor(&self, name: &str) -> Result<ProgramFd> {
-        let program = self.object.program(name).ok_or("no such program")?;
+        let program = self.object.program(name).ok_or("program not found")?;
         Ok(program.fd()?.try_clone()?)
     }
 
@@ -204,10 +206,10 @@ impl Feed {
             repeat: packets,
             ..TestRunOptions::new()
         })?;
-        let used = clock_gettime(ClockId::ThreadCPUTime) - start;
+        let cpu_time = clock_gettime(ClockId::ThreadCPUTime) - start;
         frame.truncate(result.data_size_out as usize);
         Ok(RunResult {
-            ns: (used.tv_sec as f64 * 1e9 + used.tv_nsec as f64) / f64::from(packets),
+            ns: (cpu_time.tv_sec as f64 * 1e9 + cpu_time.tv_nsec as f64) / f64::from(packets),
             verdict: result.return_value,
             frame,
         })
@@ -241,7 +243,7 @@ impl Feed {
     }
 
     fn program(&mut self, name: &str) -> Result<&mut Xdp> {
-        let program = self.object.program_mut(name).ok_or("no such program")?;
+        let program = self.object.program_mut(name).ok_or("program not found")?;
         xdp(program)
     }
 }

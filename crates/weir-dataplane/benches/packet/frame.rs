@@ -1,6 +1,7 @@
-//! Builds the generator's frames, whose checksums stay valid for every client address and port.
+//! Builds the generator's frames.
 //!
-//! Partial sums allow the generator to vary the client's address and port.
+//! The generator sets the client's address and port of each packet, and completes the checksums from the frame's
+//! partial sums.
 //!
 //! The frames are untagged Ethernet with IPv4 or IPv6 and TCP or UDP. This module parses nothing and does not depend on
 //! Weir.
@@ -18,12 +19,12 @@ pub(crate) const UDP: u8 = 17;
 
 /// The director's MAC address: the kernel's network stack accepts only frames sent to it.
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// The MAC address of all clients.
+/// The MAC address of the gateway, which is the source of all frames.
 pub(crate) const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-const ETHERNET: usize = 14;
+const ETHERNET_LENGTH: usize = 14;
 
-/// The sender of a flow's packets. The client's address and port are varied later, so they are zero here.
+/// The sender of a flow's packets. The generator sets the client's address and port later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// The client sends to this address and port.
@@ -50,11 +51,11 @@ impl Frame {
         if address.is_ipv4() { 64 } else { 80 }
     }
 
-    /// Returns a TCP segment. Its sequence numbers are those during or directly after a handshake, so that a stateful
-    /// peer accepts it.
+    /// Returns a TCP segment. Its sequence numbers are those during or directly after a handshake, so a stateful peer
+    /// accepts it.
     pub(crate) fn tcp(sender: Sender, flags: u8) -> Self {
         let client = matches!(sender, Sender::Client(..));
-        let (sequence, acknowledged): (u32, u32) = match (client, flags & SYN != 0) {
+        let (sequence, acknowledgment): (u32, u32) = match (client, flags & SYN != 0) {
             (true, true) => (1000, 0),
             (false, true) => (5000, 1001),
             (true, false) => (1001, 5001),
@@ -62,7 +63,7 @@ impl Frame {
         };
         let mut segment = ports(sender);
         segment.extend(sequence.to_be_bytes());
-        segment.extend(acknowledged.to_be_bytes());
+        segment.extend(acknowledgment.to_be_bytes());
         let push = if flags == ACK { PSH } else { 0 };
         segment.extend([0x50, flags | push, 0x20, 0, 0, 0, 0, 0]);
         Self::new(sender, TCP, segment, 16)
@@ -74,7 +75,7 @@ impl Frame {
         let address = match sender {
             Sender::Client(address, _) | Sender::Server(address, _) => address,
         };
-        let length = (Self::length(address) - ETHERNET - ip_length(address)) as u16;
+        let length = (Self::length(address) - ETHERNET_LENGTH - ip_length(address)) as u16;
         segment.extend(length.to_be_bytes());
         segment.extend([0, 0]);
         Self::new(sender, UDP, segment, 6)
@@ -86,7 +87,7 @@ impl Frame {
             Sender::Server(address, _) => (address, false),
         };
         let header = ip_length(address);
-        segment.resize(Self::length(address) - ETHERNET - header, 0);
+        segment.resize(Self::length(address) - ETHERNET_LENGTH - header, 0);
         let mut bytes = Vec::from(DIRECTOR_MAC);
         bytes.extend(GATEWAY_MAC);
         let (source_at, destination_at) = match address {
@@ -110,14 +111,14 @@ impl Frame {
                 (34, 50)
             }
         };
-        let l4 = ETHERNET + header;
+        let l4 = ETHERNET_LENGTH + header;
         let addresses = if address.is_ipv4() { 26..34 } else { 22..54 };
         let l4_sum = sum(&bytes[addresses])
-            + sum_of_number(segment.len() as u16)
-            + sum_of_number(u16::from(protocol))
+            + network_order(segment.len() as u16)
+            + network_order(u16::from(protocol))
             + sum(&segment);
         let (ip_sum_at, ip_sum) = match address {
-            IpAddr::V4(_) => (24, sum(&bytes[ETHERNET..l4])),
+            IpAddr::V4(_) => (24, sum(&bytes[ETHERNET_LENGTH..l4])),
             IpAddr::V6(_) => (0, 0),
         };
         bytes.extend(segment);
@@ -185,6 +186,6 @@ fn sum(bytes: &[u8]) -> u32 {
         .sum()
 }
 
-fn sum_of_number(value: u16) -> u32 {
+fn network_order(value: u16) -> u32 {
     u32::from(value.to_be())
 }

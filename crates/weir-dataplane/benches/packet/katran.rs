@@ -1,4 +1,4 @@
-//! Measures katran's program with the same packets, if the path of its object is set, and fills its maps.
+//! If the path of katran's object is set, fills its maps and measures its program with the same packets.
 //!
 //! `KATRAN_OBJ` is the path of an unchanged build of `balancer.bpf.c`, and `KATRAN_GUE_OBJ` that of a build with
 //! `GUE_ENCAP`. The names, keys and values of the maps are those in katran's `balancer_maps.h` and
@@ -263,10 +263,10 @@ fn fill_maps(object: &mut Ebpf) -> Result<()> {
     // The CPU uses the object's fallback table, which was enlarged when the object was loaded.
     let mut connections: ArrayOfMaps<_, MapFd> =
         ArrayOfMaps::try_from(take_map(object, "lru_mapping")?)?;
-    let Some(Map::LruHashMap(spare)) = object.map("fallback_cache") else {
+    let Some(Map::LruHashMap(fallback_table)) = object.map("fallback_cache") else {
         return Err("no map fallback_cache".into());
     };
-    Ok(connections.set(crate::last_cpu() as u32, spare.fd(), 0)?)
+    Ok(connections.set(crate::last_cpu() as u32, fallback_table.fd(), 0)?)
 }
 
 /// Encodes `struct real_definition`, or the start of `struct vip_definition`.

@@ -78,7 +78,7 @@ fn run() -> Result<()> {
     let scratch = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
     let mut objects = Objects::new(&scratch);
-    let measured = if stages {
+    let result = if stages {
         stage_removal::run(&mut network, &mut objects, &scratch, effort)
             .and_then(|()| stage::run(&mut network, &mut objects, &scratch, effort))
     } else if others.is_empty() {
@@ -87,7 +87,7 @@ fn run() -> Result<()> {
         comparison::run(&mut network, &mut objects, &others, effort, &filter)
     };
     std::fs::remove_dir_all(&scratch)?;
-    measured
+    result
 }
 
 /// Measures and prints every table. A case that fails does not stop the others; the exit status reports the failure.

@@ -44,7 +44,7 @@ pub(crate) fn run(
     let builds = Builds::from_environment()?;
     let table = Table::new(&["forward", "packets", "floor", "net", "least…most", "hits"]);
     table.print_header();
-    let mut all = Measurements::default();
+    let mut measurements = Measurements::default();
     for case in cases() {
         let label = case.stream.label();
         if !format!("{} {label}", case.name).contains(filter) {
@@ -55,24 +55,26 @@ pub(crate) fn run(
                 table.print_row(&row.cells());
                 if let Some((peer_row, ratio)) = peer {
                     table.print_row(&peer_row.cells());
-                    all.comparisons.push(Comparison {
+                    measurements.comparisons.push(Comparison {
                         weir: row.name.clone(),
                         peer: peer_row.name,
                         packets: peer_row.packets,
                         ratio,
                     });
                 }
-                all.nets.insert((row.name, row.packets), row.net.median);
+                measurements
+                    .nets
+                    .insert((row.name, row.packets), row.net.median);
             }
             Ok(None) => table.print_row(&[case.name, &label, "", "not built", "", ""]),
             Err(error) => {
                 table.print_row(&[case.name, &label, "", "FAILED", "", ""]);
                 eprintln!("bench: {}, {label}: {error}", case.name);
-                all.failed += 1;
+                measurements.failed += 1;
             }
         }
     }
-    Ok(all)
+    Ok(measurements)
 }
 
 /// Weir's row, and the peer's row with the ratio of the net times in each round.
@@ -98,7 +100,7 @@ fn measure(
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
         // Weir and the peer take turns at running first in a round.
-        let first = match &mut peer {
+        let first_peer_net = match &mut peer {
             Some((_, peer)) if round % 2 == 1 => Some(peer.run_round(packets)?),
             _ => None,
         };
@@ -107,7 +109,7 @@ fn measure(
             return Ok(None);
         };
         if let Some((_, peer)) = &mut peer {
-            let peer_net = match first {
+            let peer_net = match first_peer_net {
                 Some(peer_net) => peer_net,
                 None => peer.run_round(packets)?,
             };
@@ -175,10 +177,10 @@ impl<'a> WeirRun<'a> {
             return Ok(None);
         }
         if let Err(error) = self.case.check_frame(&result) {
-            let counted = self
+            let counts = self
                 .case
                 .check_counts(&self.before, &self.director.counts()?, 0);
-            return Err(format!("{error}; {counted:?}").into());
+            return Err(format!("{error}; {counts:?}").into());
         }
         self.sent += u64::from(packets);
         self.floors.push(floor);

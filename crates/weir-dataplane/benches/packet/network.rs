@@ -135,7 +135,7 @@ pub(crate) fn mac(bytes: [u8; 6]) -> String {
 #[allow(unsafe_code, reason = "if_nametoindex(3) has no safe wrapper here")]
 pub(crate) fn interface_index(name: &str) -> Result<u32> {
     let name = std::ffi::CString::new(name)?;
-    // SAFETY: a NUL-terminated string.
+    // SAFETY: `name` is a NUL-terminated string.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
         0 => Err(std::io::Error::last_os_error().into()),
         index => Ok(index),

@@ -28,9 +28,9 @@ const DIRECT_SERVERS: u32 = 4;
 /// The directions of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
-    /// Only packets of clients.
+    /// Only client packets.
     OneWay,
-    /// Packets of a client and the server's replies, alternately.
+    /// A client's packets and the server's replies, alternately.
     BothWays,
 }
 

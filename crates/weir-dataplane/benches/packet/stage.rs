@@ -90,13 +90,13 @@ pub(crate) fn measure_times(
     case: &Case,
     effort: Effort,
 ) -> Result<Vec<Summary>> {
-    let loaded = builds
+    let loaded_builds = builds
         .iter()
         .map(|object| load(object, director))
         .collect::<Result<Vec<Ebpf>>>()?;
     let mut feed = Feed::load(objects, &case.measured_plan())?;
     let mut targets = vec![feed.null()?];
-    for object in &loaded {
+    for object in &loaded_builds {
         targets.push(program(object)?);
     }
     targets.push(director.program()?);

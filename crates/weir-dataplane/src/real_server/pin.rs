@@ -91,7 +91,7 @@ fn nearest_is_bpffs(path: &Path) -> Result<bool> {
     Ok(bpffs_at(existing.unwrap_or(Path::new("/")))? == Bpffs::Mounted)
 }
 
-/// The directory of the pins.
+/// The directory of the pins, and the names of the existing interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct Pins {
     dir: PathBuf,
@@ -105,8 +105,8 @@ impl Pins {
     }
 
     pub(super) fn interface(&self, ifindex: u32) -> Option<&str> {
-        let found = self.interfaces.iter().find(|(index, _)| *index == ifindex);
-        found.map(|(_, name)| name.as_str())
+        let entry = self.interfaces.iter().find(|(index, _)| *index == ifindex);
+        entry.map(|(_, name)| name.as_str())
     }
 
     pub(super) fn dir(&self) -> &Path {

@@ -167,7 +167,7 @@ pub(crate) unsafe fn lookup_batch(
         ..BatchAttr::default()
     };
     // SAFETY: the caller guarantees the sizes; the references keep the memory valid; positions are 32 bits wide.
-    let ended = absent_as_none(unsafe { call(Command::MapLookupBatch, &mut attr) })?.is_none();
+    let is_end = absent_as_none(unsafe { call(Command::MapLookupBatch, &mut attr) })?.is_none();
     *position = Some(after);
-    Ok((attr.count, ended))
+    Ok((attr.count, is_end))
 }

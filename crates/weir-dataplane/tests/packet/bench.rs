@@ -586,9 +586,10 @@ impl Bench {
         let pool = pool.unwrap();
         pool.scheduler = Some(schedule.scheduler());
         let oldest_first = schedule.servers.iter().rev();
-        let known = oldest_first.map(|server| (server.address, server.port, server.weight));
+        let current_servers =
+            oldest_first.map(|server| (server.address, server.port, server.weight));
         let new = new.map(|server| (server.address, server.row.port.get(), server.weight));
-        pool.servers = known.chain(new).map(configured_server).collect();
+        pool.servers = current_servers.chain(new).map(configured_server).collect();
     }
 
     /// Allocates the rows of a service's servers.

@@ -117,7 +117,7 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     assert_eq!(
         recorded_counts(plane),
         count_by_walk(plane),
-        "counts and table"
+        "the recorded counts do not match the table"
     );
     assert_template_counts(plane, &flows);
     flows
@@ -162,7 +162,7 @@ pub(crate) fn compare_with_model(bench: &Bench) {
     assert_eq!(
         flows.len(),
         bench.model.flows().count(),
-        "number of entries"
+        "the table and the model have different numbers of entries"
     );
     for (tuple, expected) in bench.model.flows() {
         let Some(flow) = flows.get(tuple) else {

@@ -1,6 +1,6 @@
 //! Tests that random packets lead to the same verdict, frame and counters in the data plane and in the model.
 //!
-//! The packets are valid and malformed, and some of the flows come from another director.
+//! Some packets are malformed, and some flows come from another director.
 //!
 //! `WEIR_DIFFERENTIAL_PACKETS` sets the number of packets (default 100,000; ten million with `WEIR_SOAK`, a million per
 //! table), and `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover,
@@ -154,25 +154,25 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
 /// servers may be changed, with their servers.
 fn add_services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
-    let mut all = Vec::new();
+    let mut services = Vec::new();
     for (port, (kind, servers)) in (80..).zip(server_sets(family)) {
         let (service, dests) = bench.serve(kind, (family.vip, port), &servers);
         if !dests.is_empty() {
             changing.push((service, dests));
         }
-        all.push(service);
+        services.push(service);
     }
-    bench.add_snat(all[4], &[family.snat], (20_000, 20_400));
-    bench.change_service_row(all[8], |row| row.flags |= SERVICE_DROP_NO_SERVER);
+    bench.add_snat(services[4], &[family.snat], (20_000, 20_400));
+    bench.change_service_row(services[8], |row| row.flags |= SERVICE_DROP_NO_SERVER);
     bench.add_vip(
         family.vip,
         VipRow {
-            any_udp: all[2],
+            any_udp: services[2],
             ranges: vec![PortRange {
                 first: 90,
                 last: 92,
                 protocol: 6,
-                service: all[0],
+                service: services[0],
             }],
             ..VipRow::default()
         },
@@ -230,12 +230,12 @@ fn random_packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> 
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
-/// Returns a record that another director might send, of a client's flow or an unrelated flow.
+/// Returns a record that another director might send, for a client's flow or an unrelated flow.
 fn random_record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
     let (_, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     let row = bench.model.config().dests[&dest];
-    // The first half of the services use the first family.
+    // A tunnel server's family can differ from its service's. These records use the first family.
     let family = &FAMILIES[usize::from(row.family == 6 && row.forward != Forward::Tunnel as u8)];
     let client = random.pick(&family.clients);
     let port = 80 + random.below(9) as u16;
@@ -286,16 +286,16 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Changes weights, rows and settings, as a daemon does between packets.
+/// Changes a weight, a row or a setting, as the daemon does between packets.
 fn apply_random_change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) {
     let (service, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     match random.below(8) {
         0..=2 => bench.set_weight(*service, dest, random.pick(&[0, 1, 1, 2, 5])),
         3 => {
-            let removed = random.pick(&[0, DEST_RESET, DEST_RESCHEDULE]);
+            let removal_flags = random.pick(&[0, DEST_RESET, DEST_RESCHEDULE]);
             bench.change_dest_row(dest, |row| {
-                row.flags = row.flags & !(DEST_RESET | DEST_RESCHEDULE) | DEST_LIVE | removed
+                row.flags = row.flags & !(DEST_RESET | DEST_RESCHEDULE) | DEST_LIVE | removal_flags
             });
         }
         4 => bench.change_dest_row(dest, |row| row.flags |= DEST_LIVE),
@@ -389,7 +389,7 @@ fn full_tables_match_the_model() {
 /// The final state of a table.
 #[derive(Default)]
 struct FinalState {
-    /// Number of flows without a free entry, including those with `nat`.
+    /// Number of flows for which no entry was free; with `nat`, they were dropped.
     refused: u64,
     /// Number of entries in the stash.
     stashed: usize,
@@ -401,7 +401,7 @@ fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
         reasons.len() >= 18,
         "the stream causes too few reasons: {reasons:?}"
     );
-    let all = [
+    let expected = [
         SYNC_INSERTED,
         SYNC_UPDATED,
         SYNC_OLDER,
@@ -409,7 +409,7 @@ fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
         SYNC_GONE,
     ];
     assert!(
-        all.iter().all(|result| results.contains(result)),
+        expected.iter().all(|result| results.contains(result)),
         "{results:?}"
     );
 }

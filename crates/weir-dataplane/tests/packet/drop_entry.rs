@@ -10,18 +10,18 @@ use crate::wire::{ACK, CLIENT, SYN, Shape, VIP, at};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Returns the numbers of flows in each state: half open, established, UDP.
-fn flows(bench: &Bench) -> [usize; 3] {
-    let mut found = [0; 3];
+/// Returns the number of flows in each state: half open, established, UDP.
+fn count_flows(bench: &Bench) -> [usize; 3] {
+    let mut counts = [0; 3];
     for flow in bench.plane.maps().flows.walk() {
         let meta = flow.meta();
         let states = [State::SynRecv, State::Established, State::Udp];
         let index = states.iter().position(|state| *state as u8 == meta.state);
         if let (KIND_FORWARD, Some(index)) = (meta.kind, index) {
-            found[index] += 1;
+            counts[index] += 1;
         }
     }
-    found
+    counts
 }
 
 #[test]
@@ -42,27 +42,27 @@ fn half_open_flows_are_removed_and_others_kept() {
             bench.send(&Shape::udp().arriving(source, at(VIP, 80)));
         }
     }
-    let before = flows(&bench);
+    let before = count_flows(&bench);
     assert_eq!(before, [200, 100, 60]);
     bench.change_settings(|settings| settings.flags |= SETTINGS_DROP_ENTRY);
     let started = Instant::now();
     // One half-open flow in 32 is removed per second, so the removal of 20 of the 200 takes about three seconds.
-    while flows(&bench)[0] > 180 {
-        assert!(started.elapsed() < DEADLINE, "{:?}", flows(&bench));
+    while count_flows(&bench)[0] > 180 {
+        assert!(started.elapsed() < DEADLINE, "{:?}", count_flows(&bench));
         std::thread::sleep(Duration::from_millis(50));
     }
-    let after = flows(&bench);
+    let after = count_flows(&bench);
     assert_eq!(
         after[1..],
         before[1..],
-        "established and UDP flows are kept"
+        "established and UDP flows must be kept"
     );
     bench.change_settings(|settings| settings.flags &= !SETTINGS_DROP_ENTRY);
     let counts_match = |bench: &Bench| {
         let live = bench.plane.maps().live(dests[0]).unwrap();
-        live.active == flows(bench).iter().sum::<usize>() as u64
+        live.active == count_flows(bench).iter().sum::<usize>() as u64
     };
     while !counts_match(&bench) {
-        assert!(started.elapsed() < DEADLINE, "{:?}", flows(&bench));
+        assert!(started.elapsed() < DEADLINE, "{:?}", count_flows(&bench));
     }
 }

@@ -11,7 +11,8 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, next_hop_macs};
 use crate::route::families;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// Returns the packet as the tc program rewrites it: mark and ingress device replace the source MAC address.
+/// Returns the frame as the tc program rewrites it: `MARK_MAC` replaces the destination MAC address, and the mark and
+/// the ingress device replace the source MAC address.
 fn marked(mut frame: Vec<u8>, mark: u32, origin: u16) -> Vec<u8> {
     frame[..6].copy_from_slice(&MARK_MAC.to_le_bytes()[..6]);
     frame[6..10].copy_from_slice(&mark.to_ne_bytes());
@@ -79,7 +80,7 @@ fn mark_is_ignored_on_other_devices() {
     assert_eq!(
         bench.send(&frame).counted,
         [Reason::PassNotOurs],
-        "another MAC address"
+        "a different MAC address"
     );
     bench.assert_same_state();
 }
@@ -96,7 +97,7 @@ fn reject_response_is_passed_to_tc_with_the_ingress_device() {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
         let outcome = bench.send(&marked(frame, 9, 41));
         assert_eq!(outcome.counted, [Reason::PassToTc, Reason::RejectNoServer]);
-        let meta = outcome.meta.expect("metadata for the tc program");
+        let meta = outcome.meta.expect("no metadata for the tc program");
         assert_eq!((meta.ifindex, meta.next_hop), (41, None));
     }
     bench.assert_same_state();

@@ -108,18 +108,18 @@ fn record_with_later_packet_takes_precedence() {
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(record), SYNC_INSERTED);
     // The flow has moved to another server at the peer: the later record takes precedence.
-    let moved = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
-    assert_eq!(bench.synchronize(moved), SYNC_INSERTED);
+    let later_record = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
+    assert_eq!(bench.synchronize(later_record), SYNC_INSERTED);
     let late = SyncFlow { idle: 20, ..record };
     assert_eq!(bench.synchronize(late), SYNC_OLDER);
     let closing = SyncFlow {
         state: State::FinWait as u8,
-        ..moved
+        ..later_record
     };
     assert_eq!(bench.synchronize(closing), SYNC_UPDATED);
     let removed = SyncFlow {
-        dest_generation: moved.dest_generation + 1,
-        ..moved
+        dest_generation: later_record.dest_generation + 1,
+        ..later_record
     };
     assert_eq!(bench.synchronize(removed), SYNC_GONE);
     bench.assert_same_state();
@@ -143,11 +143,11 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
         ..record
     };
     assert_eq!(bench.synchronize(record), SYNC_INSERTED);
-    let other = SyncFlow {
+    let other_record = SyncFlow {
         sport: Be16::new(1001),
         ..record
     };
-    assert_eq!(bench.synchronize(other), SYNC_CONFLICT);
+    assert_eq!(bench.synchronize(other_record), SYNC_CONFLICT);
     let shape = Shape::tcp(SYN);
     let outcome = bench.send(&shape.arriving(at(CLIENT, 1002), at(VIP, 80)));
     assert_eq!(outcome.counted, [Reason::DropSnatExhausted]);
@@ -196,12 +196,12 @@ fn snat_tuple_of_a_new_connection_replaces_that_of_the_earlier_one() {
         .passes(Reason::PassToTc)
         .sends(forwarded.build(macs, vip, client))
         .check(&mut bench);
-    // No flow uses the earlier tuple any more.
-    let other = SyncFlow {
+    // No flow uses the earlier tuple now.
+    let other_record = SyncFlow {
         sport: Be16::new(1001),
         ..earlier
     };
-    assert_eq!(bench.synchronize(other), SYNC_INSERTED);
+    assert_eq!(bench.synchronize(other_record), SYNC_INSERTED);
     bench.assert_same_state();
 }
 

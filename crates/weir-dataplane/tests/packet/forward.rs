@@ -91,9 +91,10 @@ fn l3dsr_rewrites_the_address_and_the_dscp() {
     bench.assert_same_state();
 }
 
-/// Without an action for a method, the data plane would forward its packets like those of another method.
+/// If the data plane had no action for a method, it would forward the method's packets like those of a different
+/// method.
 #[test]
-fn packet_of_each_method_matches_the_model() {
+fn data_plane_matches_the_model_for_each_forwarding_method() {
     let methods = weir_model::Forward::ALL.into_iter();
     for method in methods.filter(|it| it.handles_packets()) {
         let Some(mut bench) = Bench::open() else {

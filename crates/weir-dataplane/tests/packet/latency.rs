@@ -8,7 +8,7 @@
 
 use weir_abi::{Cost, Forward, LATENCY_REASONS, LatencyReason};
 use weir_dataplane::RingPositions;
-use weir_latency::{FirstPayload, Method, Packet as Seen, Table};
+use weir_latency::{FirstPayload, Method, Packet as ModelPacket, Table};
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Kind, Member, least_time};
 use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
@@ -55,7 +55,7 @@ impl Segment {
 
 const VIPS: [&str; 2] = ["192.0.2.10", "2001:db8::10"];
 
-/// A client with its connection; most of the client's packets follow the protocol.
+/// The state of a client's connection; most of the client's packets follow the protocol.
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
     seq: u32,
@@ -217,7 +217,7 @@ impl DataplaneAndModel {
         });
         let outcome = bench.run(&segment.frame(family));
         if outcome.verdict == crate::bench::Xdp::Tx {
-            let packet = Seen {
+            let packet = ModelPacket {
                 hash: hash(bench, segment, family),
                 dest: self.dests[family],
                 seq: segment.seq,
@@ -236,8 +236,8 @@ impl DataplaneAndModel {
 
     /// Asserts that the data plane and the model have counted the same reasons, and returns the model.
     fn assert_same_counts(self, bench: &Bench) -> Table {
-        let counted = bench.plane.maps().latency_reasons().unwrap();
-        assert_eq!(counted, *self.model.counts());
+        let counts = bench.plane.maps().latency_reasons().unwrap();
+        assert_eq!(counts, *self.model.counts());
         self.model
     }
 }
@@ -300,16 +300,16 @@ fn recorded_clients_match_the_model() {
     let mut now = 1_000 * MS;
     for (number, file) in files.iter().enumerate() {
         let text = std::fs::read_to_string(file).unwrap();
-        let (family, start, mut yielded) = (number % 2, now, 0);
+        let (family, start, mut sample_count) = (number % 2, now, 0);
         for (time, segments) in text.lines().filter_map(parse_recorded_line).take(max_lines) {
             now = start + time * 1_000;
             for segment in segments {
                 let context = format!("{}, at {time}: {segment:?}", file.display());
-                yielded += both.send(&mut bench, &segment, family, now, &context);
+                sample_count += both.send(&mut bench, &segment, family, now, &context);
             }
         }
-        assert!(yielded > 0, "{} yields no sample", file.display());
-        // The flows of the next file cannot take slots in use.
+        assert!(sample_count > 0, "{} yields no sample", file.display());
+        // The next file's flows cannot take slots that were used in the last second.
         now += 2_000 * MS;
     }
     both.assert_same_counts(&bench);
@@ -344,7 +344,7 @@ fn random_clients_match_the_model_soak() {
         both.send(&mut bench, &segment, family, now, &context);
     }
     let model = both.assert_same_counts(&bench);
-    let counted = model.counts();
+    let counts = model.counts();
     if count >= PACKETS {
         let rare = [
             LatencyReason::Busy,
@@ -353,7 +353,7 @@ fn random_clients_match_the_model_soak() {
         ];
         for (reason, label, _) in LATENCY_REASONS {
             let is_covered = model.count(reason) > 0 || rare.contains(&reason);
-            assert!(is_covered, "the packets do not cause {label}: {counted:?}");
+            assert!(is_covered, "the packets do not cause {label}: {counts:?}");
         }
     }
 }

@@ -68,7 +68,7 @@ fn missing_server_row_ends_its_flows() {
 }
 
 #[test]
-fn flows_stay_while_extents_change() {
+fn flows_keep_their_servers_while_extents_change() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -198,7 +198,7 @@ fn expired_flow_is_scheduled_again() {
     assert_eq!(
         bench.send_to_server(&client_tcp(1001, SYN)),
         first,
-        "scheduled again"
+        "the flow must be scheduled again"
     );
     assert_ne!(first, second);
     bench.assert_same_state();
@@ -401,7 +401,7 @@ fn directors_with_different_secrets_select_the_same_maglev_server() {
         NewServer::direct(2),
         NewServer::direct(3),
     ];
-    let mut chosen = Vec::new();
+    let mut selections = Vec::new();
     for (flags, secret) in [(SYN, [1, 2]), (ACK, [3, 4])] {
         let Some(mut bench) = Bench::with_secret(7 * 16384, secret) else {
             return;
@@ -410,11 +410,11 @@ fn directors_with_different_secrets_select_the_same_maglev_server() {
         let servers: Vec<u8> = (1000..1064)
             .map(|port| bench.send(&client_tcp(port, flags)).frame[5])
             .collect();
-        chosen.push(servers);
+        selections.push(servers);
         bench.assert_same_state();
     }
     // The first director received the start of each flow, and the second director only a later packet.
-    assert_eq!(chosen[0], chosen[1]);
+    assert_eq!(selections[0], selections[1]);
 }
 
 #[test]
@@ -550,9 +550,17 @@ fn active_and_inactive_counts_follow_the_states() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let shared = |row: &mut weir_abi::Dest| row.live = 300;
-    let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &[NewServer::direct(1).row(shared)]);
-    let (_, others) = bench.serve(Kind::Wlc, (VIP, 81), &[NewServer::direct(1).row(shared)]);
+    let share_live_row = |row: &mut weir_abi::Dest| row.live = 300;
+    let (_, dests) = bench.serve(
+        Kind::Wlc,
+        (VIP, 80),
+        &[NewServer::direct(1).row(share_live_row)],
+    );
+    let (_, others) = bench.serve(
+        Kind::Wlc,
+        (VIP, 81),
+        &[NewServer::direct(1).row(share_live_row)],
+    );
     for (step, flags, active, inactive) in [
         ("syn", SYN, 1, 0),
         ("ack", ACK, 1, 0),
@@ -574,7 +582,7 @@ fn active_and_inactive_counts_follow_the_states() {
     assert_eq!(
         (live(others[0]).active, live(300).active, live(300).inactive),
         (1, 1, 1),
-        "the pool's counts are the sum"
+        "the pool's counts must be the sum"
     );
     bench.assert_same_state();
 }

@@ -34,7 +34,7 @@ fn lists_without_a_tree_match_the_model() {
         let chosen = script.run(&[Flows(130)]);
         assert!(
             kind == Kind::Dh || chosen.iter().any(|number| *number > 64),
-            "{kind}: servers beyond the sixty-fourth are chosen: {chosen:?}"
+            "{kind}: no server beyond the sixty-fourth is chosen: {chosen:?}"
         );
         let ends: Vec<Step> = (1..130).step_by(3).map(End).collect();
         script.run(&ends);
@@ -81,7 +81,10 @@ fn address_moves_only_while_a_server_accepts_flows() {
         script.run(&[Add(1); FEW_SERVERS]);
         let spread = script.run(&[Flows(3 * FEW_SERVERS as u16)]);
         for server in 1..=FEW_SERVERS {
-            assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
+            assert!(
+                spread.contains(&server),
+                "{kind}: no flow to server {server}: {spread:?}"
+            );
         }
         // All servers are now at or above half of their weight.
         let chosen_when_full = script.run(&[Flows(2 * FEW_SERVERS as u16)]);

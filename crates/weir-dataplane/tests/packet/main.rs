@@ -1,6 +1,7 @@
-//! Tests the data plane with single packets: {rows, packet in → verdict, packet out, counters}.
+//! Tests the data plane with single packets. A case consists of map rows, a packet, and the expected verdict, output
+//! packet and counters.
 //!
-//! Each packet is also compared with the reference model. The tests need root.
+//! Each packet is also passed to the reference model, and the results are compared. The tests need root.
 
 #[path = "../support/mod.rs"]
 mod support;

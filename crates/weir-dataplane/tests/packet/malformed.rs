@@ -144,7 +144,7 @@ fn invalid_headers_are_dropped() {
             v6().version(4).tcp(1, 80).build(),
         ),
         Case::new(
-            "for another address",
+            "for a different address",
             ethernet
                 .ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into())
                 .version(5)
@@ -159,11 +159,16 @@ fn invalid_headers_are_dropped() {
 #[test]
 fn packets_with_too_many_headers_or_no_next_header_pass() {
     let Some(mut bench) = bench() else { return };
-    let four = v6().hop_by_hop().dest_opts().routing(0).dest_opts();
+    let four_headers = v6().hop_by_hop().dest_opts().routing(0).dest_opts();
     let cases = [
         Case::new(
             "five headers",
-            four.clone().dest_opts().tcp(1, 80).flags(SYN).build(),
+            four_headers
+                .clone()
+                .dest_opts()
+                .tcp(1, 80)
+                .flags(SYN)
+                .build(),
         )
         .passes(Reason::PassHeaders),
         Case::new(
@@ -173,8 +178,8 @@ fn packets_with_too_many_headers_or_no_next_header_pass() {
         .passes(Reason::PassProtocol),
     ];
     check_all(&mut bench, &cases);
-    let outcome = bench.send(&four.tcp(1, 80).flags(SYN).build());
-    assert_eq!(outcome.counted, [], "four headers are followed");
+    let outcome = bench.send(&four_headers.tcp(1, 80).flags(SYN).build());
+    assert_eq!(outcome.counted, [], "four headers must be parsed");
 }
 
 #[test]
@@ -200,16 +205,16 @@ fn foreign_packets_pass() {
         )
         .passes(Reason::PassNotIp),
         Case::new(
-            "another address",
+            "a different address",
             syn.arriving(at(CLIENT4, 1), at("192.0.2.11", 80)),
         )
         .passes(Reason::PassNotOurs),
         Case::new(
-            "another v6 address",
+            "a different v6 address",
             syn.arriving(at(CLIENT6, 1), at("2001:db8::11", 80)),
         )
         .passes(Reason::PassNotOurs),
-        Case::new("bad length to another address", {
+        Case::new("bad length to a different address", {
             let ethernet = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
             ethernet
                 .ipv4(CLIENT4.parse().unwrap(), [192, 0, 2, 11].into())
@@ -218,10 +223,13 @@ fn foreign_packets_pass() {
                 .build()
         })
         .passes(Reason::PassNotOurs),
-        Case::new("another port", syn.arriving(at(CLIENT4, 1), at(VIP4, 81)))
-            .passes(Reason::PassNoService),
         Case::new(
-            "another v6 port",
+            "a different port",
+            syn.arriving(at(CLIENT4, 1), at(VIP4, 81)),
+        )
+        .passes(Reason::PassNoService),
+        Case::new(
+            "a different v6 port",
             syn.arriving(at(CLIENT6, 1), at(VIP6, 81)),
         )
         .passes(Reason::PassNoService),
@@ -271,7 +279,11 @@ fn packets_that_cannot_start_a_flow_pass() {
     for bits in [2u8, 0x12, 3, 0xc2] {
         let frame =
             Shape::tcp(TcpFlags(bits)).arriving(at(CLIENT4, u16::from(bits) + 100), at(VIP4, 80));
-        assert_eq!(bench.send(&frame).counted, [], "{bits:#x} starts a flow");
+        assert_eq!(
+            bench.send(&frame).counted,
+            [],
+            "{bits:#x} must start a flow"
+        );
     }
     bench.assert_same_state();
 }

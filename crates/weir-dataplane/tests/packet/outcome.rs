@@ -14,7 +14,7 @@ pub(crate) struct Outcome {
     pub(crate) meta: Option<PacketMeta>,
 }
 
-/// A verdict of XDP.
+/// An XDP verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Xdp {
     Aborted,

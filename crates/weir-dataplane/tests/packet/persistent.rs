@@ -1,4 +1,4 @@
-//! Tests persistence: which flows of a client go to one server, and for how long.
+//! Tests persistence: which of a client's flows go to the same server, and for how long.
 //!
 //! Also tests what happens after the server is removed.
 
@@ -31,7 +31,7 @@ fn direct(last: u8) -> NewServer {
     server(Forward::Direct, last)
 }
 
-fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scope: u8) {
+fn set_persistence(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scope: u8) {
     bench.change_service_row(service, |row| {
         row.template_ticks = ticks;
         (row.template_prefix4, row.template_prefix6) = prefixes;
@@ -43,7 +43,7 @@ fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scop
 /// if there is no persistence.
 fn serve(bench: &mut Bench, ticks: u32, servers: &[NewServer]) -> (u32, Vec<u32>) {
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), servers);
-    persist(bench, service, ticks, (32, 128), TEMPLATE_PORT);
+    set_persistence(bench, service, ticks, (32, 128), TEMPLATE_PORT);
     (service, dests)
 }
 
@@ -64,8 +64,8 @@ fn client_keeps_its_server_and_others_are_scheduled() {
         };
         let servers = [1, 2, 3].map(|last| server(forward, last));
         let (service, _) = bench.serve(Kind::Rr, (vip, 80), &servers);
-        persist(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_PORT);
-        let mut first = Vec::new();
+        set_persistence(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_PORT);
+        let mut chosen_servers = Vec::new();
         for client in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
             let syn = |port| Shape::tcp(SYN).arriving(at(client, port), at(vip, 80));
             let chosen = bench.send_to_server(&syn(1000));
@@ -74,11 +74,11 @@ fn client_keeps_its_server_and_others_are_scheduled() {
             }
             let udp = Shape::udp().arriving(at(client, 1000), at(vip, 80));
             bench.send_to_server(&udp);
-            first.push(chosen);
+            chosen_servers.push(chosen);
         }
-        first.sort_unstable();
-        first.dedup();
-        assert_eq!(first.len(), 3, "each client gets a different server");
+        chosen_servers.sort_unstable();
+        chosen_servers.dedup();
+        assert_eq!(chosen_servers.len(), 3, "two clients got the same server");
     }
     bench.assert_same_state();
 }
@@ -89,7 +89,7 @@ fn mask_treats_network_as_one_client() {
         return;
     };
     let (service_v4, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
-    persist(&mut bench, service_v4, LONG_TICKS, (26, 64), TEMPLATE_PORT);
+    set_persistence(&mut bench, service_v4, LONG_TICKS, (26, 64), TEMPLATE_PORT);
     let mut server_of = |client: &str| bench.send_to_server(&tcp(client, 1000, SYN));
     let first = server_of("198.51.100.1");
     assert_eq!(server_of("198.51.100.63"), first);
@@ -97,7 +97,7 @@ fn mask_treats_network_as_one_client() {
     let servers_v6 =
         [11, 12, 13].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
     let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &servers_v6);
-    persist(&mut bench, service, LONG_TICKS, (32, 60), TEMPLATE_PORT);
+    set_persistence(&mut bench, service, LONG_TICKS, (32, 60), TEMPLATE_PORT);
     let mut server_of = |client: &str| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, 80));
         bench.send_to_server(&frame)
@@ -133,7 +133,7 @@ fn scope_determines_which_ports_and_addresses_share_a_template() {
             };
             bench.add_vip(VIP, all_ports.clone());
             bench.add_vip(OTHER_VIP, all_ports);
-            persist(&mut bench, service, LONG_TICKS, (32, 128), scope);
+            set_persistence(&mut bench, service, LONG_TICKS, (32, 128), scope);
             let first = bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
             let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
             let second = shape.arriving(at("198.51.100.1", 1001), at(vip, port));
@@ -155,7 +155,7 @@ fn service_wide_template_selects_server_for_ipv6() {
     let servers_v6 = [11, 12].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
     let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &servers_v6);
     bench.listen(service, VIP6, 443);
-    persist(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_SERVICE);
+    set_persistence(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_SERVICE);
     let client = "2001:db8:1::7";
     let mut server_of = |port| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, port));
@@ -176,7 +176,7 @@ fn template_is_kept_while_its_flows_exist() {
     assert_eq!(
         bench.send_to_server(&tcp(client, 1001, SYN)),
         first,
-        "kept by the first flow"
+        "the template was not kept while its flow exists"
     );
     bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
     for port in [1000, 1001] {
@@ -188,7 +188,7 @@ fn template_is_kept_while_its_flows_exist() {
     assert_ne!(
         bench.send_to_server(&tcp(client, 1002, SYN)),
         first,
-        "no flow keeps the template"
+        "the template was kept without a flow"
     );
     bench.assert_same_state();
 }
@@ -222,6 +222,7 @@ fn sweep_extends_used_template_by_a_minute_and_removes_idle_one() {
             .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
             .map(|flow| flow.cold.ifindex)
             .collect();
+        // The timeout is now a minute: 56 ticks.
         templates == [56]
     };
     while !swept(&bench) {
@@ -250,7 +251,7 @@ fn established_flow_confirms_its_template() {
 }
 
 #[test]
-fn server_of_weight_0_keeps_clients_unless_expired() {
+fn server_of_weight_0_keeps_clients_only_if_its_policy_is_persistent() {
     for policy in [POLICY_PERSISTENT, 0] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -270,7 +271,7 @@ fn server_of_weight_0_keeps_clients_unless_expired() {
         assert_eq!(
             bench.send_to_server(&tcp(client, 1000, ACK)),
             first,
-            "the flow keeps its server"
+            "the flow changed its server"
         );
         bench.assert_same_state();
     }
@@ -317,7 +318,7 @@ fn reused_row_invalidates_template() {
 }
 
 #[test]
-fn port_of_a_persistent_flow_is_not_reused() {
+fn reused_port_of_persistent_flow_continues_its_entry() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -333,7 +334,7 @@ fn port_of_a_persistent_flow_is_not_reused() {
     bench.send_to_server(&tcp(client, 1000, FIN));
     let total = |bench: &Bench| bench.plane.maps().live(first).unwrap().total;
     assert_eq!(bench.send_to_server(&tcp(client, 1000, SYN)), first);
-    assert_eq!(total(&bench), 1, "the same entry");
+    assert_eq!(total(&bench), 1, "a new entry was created");
     bench.assert_same_state();
 }
 
@@ -361,7 +362,10 @@ fn client_without_template_keeps_server_by_hash() {
             "{client} {servers:?}"
         );
         let later = bench.run(&tcp(&client, 1000, ACK));
-        assert_eq!(later.frame[5], servers[0], "later packets too");
+        assert_eq!(
+            later.frame[5], servers[0],
+            "a later packet reached another server"
+        );
     }
     let full = bench.plane.maps().reasons().unwrap()[Reason::CountTableFull.number() as usize];
     assert!(full >= 30, "{full}");
@@ -387,7 +391,7 @@ fn one_packet_services_schedule_every_datagram() {
         assert_eq!(
             servers_in_turn[..3],
             servers_in_turn[3..],
-            "servers are used in turn"
+            "the servers were not used in turn"
         );
         assert_eq!(bench.plane.maps().flows.walk().count(), 0);
         for dest in dests {
@@ -417,7 +421,7 @@ fn one_packet_applies_only_to_udp_without_snat() {
 }
 
 #[test]
-fn persistent_one_packet_service_creates_no_entries() {
+fn persistent_one_packet_service_creates_only_a_template() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -431,7 +435,7 @@ fn persistent_one_packet_service_creates_no_entries() {
     assert_eq!(
         bench.plane.maps().flows.walk().count(),
         1,
-        "only the template"
+        "there is an entry other than the template"
     );
     bench.assert_same_state();
 }

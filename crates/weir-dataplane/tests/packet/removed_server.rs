@@ -23,7 +23,7 @@ fn segment(ends: (SocketAddr, SocketAddr), flags: TcpFlags, seq: u32, ack: u32) 
     tcp.flags(flags).seq(seq).ack_no(ack).payload(DATA).build()
 }
 
-/// Starts a flow to a server, and then replaces the server with another one. Returns the port and the new server's row.
+/// Starts a flow to a server, and then replaces the server. Returns the service's port and the new server's row.
 fn replace_server(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) -> (u16, u32) {
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
     for frame in first {
@@ -31,11 +31,11 @@ fn replace_server(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
     // For the planner, this is a different server; for packets, it has the same address.
-    let other = NewServer {
+    let new_server = NewServer {
         address: "10.99.0.1".parse().unwrap(),
         ..server
     };
-    (80, bench.add(service, other))
+    (80, bench.add(service, new_server))
 }
 
 #[track_caller]
@@ -142,7 +142,7 @@ fn datagrams_get_port_unreachable() {
                 assert_eq!(quoted.ports(), Some((1000, 80)), "{name}");
             }
             bench.assert_same_state();
-            // After the flow's entry has expired, the client is assigned to another server.
+            // After the flow's entry has expired, the client is assigned to a different server.
             bench.change_settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
             assert_eq!(bench.send(&frame).counted, [], "{name}");
             assert_eq!(bench.plane.maps().live(other).unwrap().total, 1, "{name}");

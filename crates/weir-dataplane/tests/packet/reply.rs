@@ -1,4 +1,4 @@
-//! Tests, with and without snat, that replies of nat servers reach the client with the VIP as their source.
+//! Tests, with and without snat, that replies from nat servers reach the client with the VIP as their source.
 
 use weir_abi::{DEST_SNAT, Forward, HOP_READY, Reason, State};
 use weir_flow::PacketMeta;
@@ -9,7 +9,7 @@ use crate::wire::{ACK, Case, FIN, RST, SYN, SYN_ACK, Shape, at};
 
 const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 9, 9];
 
-/// VIP, client, server and a source address of snat, for each family.
+/// VIP, client, server and snat source address, for each family.
 const FAMILIES: [[&str; 4]; 2] = [
     ["192.0.2.10", "198.51.100.7", "10.0.0.5", "10.0.0.1"],
     ["2001:db8::10", "2001:db8:1::7", "fd00::5", "fd00::1"],
@@ -77,7 +77,7 @@ fn replies_come_from_the_vip() {
 }
 
 #[test]
-fn udp_replies_without_checksum_get_no_checksum() {
+fn udp_replies_have_a_checksum_only_if_the_server_sent_one() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -122,7 +122,7 @@ fn snat_hides_the_client() {
             .row(|row| row.flags |= DEST_SNAT);
         let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server_row]);
         bench.add_snat(service, &[source], (20_000, 20_063));
-        let mut used = std::collections::BTreeSet::new();
+        let mut used_ports = std::collections::BTreeSet::new();
         for port in 1000..1040 {
             let shape = Shape {
                 payload: b"snat",
@@ -142,7 +142,7 @@ fn snat_hides_the_client() {
                 tuple.sport
             );
             assert!(
-                used.insert(tuple.sport),
+                used_ports.insert(tuple.sport),
                 "port {} is used twice",
                 tuple.sport
             );
@@ -178,7 +178,7 @@ fn snat_hides_the_client() {
 }
 
 #[test]
-fn snat_without_free_ports_is_exhausted() {
+fn flows_without_a_free_snat_port_are_dropped() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -231,7 +231,7 @@ fn two_services_do_not_share_a_reverse_tuple() {
 }
 
 #[test]
-fn another_vip_can_use_the_reverse_tuple_of_a_closed_connection() {
+fn reverse_tuple_of_a_closed_connection_can_be_used_by_another_vip() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -292,7 +292,7 @@ fn reverse_tuple_conflict_selects_another_nat_server() {
     }
     assert!(
         flows.len() > 64 * 3,
-        "other reverse tuples were found: {}",
+        "too few entries, so not every conflict was resolved: {}",
         flows.len()
     );
     bench.assert_same_state();

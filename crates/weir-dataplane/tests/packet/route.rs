@@ -29,7 +29,7 @@ pub(crate) fn flow_packets() -> Vec<(&'static str, u16, Shape)> {
         tcp_options: &[2, 4, 5, 180],
         ..ack
     };
-    let changed = |shape: Shape, change: fn(&mut Shape)| {
+    let with_change = |shape: Shape, change: fn(&mut Shape)| {
         let mut shape = shape;
         change(&mut shape);
         shape
@@ -43,32 +43,36 @@ pub(crate) fn flow_packets() -> Vec<(&'static str, u16, Shape)> {
         (
             "padded frame",
             1000,
-            changed(ack, |shape| shape.padding = 6),
+            with_change(ack, |shape| shape.padding = 6),
         ),
         (
             "wrong checksum",
             1000,
-            changed(ack, |shape| shape.bad_checksum = true),
+            with_change(ack, |shape| shape.bad_checksum = true),
         ),
-        ("ttl 2", 1000, changed(ack, |shape| shape.ttl = 2)),
+        ("ttl 2", 1000, with_change(ack, |shape| shape.ttl = 2)),
         ("fin", 1000, Shape::tcp(FIN)),
         ("ack of fin", 1000, ack),
         ("syn and rst", 1001, Shape::tcp(SYN)),
         ("rst", 1001, Shape::tcp(RST)),
         ("syn after rst", 1001, Shape::tcp(SYN)),
         ("udp", 1002, udp),
-        ("udp again", 1002, changed(udp, set_tos_and_options)),
+        ("udp again", 1002, with_change(udp, set_tos_and_options)),
         (
             "no checksum",
             1002,
-            changed(udp, |shape| shape.no_checksum = true),
+            with_change(udp, |shape| shape.no_checksum = true),
         ),
         (
             "wrong checksum",
             1003,
-            changed(udp, |shape| shape.bad_checksum = true),
+            with_change(udp, |shape| shape.bad_checksum = true),
         ),
-        ("no data", 1003, changed(udp, |shape| shape.payload = b"")),
+        (
+            "no data",
+            1003,
+            with_change(udp, |shape| shape.payload = b""),
+        ),
     ]
 }
 

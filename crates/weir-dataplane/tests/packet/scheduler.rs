@@ -1,6 +1,6 @@
 //! Tests the choices of every scheduler for real packets, with changes in between.
 //!
-//! The model uses weir-sched's reference implementations, and the tests list some choice sequences of the kernel.
+//! The model uses weir-sched's reference implementations, and the tests list some of the kernel's choice sequences.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};
@@ -415,7 +415,7 @@ fn hashing_schedulers_use_the_source() {
         let servers =
             [1, 2, 3, 4].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
         bench.serve(kind, (VIP, 80), &servers);
-        let mut used = std::collections::BTreeSet::new();
+        let mut used_servers = std::collections::BTreeSet::new();
         for last in 1..=40u8 {
             let mut chosen = std::collections::BTreeSet::new();
             for port in 1000..1004 {
@@ -426,11 +426,11 @@ fn hashing_schedulers_use_the_source() {
             assert_eq!(
                 chosen.len(),
                 1,
-                "{kind}: one server for all ports of a client"
+                "{kind}: all ports of a client must use one server"
             );
-            used.extend(chosen);
+            used_servers.extend(chosen);
         }
-        assert_eq!(used.len(), 4, "{kind}: all servers are used");
+        assert_eq!(used_servers.len(), 4, "{kind}: all servers must be used");
         bench.assert_same_state();
     }
 }
@@ -480,7 +480,10 @@ fn long_lists_match_the_model() {
             script.run(&[Fill(round * 4 + 1), Fill(20 - round), Flows(8)]);
             script.run(&[Empty(20 - round), Flows(4)]);
             let service = script.service;
-            assert!(script.bench.has_matching_tree(service), "{kind} has a tree");
+            assert!(
+                script.bench.has_matching_tree(service),
+                "{kind} must have a tree"
+            );
         }
         // Sixteen servers remain: a short list, then a long list again.
         script.run(&[Remove(2), Remove(3), Remove(4), Remove(6), Flows(6)]);
@@ -507,7 +510,11 @@ fn full_servers_are_removed_from_the_tree_and_readded() {
             assert_ne!(script.run(&[Flows(1)]), [0], "{kind}");
             assert!(script.bench.has_matching_tree(script.service), "{kind}");
         }
-        assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: all are full");
+        assert_eq!(
+            script.run(&[Flows(1)]),
+            [0],
+            "{kind}: all servers must be full"
+        );
         // A flow that a FIN has closed ends with the next packet.
         script
             .bench
@@ -520,7 +527,11 @@ fn full_servers_are_removed_from_the_tree_and_readded() {
         }
         let chosen = script.run(&[Flows(3)]);
         assert!(!chosen.contains(&0), "{kind}: {chosen:?}");
-        assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: full again");
+        assert_eq!(
+            script.run(&[Flows(1)]),
+            [0],
+            "{kind}: all servers must be full again"
+        );
     }
     bench.assert_same_state();
 }
@@ -582,16 +593,16 @@ fn counts_of_shared_pool_update_all_services() {
         let first_row = bench.plane.sizes().dests;
         let first = Sharing::new(&mut bench, kind, first_row, 0..SERVERS);
         let reversed = Sharing::new(&mut bench, kind, first_row, (0..SERVERS).rev());
-        let short = Sharing::new(&mut bench, kind, first_row, 0..5);
+        let short_list = Sharing::new(&mut bench, kind, first_row, 0..5);
         for number in 0..SERVERS as usize {
-            let ring = [&first, &reversed, &short];
+            let ring = [&first, &reversed, &short_list];
             let rows: Vec<u32> = ring
                 .iter()
                 .filter_map(|service| service.dests.get(number).copied())
                 .collect();
             bench.link_shared_counts(&rows);
         }
-        for service in [&first, &reversed, &short] {
+        for service in [&first, &reversed, &short_list] {
             let last = 1 + (service.dests.len() as u32 - 1) % 3;
             bench.set_weight(
                 service.service,
@@ -600,11 +611,11 @@ fn counts_of_shared_pool_update_all_services() {
             );
         }
         for flow in 1..100 {
-            let service = [&first, &reversed, &short][flow as usize % 3];
+            let service = [&first, &reversed, &short_list][flow as usize % 3];
             service.send(&mut bench, flow, SYN);
             if flow % 4 == 0 {
                 let ended = flow - 3;
-                let service = [&first, &reversed, &short][ended as usize % 3];
+                let service = [&first, &reversed, &short_list][ended as usize % 3];
                 service.send(&mut bench, ended, FIN);
             }
             assert!(bench.has_matching_tree(first.service), "{kind}");
@@ -613,7 +624,7 @@ fn counts_of_shared_pool_update_all_services() {
         // A server was removed from one service: the other services still count its last flows.
         bench.remove(first.service, first.dests[3], weir_abi::DEST_LIVE);
         for flow in (2..99).step_by(5) {
-            let service = [&first, &reversed, &short][flow as usize % 3];
+            let service = [&first, &reversed, &short_list][flow as usize % 3];
             service.send(&mut bench, flow, FIN);
             assert!(bench.has_matching_tree(reversed.service), "{kind}");
         }
@@ -645,7 +656,7 @@ fn shared_threshold_applies_to_all_services() {
     }
     for service in [&wlc, &rr] {
         let chosen = service.send(&mut bench, 900 + service.port, SYN);
-        assert_eq!(chosen, 0, "all servers are full");
+        assert_eq!(chosen, 0, "all servers must be full");
     }
     bench.assert_same_state();
 }

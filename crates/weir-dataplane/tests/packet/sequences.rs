@@ -129,8 +129,8 @@ impl<'a> Case<'a> {
         let outcome = self.bench.send(&self.frame(self.flows.len(), SYN));
         let dest = u32::from(outcome.frame[5]);
         let server = self.dests.iter().position(|row| *row == dest);
-        let sent = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
-        self.chosen.push(match server.filter(|_| sent) {
+        let is_sent = outcome.verdict == Xdp::Tx && outcome.counted.is_empty();
+        self.chosen.push(match server.filter(|_| is_sent) {
             Some(index) => (index + 1).to_string(),
             None => "-".to_owned(),
         });
@@ -144,7 +144,7 @@ fn check_sequences(kind: Kind, text: &str) {
     bench.seed_random_numbers(SEED);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.len() >= 12, "{kind}: {} sequences", lines.len());
-    let mut wrong = Vec::new();
+    let mut mismatches = Vec::new();
     for line in lines {
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
         let [script, expected, reason] = parts[..] else {
@@ -159,14 +159,14 @@ fn check_sequences(kind: Kind, text: &str) {
         }
         let chosen = case.chosen.join(" ");
         if chosen != expected {
-            wrong.push(format!("{script} | {chosen} | {reason}"));
+            mismatches.push(format!("{script} | {chosen} | {reason}"));
         }
     }
     bench.assert_same_state();
     assert!(
-        wrong.is_empty(),
+        mismatches.is_empty(),
         "{kind} made different choices:\n{}",
-        wrong.join("\n")
+        mismatches.join("\n")
     );
 }
 

@@ -40,7 +40,8 @@ fn sloppy_tcp_allows_any_packet_except_reset_to_start_a_flow() {
     bench.assert_same_state();
 }
 
-/// Returns whether a second SYN starts a flow to another server, after these packets and a change to this weight.
+/// Returns whether a second SYN starts a flow to a different server, after packets with `later_flags` to the first
+/// server. If `weight` is 0, the first server gets this weight before the second SYN.
 fn starts_new_flow(settings: u32, later_flags: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
@@ -64,7 +65,7 @@ fn starts_new_flow(settings: u32, later_flags: &[weir_wire::TcpFlags], weight: u
 }
 
 #[test]
-fn conn_reuse_mode_decides_when_a_port_is_reused() {
+fn conn_reuse_mode_determines_when_a_syn_starts_a_new_flow() {
     if Bench::open().is_none() {
         return;
     }
@@ -209,7 +210,7 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     assert_eq!(
         bench.send_to_server(&client_tcp(1, ACK)),
         first[0],
-        "its flows continue"
+        "the flow moved to a different server"
     );
     bench.assert_same_state();
 }

@@ -30,7 +30,7 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
         assert_eq!(
             bench.send(&client_tcp(port, SYN)).counted,
             [],
-            "port {port} has an entry"
+            "no entry for port {port}"
         );
     }
     for port in 1007..1030 {
@@ -57,23 +57,26 @@ fn flows_spill_from_a_full_home_bucket_and_expired_entries_are_reused() {
     let Some(mut bench) = bench(7 * 4, Forward::Direct) else {
         return;
     };
-    let placed = (1000..1040)
+    let placed_count = (1000..1040)
         .filter(|port| bench.send(&client_tcp(*port, SYN)).counted.is_empty())
         .count();
     let flows = assert_invariants(&bench.plane);
-    assert_eq!(flows.len(), placed);
-    let second = flows
+    assert_eq!(flows.len(), placed_count);
+    let in_second_bucket = flows
         .values()
         .filter(|flow| flow.meta().flags & FLOW_AWAY != 0)
         .count();
-    assert!(second > 0, "{placed} flows, none in its second bucket");
+    assert!(
+        in_second_bucket > 0,
+        "{placed_count} flows, none in its second bucket"
+    );
     for flow in flows.values() {
         let frame = client_tcp(flow.cold.sport.get(), ACK);
         let outcome = bench.send(&frame);
         assert_eq!(
             (outcome.counted, u32::from(outcome.frame[5])),
             (vec![], flow.dest()),
-            "the entry is found"
+            "the entry is not found"
         );
     }
     // All flows are established. With this timeout, which is -1 ticks, they have expired, so the next SYN of each flow
@@ -183,7 +186,7 @@ fn nat_accepts_every_flow_at_90_percent_across_a_resize() {
     for (table, buckets) in (0..).zip([300, 150, 200]) {
         bench.reopen(sizes(BUCKET_SLOTS * buckets));
         bench.plane.activate().unwrap();
-        // During the migration, flows are inserted into a table that both kinds of programs search.
+        // During the migration, new flows are inserted into the old table, which old and new programs search.
         let first = 1000 + NAT_FLOWS - 20 + table * 5;
         start_flows(&mut bench, first..first + 5);
         let moved = bench.plane.migrate_flows().unwrap();

@@ -116,7 +116,7 @@ fn packets_that_xdp_cannot_send_pass_with_complete_checksums() {
             (outcome.verdict, outcome.counted),
             (Xdp::Pass, vec![Reason::PassToTc])
         );
-        // The MAC addresses are unchanged, because the tc program writes them.
+        // The MAC addresses are unchanged: the kernel writes them when the tc program calls bpf_redirect_neigh().
         let dst = if direct { VIP4 } else { SERVER4 };
         assert_eq!(
             outcome.frame,
@@ -189,7 +189,7 @@ fn every_flow_keeps_its_next_hop() {
         bench.plane.maps().set_hop(dest, slot, &hop.into()).unwrap();
         bench.model.config_mut().hops.insert((dest, slot), hop);
     }
-    let mut used = std::collections::BTreeSet::new();
+    let mut used_hops = std::collections::BTreeSet::new();
     for port in 3000..3064 {
         let mut hops = std::collections::BTreeSet::new();
         for flags in [SYN, ACK, FIN] {
@@ -197,12 +197,12 @@ fn every_flow_keeps_its_next_hop() {
             hops.insert(bench.send(&frame).frame[5]);
         }
         assert_eq!(hops.len(), 1, "port {port}");
-        used.extend(hops);
+        used_hops.extend(hops);
     }
     assert_eq!(
-        used.len(),
+        used_hops.len(),
         weir_abi::HOPS_PER_DEST as usize,
-        "all next hops are used"
+        "number of used next hops"
     );
     bench.assert_same_state();
 }

@@ -15,7 +15,7 @@ const FLOWS: u16 = 4000;
 /// Maximum number of flows that have no entry because a CPU was preempted while it held a bucket's lock.
 const MAX_MISSED: u64 = FLOWS as u64 / 10;
 
-fn race(forward: Forward) {
+fn send_same_flows_on_two_cpus(forward: Forward) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -68,15 +68,15 @@ fn race(forward: Forward) {
     let total: u64 = (1..=3)
         .map(|dest| plane.maps().live(dest).unwrap().total)
         .sum();
-    assert_eq!(total, forwards, "each flow was counted once");
+    assert_eq!(total, forwards, "each flow must be counted once");
 }
 
 #[test]
 fn packets_on_two_cpus_create_one_entry_per_direct_flow() {
-    race(Forward::Direct);
+    send_same_flows_on_two_cpus(Forward::Direct);
 }
 
 #[test]
 fn packets_on_two_cpus_create_one_forward_entry_per_nat_flow() {
-    race(Forward::Nat);
+    send_same_flows_on_two_cpus(Forward::Nat);
 }

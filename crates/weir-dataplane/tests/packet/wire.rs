@@ -1,4 +1,4 @@
-//! Builds the packets of the tests from descriptions.
+//! Builds the packets for the tests from descriptions.
 //!
 //! A description can be built for any source and destination, so the expected packet is built in the same way as the
 //! sent packet.

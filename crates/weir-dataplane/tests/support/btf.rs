@@ -14,11 +14,11 @@ pub(crate) struct Struct {
 /// Returns every named struct of an object.
 pub(crate) fn structs(elf: &[u8]) -> BTreeMap<String, Struct> {
     let btf = Elf::new(elf).section(".BTF");
-    assert_eq!(read_u16(btf, 0), 0xeb9f, "BTF's magic");
+    assert_eq!(read_u16(btf, 0), 0xeb9f, "BTF magic number");
     let start = read_u32(btf, 4);
     let types = &btf[start + read_u32(btf, 8)..][..read_u32(btf, 12)];
     let strings = &btf[start + read_u32(btf, 16)..][..read_u32(btf, 20)];
-    let mut found = BTreeMap::new();
+    let mut structs_by_name = BTreeMap::new();
     let mut offset = 0;
     while offset < types.len() {
         let (name, info, size) = (
@@ -38,7 +38,7 @@ pub(crate) fn structs(elf: &[u8]) -> BTreeMap<String, Struct> {
                     bits / 8,
                 )
             });
-            found.insert(
+            structs_by_name.insert(
                 read_string(strings, name),
                 Struct {
                     size,
@@ -55,5 +55,5 @@ pub(crate) fn structs(elf: &[u8]) -> BTreeMap<String, Struct> {
             other => panic!("unknown BTF kind {other}"),
         };
     }
-    found
+    structs_by_name
 }

@@ -50,7 +50,7 @@ impl<'a> Elf<'a> {
         assert_eq!(
             &bytes[..6],
             b"\x7fELF\x02\x01",
-            "a 64-bit little-endian ELF file"
+            "not a 64-bit little-endian ELF file"
         );
         let (table, size, count) = (
             read_u64(bytes, 40),

@@ -76,7 +76,7 @@ impl PlannedRows {
             .unwrap();
     }
 
-    /// Sets the number of elements, before any tables are published.
+    /// Sets the map sizes, before any tables are published.
     pub(crate) fn resize(&mut self, sizes: Sizes) {
         assert!(self.published.is_empty());
         (self.sizes, self.elements) = (sizes, ExtentAllocator::new(sizes.elements));

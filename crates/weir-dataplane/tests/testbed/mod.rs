@@ -1,6 +1,6 @@
 //! Loads a service with one server into the kernel, and builds packets from a client, the server and a router.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses only a part")]
 
 use std::net::IpAddr;
 
@@ -214,8 +214,7 @@ impl PacketOutcome {
         self.parsed.ip().unwrap()
     }
 
-    /// Returns the packet that was sent. Asserts that all checksums are correct, including that in the IP header of a
-    /// quoted packet.
+    /// Returns the packet that was sent. Asserts that all checksums are correct, including those of a quoted packet.
     pub(crate) fn sent(&self) -> &Datagram {
         assert_eq!(self.verdict, XDP_TX, "not sent");
         let ip = self.ip();

@@ -96,8 +96,8 @@ fn field<'a>(packet: &Packet, left: &'a Value) -> Option<Field<'a>> {
             return None;
         };
         let expected = flag_names(mask)?;
-        let masked = set.into_iter().filter(|flag| expected.contains(flag));
-        return Some(Field::Flags(masked.collect()));
+        let masked_flags = set.into_iter().filter(|flag| expected.contains(flag));
+        return Some(Field::Flags(masked_flags.collect()));
     }
     let payload = &left["payload"];
     if let (Some(protocol), Some(name)) = (payload["protocol"].as_str(), payload["field"].as_str())
@@ -155,15 +155,15 @@ fn flag_names(value: &Value) -> Option<Vec<&str>> {
 /// `None` if this is unknown.
 fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> Option<bool> {
     let equals_any = |list: &[Value]| {
-        let mut unknown = false;
+        let mut is_unknown = false;
         for element in list {
             match equals(rules, chain, field, element) {
                 Some(true) => return Some(true),
                 Some(false) => {}
-                None => unknown = true,
+                None => is_unknown = true,
             }
         }
-        (!unknown).then_some(false)
+        (!is_unknown).then_some(false)
     };
     match right {
         Value::String(name) if name.starts_with('@') => equals_any(rules.set(chain, &name[1..])?),

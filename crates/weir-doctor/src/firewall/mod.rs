@@ -84,7 +84,8 @@ pub fn read() -> Firewall {
                         "tables of {tool} are in use ({}), and no installed program can print their rules",
                         tables.join(", ")
                     ),
-                    "packets traverse them in addition to the nftables chains; packets that they drop are not reported",
+                    "packets traverse them in addition to the nftables chains; this report does not include packets \
+                     that they drop",
                 )
                 .fix(install_hint(programs[0])),
             ),

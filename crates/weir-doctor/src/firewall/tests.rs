@@ -3,7 +3,7 @@
 use super::*;
 
 /// Returns the ruleset that nft 1.0.6 prints for a chain `inet filter input` with these rules.
-fn input(policy: &str, rules: &[&str]) -> Ruleset {
+fn input_ruleset(policy: &str, rules: &[&str]) -> Ruleset {
     let base = format!(
         r#"{{"chain": {{"family": "inet", "table": "filter", "name": "input", "handle": 1, "type": "filter",
            "hook": "input", "prio": 0, "policy": "{policy}"}}}}"#
@@ -22,7 +22,7 @@ fn input(policy: &str, rules: &[&str]) -> Ruleset {
         r#"{{"nftables": [{{"metainfo": {{}}}}, {}]}}"#,
         objects.join(",")
     );
-    Ruleset::parse(&text).expect("valid JSON")
+    Ruleset::parse(&text).expect("parse ruleset")
 }
 
 const DROP: &str = r#"{"drop": null}"#;
@@ -47,13 +47,13 @@ fn address(side: &str, right: &str) -> String {
 }
 
 fn syn() -> Packet {
-    Packet::syn("192.0.2.10".parse().expect("valid address"), Some(80))
+    Packet::syn("192.0.2.10".parse().expect("parse address"), Some(80))
 }
 
 /// Returns the rule that drops a packet, or an empty string if the policy drops it.
 fn dropping_rule(policy: &str, rules: &[String], packet: Packet) -> Option<String> {
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-    let drop = input(policy, &rules).find_drop(packet, INBOUND)?;
+    let drop = input_ruleset(policy, &rules).find_drop(packet, INBOUND)?;
     assert_eq!((&*drop.table, &*drop.chain), ("inet filter", "input"));
     Some(drop.rule.unwrap_or_default())
 }
@@ -77,7 +77,7 @@ fn rules_are_evaluated_before_the_policy() {
         let found = dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], syn());
         assert_eq!(found.is_none(), passes, "{right}");
     }
-    let in_range_of_set = Packet::syn("192.0.2.10".parse().expect("valid address"), Some(7003));
+    let in_range_of_set = Packet::syn("192.0.2.10".parse().expect("parse address"), Some(7003));
     assert_eq!(
         dropping_rule(
             "drop",
@@ -135,7 +135,7 @@ fn addresses_families_and_flags_are_compared() {
             && drop_rule(&prefix("192.0.2.0", 29)).is_none()
     );
     assert!(drop_rule(r#"{"range": ["192.0.2.1", "192.0.2.20"]}"#).is_some());
-    let ipv6 = Packet::syn("2001:db8::10".parse().expect("valid address"), Some(80));
+    let ipv6 = Packet::syn("2001:db8::10".parse().expect("parse address"), Some(80));
     let rules = [rule(&[&address("daddr", r#""192.0.2.10""#), ACCEPT])];
     assert_eq!(
         dropping_rule("drop", &rules, ipv6).as_deref(),
@@ -151,7 +151,7 @@ fn addresses_families_and_flags_are_compared() {
 
 #[test]
 fn replies_have_ephemeral_destination_port() {
-    let reply = Packet::reply("10.0.0.5".parse().expect("valid address"), Some(80));
+    let reply = Packet::reply("10.0.0.5".parse().expect("parse address"), Some(80));
     let drop_rule = |right: &str| dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], reply);
     assert!(
         drop_rule("80").is_some() && drop_rule(r#"{"set": [22, {"range": [80, 90]}]}"#).is_some()
@@ -162,7 +162,7 @@ fn replies_have_ephemeral_destination_port() {
 #[test]
 fn jumps_verdict_maps_and_tracking_are_evaluated() {
     let jump = r#"{"jump": {"target": "sub"}}"#.to_owned();
-    let syn_to = |port| Packet::syn("192.0.2.10".parse().expect("valid address"), Some(port));
+    let syn_to = |port| Packet::syn("192.0.2.10".parse().expect("parse address"), Some(port));
     assert!(dropping_rule("accept", std::slice::from_ref(&jump), syn_to(81)).is_some());
     assert!(dropping_rule("accept", &[jump], syn_to(80)).is_none());
     let map = r#"{"vmap": {"key": {"ct": {"key": "state"}},
@@ -185,6 +185,6 @@ fn malformed_input_is_rejected() {
         assert!(Ruleset::parse(text).is_none(), "{text}");
     }
     let malformed_objects = r#"{"nftables": [{"rule": {}}, {"chain": {"hook": "input"}}, 7, {"rule": {"chain": 1, "expr": [3, {}]}}]}"#;
-    let rules = Ruleset::parse(malformed_objects).expect("is a list");
+    let rules = Ruleset::parse(malformed_objects).expect("parse ruleset");
     assert_eq!(rules.find_drop(syn(), INBOUND), None);
 }

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_accepts_all_ports_of_the_filter() {
+    fn command_accepts_all_ports_in_the_filter() {
         let vip: IpAddr = [10, 0, 0, 10].into();
         let command = |tool: Tool, side, ports: &[u16]| {
             let filter = PacketFilter::all(true, side, None).with_addresses([vip]);
@@ -223,28 +223,35 @@ mod tests {
                 "-p tcp -m multiport --dports 80,443 -j",
             ),
         ] {
-            let found = command(tool, Side::Destination, ports);
-            assert!(found.contains(expected), "{found}");
+            let command_text = command(tool, Side::Destination, ports);
+            assert!(command_text.contains(expected), "{command_text}");
         }
-        let found = |side, ports: &[u16]| {
+        let firewalld_command = |side, ports: &[u16]| {
             let filter = PacketFilter::all(true, side, None).with_addresses([vip]);
             let filter = filter.with_ports(ports.iter().copied());
             Tool::Nft.accept("inet firewalld", "filter_INPUT", &filter)
         };
         assert_eq!(
-            found(Side::Destination, &[80, 443]),
+            firewalld_command(Side::Destination, &[80, 443]),
             "firewall-cmd --permanent --add-rich-rule='rule family=\"ipv4\" destination address=\"10.0.0.10\" port \
              port=\"80\" protocol=\"tcp\" accept' --add-rich-rule='rule family=\"ipv4\" destination \
              address=\"10.0.0.10\" port port=\"443\" protocol=\"tcp\" accept' && firewall-cmd --reload"
         );
-        assert!(found(Side::Destination, &[]).contains("address=\"10.0.0.10\" accept'"));
-        assert!(found(Side::Source, &[80]).starts_with("nft insert rule inet firewalld"));
-        let many: Vec<u16> = (1..=16).collect();
-        let found = command(Tool::Iptables, Side::Source, &many);
         assert!(
-            found.contains("--sports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 -j ACCEPT && "),
-            "{found}"
+            firewalld_command(Side::Destination, &[]).contains("address=\"10.0.0.10\" accept'")
         );
-        assert!(found.ends_with("-p tcp --sport 16 -j ACCEPT"), "{found}");
+        assert!(
+            firewalld_command(Side::Source, &[80]).starts_with("nft insert rule inet firewalld")
+        );
+        let many_ports: Vec<u16> = (1..=16).collect();
+        let command_text = command(Tool::Iptables, Side::Source, &many_ports);
+        assert!(
+            command_text.contains("--sports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 -j ACCEPT && "),
+            "{command_text}"
+        );
+        assert!(
+            command_text.ends_with("-p tcp --sport 16 -j ACCEPT"),
+            "{command_text}"
+        );
     }
 }

@@ -87,7 +87,7 @@ fn parse_route(line: &str) -> Option<(Option<&str>, Path)> {
 fn add_attribute(path: &mut Path, line: &str) {
     let mut words = line.split_whitespace();
     if let Some(keyword @ ("via" | "dev")) = words.next() {
-        // Without the weight, which differs between the paths of a route.
+        // Omit the weight, which differs between the paths of a route.
         let count = if keyword == "via" { 3 } else { 1 };
         let next_hop: Vec<&str> = words.take(count).collect();
         path.next_hops.insert(next_hop.join(" "));

@@ -13,7 +13,7 @@ pub(super) enum Cause {
         /// The prefix whose route packets follow.
         covering: Option<String>,
     },
-    /// A route of another protocol is preferred to BGP's.
+    /// A route from another protocol is preferred over BGP's.
     OtherProtocol {
         protocol: String,
         sources: Vec<String>,
@@ -75,7 +75,7 @@ pub(super) fn causes(
     let Some(entry) = entry else {
         return vec![Cause::NotAnnounced { covering }];
     };
-    let sources = names(entry.usable());
+    let sources = sorted_sources(entry.usable());
     let other = entry.paths.iter().find(|path| path.is_best && !path.is_bgp);
     if let Some(other) = other {
         return vec![Cause::OtherProtocol {
@@ -102,7 +102,7 @@ pub(super) fn causes(
     let others = entry
         .usable()
         .filter(|path| !path.is_best && !path.is_drained);
-    let (equal, different) = split(best, others, speaker);
+    let (equal, different) = split_by_difference(best, others, speaker);
     causes.extend(differences(best, &different, &equal));
     let selected: Vec<&Path> = match speaker {
         Speaker::Bird => equal.clone(),
@@ -125,7 +125,7 @@ pub(super) fn causes(
         causes.push(Cause::NotMerged {
             is_ipv4,
             in_kernel,
-            sources: names(selected.iter().copied()),
+            sources: sorted_sources(selected.iter().copied()),
         });
     }
     causes
@@ -135,7 +135,7 @@ pub(super) fn causes(
 type Different<'a> = BTreeMap<Attribute, Vec<&'a Path>>;
 
 /// Returns the best path with those that the speaker can use together with it, and the others.
-fn split<'a>(
+fn split_by_difference<'a>(
     best: &'a Path,
     others: impl Iterator<Item = &'a Path>,
     speaker: Speaker,
@@ -160,9 +160,12 @@ fn differences(best: &Path, different: &Different<'_>, equal: &[&Path]) -> Vec<C
                 .or_default()
                 .push(path);
         }
-        let best = (best.value(*attribute), names(equal.iter().copied()));
+        let best = (
+            best.value(*attribute),
+            sorted_sources(equal.iter().copied()),
+        );
         let others = by_value.into_iter();
-        let others = others.map(|(value, paths)| (value, names(paths.into_iter())));
+        let others = others.map(|(value, paths)| (value, sorted_sources(paths.into_iter())));
         Cause::Different {
             attribute: *attribute,
             values: [best].into_iter().chain(others).collect(),
@@ -172,7 +175,7 @@ fn differences(best: &Path, different: &Different<'_>, equal: &[&Path]) -> Vec<C
 }
 
 /// Returns the sources of paths, in order.
-fn names<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<String> {
+fn sorted_sources<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<String> {
     let mut names: Vec<String> = paths.map(|path| path.source.clone()).collect();
     names.sort();
     names.dedup();

@@ -18,9 +18,9 @@ use super::{bird, frr};
 /// Time limit for a command. Listing a full table takes a few seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum size of a command's output, in bytes.
-const OUTPUT_MAX_BYTES: usize = 16 << 20;
-/// Maximum length of the part of an output that an error quotes, in characters.
-const QUOTE_MAX_CHARS: usize = 200;
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
+/// Maximum length of the part of the output that an error quotes, in characters.
+const MAX_QUOTE_CHARS: usize = 200;
 
 /// Runs the commands of a speaker.
 #[derive(Debug)]
@@ -147,10 +147,7 @@ impl Client {
 
     /// Runs one BIRD command or several FRR commands, and returns the output.
     async fn run(&self, arguments: &[&str]) -> Result<String, RouterError> {
-        let (program, options) = self
-            .command
-            .split_first()
-            .expect("the command contains the name of a speaker");
+        let (program, options) = self.command.split_first().expect("the command is empty");
         let mut command = Command::new(program);
         command.args(options);
         match self.speaker {
@@ -170,7 +167,7 @@ impl Client {
         let Some((status, stdout, stderr)) = output.map_err(program_error)? else {
             return Err(RouterError::TooLong {
                 speaker: self.speaker.to_string(),
-                mebibytes: OUTPUT_MAX_BYTES >> 20,
+                mebibytes: MAX_OUTPUT_BYTES >> 20,
             });
         };
         let text = String::from_utf8_lossy(&stdout).into_owned();
@@ -192,7 +189,7 @@ impl Client {
             reply: line
                 .trim_end_matches('.')
                 .chars()
-                .take(QUOTE_MAX_CHARS)
+                .take(MAX_QUOTE_CHARS)
                 .collect(),
         }
     }
@@ -225,26 +222,26 @@ async fn run_bounded(
     let outputs = tokio::try_join!(read_bounded(stdout), read_bounded(stderr));
     match outputs {
         Ok((stdout, stderr)) => Ok(Some((child.wait().await?, stdout, stderr))),
-        Err(Unread::TooLong) => Ok(None),
-        Err(Unread::Failed(error)) => Err(error),
+        Err(ReadFailure::TooLong) => Ok(None),
+        Err(ReadFailure::Io(error)) => Err(error),
     }
 }
 
-/// Why an output was not read.
-enum Unread {
+/// Why the output was not read.
+enum ReadFailure {
     TooLong,
-    Failed(std::io::Error),
+    Io(std::io::Error),
 }
 
-async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Unread> {
+async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, ReadFailure> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        let mut limited = pipe.take(OUTPUT_MAX_BYTES as u64 + 1);
-        let read = limited.read_to_end(&mut bytes).await;
-        read.map_err(Unread::Failed)?;
+        let mut reader = pipe.take(MAX_OUTPUT_BYTES as u64 + 1);
+        let result = reader.read_to_end(&mut bytes).await;
+        result.map_err(ReadFailure::Io)?;
     }
-    match bytes.len() > OUTPUT_MAX_BYTES {
-        true => Err(Unread::TooLong),
+    match bytes.len() > MAX_OUTPUT_BYTES {
+        true => Err(ReadFailure::TooLong),
         false => Ok(bytes),
     }
 }

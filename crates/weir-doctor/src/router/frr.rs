@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::path::{Path, RouteEntry, host_length};
 
-/// FRR's name of the community GRACEFUL_SHUTDOWN (RFC 8326), and its number.
+/// FRR's name for the community GRACEFUL_SHUTDOWN (RFC 8326), and its number.
 const GRACEFUL_SHUTDOWN: [&str; 2] = ["graceful-shutdown", "65535:0"];
 /// LOCAL_PREF of routes without this attribute.
 const LOCAL_PREFERENCE: u32 = 100;
@@ -72,7 +72,7 @@ struct ListedPath {
     suppressed: bool,
 }
 
-/// Returns the single addresses with more than one path.
+/// Returns the addresses of host routes with more than one path.
 ///
 /// # Errors
 /// Returns the first line of an output that is not JSON.
@@ -154,8 +154,8 @@ pub(super) fn parse_route(text: &str) -> Result<Option<RouteEntry>, String> {
     let Some(mut entry) = entry.filter(|_| !detail.paths.is_empty()) else {
         return Ok(None);
     };
-    let mut listed = table.routes.values().flatten();
-    let is_suppressed = listed.any(|path| path.suppressed);
+    let mut table_routes = table.routes.values().flatten();
+    let is_suppressed = table_routes.any(|path| path.suppressed);
     let paths = detail.paths.into_iter();
     entry.paths = paths.map(|path| path.into_path(is_suppressed)).collect();
     Ok(Some(entry))
@@ -282,13 +282,13 @@ mod tests {
         let vips = parse_list(include_str!("samples/frr-list.json")).unwrap();
         let vips: Vec<String> = vips.iter().map(ToString::to_string).collect();
         assert_eq!(vips, ["192.0.2.10", "192.0.2.11"]);
-        let others = r#"{"routes": {"192.0.2.0/24": [{}, {}], "192.0.2.1/32": [{}]}}"#;
-        assert_eq!(parse_list(others), Ok(Vec::new()));
+        let other_routes = r#"{"routes": {"192.0.2.0/24": [{}, {}], "192.0.2.1/32": [{}]}}"#;
+        assert_eq!(parse_list(other_routes), Ok(Vec::new()));
     }
 
     /// The router's own aggregate is not a path to a director.
     #[test]
-    fn own_routes_are_not_paths_of_bgp() {
+    fn own_routes_are_not_bgp_paths() {
         let text = r#"{"prefix": "192.0.2.0/24", "paths": [{"aspath": {"string": "Local", "length": 0},
             "aggregated": true, "local": true, "valid": true, "bestpath": {"overall": true},
             "nexthops": [{"ip": "::", "accessible": true, "used": true}], "peer": {"peerId": "::"}}]}"#;

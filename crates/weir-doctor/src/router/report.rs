@@ -294,7 +294,7 @@ fn frr_command(context: Context<'_>, is_ipv4: Option<bool>, line: &str) -> Strin
     )
 }
 
-/// Lists items, without those after [`MAX_LIST`].
+/// Lists at most [`MAX_LIST`] items, and the number of the others.
 fn list(items: &[String]) -> String {
     match items.len() {
         0..=MAX_LIST => items.join(", "),

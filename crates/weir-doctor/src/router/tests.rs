@@ -48,7 +48,11 @@ fn best(path: Path) -> Path {
 }
 
 /// Returns the findings, as text.
-fn found(speaker: Speaker, entry: Option<&RouteEntry>, kernel: Option<&KernelRoute>) -> String {
+fn findings_text(
+    speaker: Speaker,
+    entry: Option<&RouteEntry>,
+    kernel: Option<&KernelRoute>,
+) -> String {
     let context = Context {
         speaker,
         command: if speaker == Speaker::Bird {
@@ -68,18 +72,18 @@ fn found(speaker: Speaker, entry: Option<&RouteEntry>, kernel: Option<&KernelRou
 fn equal_paths_in_the_kernel_are_not_a_problem() {
     let route = kernel("192.0.2.10/32", 2);
     let bird = entry([best(path("d1")), path("d2")]);
-    assert_eq!(found(Speaker::Bird, Some(&bird), Some(&route)), "");
-    let selected = Path {
+    assert_eq!(findings_text(Speaker::Bird, Some(&bird), Some(&route)), "");
+    let selected_path = Path {
         is_selected: true,
         ..path("d2")
     };
-    let frr = entry([best(path("d1")), selected]);
-    assert_eq!(found(Speaker::Frr, Some(&frr), Some(&route)), "");
-    let alone = entry([best(path("d1"))]);
+    let frr = entry([best(path("d1")), selected_path]);
+    assert_eq!(findings_text(Speaker::Frr, Some(&frr), Some(&route)), "");
+    let single_path = entry([best(path("d1"))]);
     assert_eq!(
-        found(
+        findings_text(
             Speaker::Bird,
-            Some(&alone),
+            Some(&single_path),
             Some(&kernel("192.0.2.10/32", 1))
         ),
         ""
@@ -91,7 +95,7 @@ fn equal_paths_in_the_kernel_are_not_a_problem() {
     };
     let same = entry([best(path("d1")), same]);
     assert_eq!(
-        found(
+        findings_text(
             Speaker::Bird,
             Some(&same),
             Some(&kernel("192.0.2.10/32", 1))
@@ -100,7 +104,7 @@ fn equal_paths_in_the_kernel_are_not_a_problem() {
     );
     // The next hops are unknown if the kernel shows only the identifier of a next hop group.
     assert_eq!(
-        found(
+        findings_text(
             Speaker::Bird,
             Some(&bird),
             Some(&kernel("192.0.2.10/32", 0))
@@ -111,7 +115,7 @@ fn equal_paths_in_the_kernel_are_not_a_problem() {
 
 #[test]
 fn findings_of_bird() {
-    let one = kernel("192.0.2.10/32", 1);
+    let single_hop_route = kernel("192.0.2.10/32", 1);
     let origin = Path {
         origin: "incomplete".to_owned(),
         ..path("d2")
@@ -134,9 +138,13 @@ fn findings_of_bird() {
         (
             "mixed attributes",
             entry([best(path("d1")), origin.clone(), prepended]),
-            Some(&one),
+            Some(&single_hop_route),
         ),
-        ("no merge paths", entry(equal.clone()), Some(&one)),
+        (
+            "no merge paths",
+            entry(equal.clone()),
+            Some(&single_hop_route),
+        ),
         (
             "limit of merge paths",
             entry(equal.clone()),
@@ -145,12 +153,12 @@ fn findings_of_bird() {
         (
             "mixed, and not merged",
             entry([best(path("d1")), path("d3"), origin]),
-            Some(&one),
+            Some(&single_hop_route),
         ),
         (
             "static route",
             entry([static_route, path("d1")]),
-            Some(&one),
+            Some(&single_hop_route),
         ),
         (
             "aggregate",
@@ -165,15 +173,18 @@ fn findings_of_bird() {
         ),
     ]
     .map(|(name, entry, kernel)| {
-        format!("== {name}\n{}", found(Speaker::Bird, Some(&entry), kernel))
+        format!(
+            "== {name}\n{}",
+            findings_text(Speaker::Bird, Some(&entry), kernel)
+        )
     });
     insta::assert_snapshot!(cases.join("\n"));
 }
 
 #[test]
 fn findings_of_frr() {
-    let one = kernel("192.0.2.10/32", 1);
-    let selected = Path {
+    let single_hop_route = kernel("192.0.2.10/32", 1);
+    let selected_path = Path {
         is_selected: true,
         ..path("10.0.0.4")
     };
@@ -183,7 +194,7 @@ fn findings_of_frr() {
     };
     let suppressed = Path {
         is_suppressed: true,
-        ..selected.clone()
+        ..selected_path.clone()
     };
     let internal = Path {
         is_internal: true,
@@ -198,15 +209,23 @@ fn findings_of_frr() {
         (
             "maximum-paths",
             entry([first(), path("10.0.0.4")]),
-            Some(&one),
+            Some(&single_hop_route),
         ),
         (
             "maximum-paths ibgp",
             entry([internal_best, internal]),
-            Some(&one),
+            Some(&single_hop_route),
         ),
-        ("different ASes", entry([first(), other_as]), Some(&one)),
-        ("zebra", entry([first(), selected.clone()]), Some(&one)),
+        (
+            "different ASes",
+            entry([first(), other_as]),
+            Some(&single_hop_route),
+        ),
+        (
+            "zebra",
+            entry([first(), selected_path.clone()]),
+            Some(&single_hop_route),
+        ),
         (
             "summary-only",
             entry([first(), suppressed]),
@@ -214,12 +233,15 @@ fn findings_of_frr() {
         ),
         (
             "filter",
-            entry([first(), selected]),
+            entry([first(), selected_path]),
             Some(&kernel("192.0.2.0/24", 1)),
         ),
     ]
     .map(|(name, entry, kernel)| {
-        format!("== {name}\n{}", found(Speaker::Frr, Some(&entry), kernel))
+        format!(
+            "== {name}\n{}",
+            findings_text(Speaker::Frr, Some(&entry), kernel)
+        )
     });
     insta::assert_snapshot!(cases.join("\n"));
 }
@@ -232,11 +254,11 @@ fn vip_without_host_route_is_not_announced() {
     };
     let route = kernel("192.0.2.0/24", 1);
     for entry in [None, Some(&aggregate)] {
-        let text = found(Speaker::Frr, entry, Some(&route));
+        let text = findings_text(Speaker::Frr, entry, Some(&route));
         let expected = "FRR has no usable host route to the VIP 192.0.2.10; packets follow the route to 192.0.2.0/24\n";
         assert!(text.starts_with(expected), "{text}");
     }
-    let text = found(Speaker::Frr, None, None);
+    let text = findings_text(Speaker::Frr, None, None);
     assert!(
         text.contains("the VIP 192.0.2.10; packets are dropped\n"),
         "{text}"
@@ -250,9 +272,12 @@ fn drained_paths_are_not_compared() {
         local_preference: 0,
         ..path("d2")
     };
-    let one = kernel("192.0.2.10/32", 1);
+    let single_hop_route = kernel("192.0.2.10/32", 1);
     let entry = entry([best(path("d1")), drained]);
-    assert_eq!(found(Speaker::Bird, Some(&entry), Some(&one)), "");
+    assert_eq!(
+        findings_text(Speaker::Bird, Some(&entry), Some(&single_hop_route)),
+        ""
+    );
 }
 
 #[test]
@@ -270,7 +295,7 @@ fn vips_with_the_same_cause_are_listed_together() {
 }
 
 #[test]
-fn hash_must_include_ports() {
+fn hash_policies_with_ports_are_recognized() {
     for (policy, fields, expected) in [
         ("0", Some("7"), false),
         ("1", Some("7"), true),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_model::{Desired, VirtualRouter};
 
-/// The listeners of the proxy services of a configuration. For wildcard listeners, the VIPs are those of the configured
+/// The listeners of a configuration's proxy services. For wildcard listeners, the VIPs are those of the configured
 /// virtual routers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ProxyListeners {
@@ -20,10 +20,10 @@ impl ProxyListeners {
     /// Returns the listeners of a configuration.
     pub fn new(desired: &Desired) -> Self {
         let mut vips: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
-        let all = || desired.proxies.iter().flat_map(|proxy| &proxy.listen);
-        let listeners = all().filter(|it| vips.contains(&it.ip()));
+        let all_listeners = || desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+        let listeners = all_listeners().filter(|it| vips.contains(&it.ip()));
         let listeners = listeners.copied().collect();
-        let wildcards = all().filter(|it| it.ip().is_unspecified());
+        let wildcards = all_listeners().filter(|it| it.ip().is_unspecified());
         let wildcard_ports: BTreeSet<u16> = wildcards.map(SocketAddr::port).collect();
         if !wildcard_ports.is_empty() {
             let managed = desired

@@ -51,7 +51,7 @@ pub(super) struct Prompts {
 impl Prompts {
     /// Schedules segments to these clients.
     pub(super) fn add(&mut self, connections: Vec<Connection>, now: Duration) {
-        // An address may be on this machine again.
+        // An address without a socket may have moved to this machine.
         self.sockets.retain(|_, socket| socket.is_some());
         self.batches.push(Batch {
             connections,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn segment_has_valid_addresses_and_checksums() {
+    fn segment_is_an_empty_ack_with_valid_checksums() {
         for (client, vip) in [
             ("192.0.2.1:4000", "198.51.100.1:443"),
             ("[2001:db8::1]:4000", "[2001:db8::2]:443"),

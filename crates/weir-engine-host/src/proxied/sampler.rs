@@ -57,11 +57,11 @@ impl Sampler {
 }
 
 fn start() -> Option<(Sender<Arc<ProxyListeners>>, Receiver<Sample>)> {
-    let (requests, received) = mpsc::channel::<Arc<ProxyListeners>>();
+    let (requests, request_receiver) = mpsc::channel::<Arc<ProxyListeners>>();
     let (sender, samples) = mpsc::channel();
     let run = move || {
         let mut table = ConnectionTable::default();
-        while let Ok(listeners) = received.recv() {
+        while let Ok(listeners) = request_receiver.recv() {
             if sender.send(take_sample(&mut table, &listeners)).is_err() {
                 return;
             }
@@ -79,8 +79,8 @@ fn start() -> Option<(Sender<Arc<ProxyListeners>>, Receiver<Sample>)> {
 
 fn take_sample(table: &mut ConnectionTable, listeners: &ProxyListeners) -> Sample {
     let start = Instant::now();
-    let is_wanted = |local: SocketAddr| listeners.contains(local);
-    let connections = match tcp_connections(is_wanted, MAX_SAMPLED) {
+    let is_proxy_listener = |local: SocketAddr| listeners.contains(local);
+    let connections = match tcp_connections(is_proxy_listener, MAX_SAMPLED) {
         Ok(connections) => connections,
         Err(error) => {
             tracing::debug!(%error, "failed to list proxied connections");

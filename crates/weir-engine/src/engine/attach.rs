@@ -23,10 +23,10 @@ impl Engine {
     /// new.
     pub(super) async fn manage_server_neighbors(&mut self) -> Result<bool> {
         let (added, has_new) = self.network.manage_neighbors().await;
-        let named = added
+        let named_neighbors = added
             .into_iter()
             .filter_map(|(device, ip)| Some((self.network.name_of(device)?.to_owned(), ip)));
-        let new: Vec<_> = named
+        let new: Vec<_> = named_neighbors
             .filter(|entry| !self.state.undo.neighbours.contains(entry))
             .collect();
         if !new.is_empty() {
@@ -53,7 +53,7 @@ impl Engine {
             .any(|ifindex| self.network.is_up(*ifindex))
     }
 
-    /// Returns the smallest MTU of the interfaces with the packet path, in bytes; `None` = there is no such interface.
+    /// Returns the smallest MTU of the interfaces with the packet path, in bytes; `None` = it is on no interface.
     pub fn smallest_mtu(&self) -> Option<u32> {
         self.network.smallest_mtu()
     }
@@ -61,18 +61,20 @@ impl Engine {
     /// Attaches the programs to the interfaces that [`Network::interfaces`](crate::network::Network::interfaces)
     /// returns, and detaches them from all others.
     pub(super) async fn attach(&mut self) -> Result<()> {
-        let wanted = self.network.interfaces(&self.desired)?;
+        let interfaces = self.network.interfaces(&self.desired)?;
         for ifindex in self
             .network
             .attached
             .keys()
-            .filter(|ifindex| !wanted.contains(ifindex))
+            .filter(|ifindex| !interfaces.contains(ifindex))
         {
             self.plane.detach(*ifindex)?;
         }
-        self.network.attached.retain(|it, _| wanted.contains(it));
+        self.network
+            .attached
+            .retain(|ifindex, _| interfaces.contains(ifindex));
         let mut receive_offloads_disabled = BTreeSet::new();
-        for ifindex in &wanted {
+        for ifindex in &interfaces {
             if !self.network.attached.contains_key(ifindex) {
                 self.reject_other_director(*ifindex).await?;
             }
@@ -125,22 +127,22 @@ impl Engine {
 
     /// Restores the offload settings of devices that no longer run generic XDP.
     fn restore_offloads(&mut self, receive_offloads_disabled: &BTreeSet<u32>) -> Result<()> {
-        let needed: BTreeSet<&str> = receive_offloads_disabled
+        let device_names: BTreeSet<&str> = receive_offloads_disabled
             .iter()
             .filter_map(|ifindex| self.network.name_of(*ifindex))
             .collect();
-        let (kept, obsolete): (Vec<_>, Vec<_>) = std::mem::take(&mut self.state.undo.offloads)
+        let (remaining, obsolete): (Vec<_>, Vec<_>) = std::mem::take(&mut self.state.undo.offloads)
             .into_iter()
-            .partition(|(name, _)| needed.contains(name.as_str()));
-        self.state.undo.offloads = kept;
+            .partition(|(name, _)| device_names.contains(name.as_str()));
+        self.state.undo.offloads = remaining;
         if obsolete.is_empty() {
             return Ok(());
         }
         for (name, previous) in obsolete {
-            let restored = self.network.netlink().run_in_namespace(|| {
+            let result = self.network.netlink().run_in_namespace(|| {
                 Features::read(&name).and_then(|features| features.set(&previous))
             })?;
-            if let Err(error) = restored {
+            if let Err(error) = result {
                 // The device and its settings may be gone.
                 tracing::warn!(interface = name, %error, "failed to restore the offload settings");
             }

@@ -38,8 +38,8 @@ impl Hooks for KernelHooks<'_> {
 /// Attaches the packet path and returns its mode.
 ///
 /// # Errors
-/// [`Error::Busy`]: another XDP program is attached, which must not be bypassed at tc. All other errors are those of
-/// the last hook that was tried.
+/// [`Error::Busy`]: a different XDP program is attached, which must not be bypassed at tc. All other errors are those
+/// of the last hook that was tried.
 pub(super) fn attach_path(plan: Plan, hooks: &mut impl Hooks) -> Result<Mode, Error> {
     match plan {
         Plan::Tc => hooks.attach_at_tc(),
@@ -51,7 +51,7 @@ pub(super) fn attach_path(plan: Plan, hooks: &mut impl Hooks) -> Result<Mode, Er
                 tracing::debug!(%error, "attaching to tc instead of XDP");
                 hooks.attach_at_tc()
             }
-            attached => attached,
+            result => result,
         },
     }
 }
@@ -71,7 +71,7 @@ mod tests {
         NoNative,
         /// A generic program of Weir is attached.
         GenericAttached,
-        /// Another program is attached.
+        /// A program that is not from Weir is attached.
         Busy,
         /// Neither XDP nor tc.
         Nothing,
@@ -155,12 +155,12 @@ mod tests {
                 device,
                 calls: Vec::new(),
             };
-            let found = attach_path(plan, &mut hooks).map_err(|error| match error {
+            let actual = attach_path(plan, &mut hooks).map_err(|error| match error {
                 Error::Busy { .. } => "busy",
                 Error::Kernel { operation, .. } => operation,
                 other => panic!("{plan:?} {device:?}: {other}"),
             });
-            assert_eq!(found, expected, "{plan:?} {device:?}");
+            assert_eq!(actual, expected, "{plan:?} {device:?}");
             assert_eq!(hooks.calls, calls, "{plan:?} {device:?}");
         }
     }

@@ -48,9 +48,9 @@ impl Engine {
             self.wait_for_neighbors().await?;
         }
         let receives_partial_before = self.network.xdp_receives_partial_checksums();
-        let wanted = self.network.interfaces(&self.desired)?;
+        let interfaces = self.network.interfaces(&self.desired)?;
         self.network
-            .expect_attached(&wanted, self.desired.node.attach);
+            .expect_attached(&interfaces, self.desired.node.attach);
         if self.network.xdp_receives_partial_checksums() != receives_partial_before {
             self.replan(&[])?;
         }
@@ -136,15 +136,19 @@ impl Engine {
     /// Writes the device rows that differ, and the MAC addresses of accepted frames.
     pub(super) fn write_devices(&self, maps: &Maps) -> Result<()> {
         maps.set_frame_addresses(&self.network.frame_addresses())?;
-        let wanted = self.network.devices();
-        let known: BTreeMap<u32, weir_abi::Device> = maps.devices.elements()?.into_iter().collect();
-        for (ifindex, row) in wanted
+        let new_rows = self.network.devices();
+        let current_rows: BTreeMap<u32, weir_abi::Device> =
+            maps.devices.elements()?.into_iter().collect();
+        for (ifindex, row) in new_rows
             .iter()
-            .filter(|(ifindex, row)| known.get(ifindex) != Some(row))
+            .filter(|(ifindex, row)| current_rows.get(ifindex) != Some(row))
         {
             maps.devices.set(ifindex, row)?;
         }
-        for ifindex in known.keys().filter(|ifindex| !wanted.contains_key(ifindex)) {
+        for ifindex in current_rows
+            .keys()
+            .filter(|ifindex| !new_rows.contains_key(ifindex))
+        {
             maps.devices.remove(ifindex)?;
         }
         Ok(())
@@ -192,8 +196,8 @@ const fn hop_flags(device: u32) -> u8 {
 /// Writes the next hops that differ.
 fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<()> {
     for (slot, hop) in (0..).zip(hops) {
-        let present = maps.hop(id, slot)?;
-        if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
+        let current = maps.hop(id, slot)?;
+        if (current.link, current.dmac, current.smac) != (hop.link, hop.dmac, hop.smac) {
             maps.set_hop(id, slot, hop)?;
         }
     }

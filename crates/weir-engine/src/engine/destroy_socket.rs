@@ -115,7 +115,7 @@ impl Engine {
 fn destroy_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
     let total = cookies.len();
     destroy_sockets(protocol.number(), &mut cookies)?;
-    let mut seen = BTreeSet::from([own_namespace()]);
+    let mut visited = BTreeSet::from([own_namespace()]);
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         if cookies.is_empty() {
@@ -124,7 +124,7 @@ fn destroy_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<
         let Ok(netns) = NetNs::open(process.path().join("ns/net")) else {
             continue;
         };
-        if seen.insert(netns.id().ok().map(|id| id.inode)) {
+        if visited.insert(netns.id().ok().map(|id| id.inode)) {
             // Sockets in a namespace that cannot be entered are not destroyed.
             let remaining = &mut cookies;
             let _ = netns.run(|| destroy_sockets(protocol.number(), remaining));

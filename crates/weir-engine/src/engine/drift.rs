@@ -51,13 +51,13 @@ impl Engine {
             self.log_program_repair(ifindex, "another program replaced Weir's program");
         }
         // Removed devices cause separate events.
-        let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
+        let interfaces: Vec<u32> = self.network.attached.keys().copied().collect();
         let attachments = self.plane.attachments()?;
         let has_hook = |ifindex: u32, hooks: &[Hook]| {
             let mut interface_attachments = attachments.iter().filter(|it| it.ifindex == ifindex);
             interface_attachments.any(|it| hooks.contains(&it.hook))
         };
-        let present = wanted
+        let present = interfaces
             .into_iter()
             .filter(|ifindex| self.network.name_of(*ifindex).is_some());
         let (mut lost, mut tc_complete) = (Vec::new(), true);
@@ -118,18 +118,18 @@ impl Engine {
             return Ok(());
         };
         let added = self.state.undo.addresses.iter();
-        let lost: Vec<IpAddr> = added
+        let lost_addresses: Vec<IpAddr> = added
             .map(|(_, address)| *address)
             .filter(|address| self.network.device_with(*address).is_none())
             .filter(|address| self.desired.has_address(*address))
             .filter(|address| !self.desired.is_vrrp_address(*address))
             .collect();
-        if lost.is_empty() && !self.network.has_address_change() {
+        if lost_addresses.is_empty() && !self.network.has_address_change() {
             return Ok(());
         }
         self.add_vips().await?;
         self.network.clear_address_change();
-        for address in lost {
+        for address in lost_addresses {
             self.drift.addresses += 1;
             tracing::warn!(%address, "re-added a VIP");
         }

@@ -2,8 +2,8 @@
 //!
 //! Edits are executed in order on a copy of ipvsadm's table, which is then activated as a whole. If this fails, the
 //! edits are tried one at a time. ipvsadm also lists services in the file and zeroes their counters, but cannot change
-//! them: an edit of such a service is rejected with the service's position in the file, except for a weight, which
-//! becomes an override.
+//! them: an edit to such a service is rejected with the service's position in the file. The exception is a change to a
+//! server's weight, which becomes an override.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     services.next()
 }
 
-/// Checks whether an edit of a service in the file is allowed. [`Engine::weight_change`] has already handled changes to
+/// Checks whether an edit to a service in the file is allowed. [`Engine::weight_change`] has already handled changes to
 /// weights.
 fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result<(), EditError> {
     match edit {
@@ -57,15 +57,18 @@ fn check_file_service_edit(service: &weir_model::Service, edit: &Edit) -> Result
     }
 }
 
-/// Checks an edit of an address that a proxy service in the file uses, which ipvsadm does not list. A service that an
-/// earlier version created at this address can be changed and deleted.
+/// Checks an edit for conflicts with the proxy services in the file, which ipvsadm does not list. A service that an
+/// earlier version created at the address of a proxy service can be changed and deleted.
 fn check_proxy_edit(desired: &Desired, origin: &Origin, edit: &Edit) -> Result<(), EditError> {
     let Some(key) = edit.key().filter(|key| !origin.contains(key)) else {
         return Ok(());
     };
     let listens = |proxy: &&Proxy| {
-        let mut keys = proxy.listen.iter().map(|it| key_of(&proxy_listener(it)));
-        keys.any(|it| it == Some(key))
+        let mut keys = proxy
+            .listen
+            .iter()
+            .map(|address| key_of(&proxy_listener(address)));
+        keys.any(|listener_key| listener_key == Some(key))
     };
     match (desired.proxies.iter().find(listens), edit) {
         (None, _) | (_, Edit::Zero(_)) => Ok(()),
@@ -138,8 +141,9 @@ fn requested_weight(
     })
 }
 
-/// Returns the weight that an edit requests for a server in the file. `active` is the active configuration, including
-/// ipvsadm's part. `None` = a different kind of edit, or its service is not in the file.
+/// Returns the weight change that an edit requests for a server in the file, or the reason why it is rejected. `active`
+/// is the active configuration, including ipvsadm's part. `None` = a different kind of edit, or its service is not in
+/// the file.
 pub fn weight_change(active: &Desired, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
     let Edit::EditServer(key, edit) = edit else {
         return None;
@@ -154,8 +158,8 @@ impl Engine {
         self.state.origin.listener_conflict(desired)
     }
 
-    /// Returns the weight that an edit requests for a server in the file; `None` = a different kind of edit, or its
-    /// service is not in the file.
+    /// Returns the weight change that an edit requests for a server in the file, or the reason why it is rejected;
+    /// `None` = a different kind of edit, or its service is not in the file.
     pub fn weight_change(&self, edit: &Edit) -> Option<Result<WeightChange, EditError>> {
         weight_change(&self.desired, edit)
     }
@@ -220,7 +224,7 @@ impl Engine {
         match edit {
             Edit::Zero(_) => {
                 let zeroed =
-                    self.zero_points(|service| name.as_deref().is_none_or(|it| it == service));
+                    self.zero_points(|service| name.as_deref().is_none_or(|name| name == service));
                 origin.zeroed.extend(zeroed);
                 self.rate_estimates.zero(name.as_deref());
             }
@@ -252,8 +256,8 @@ impl Engine {
         states: &ServerStates,
     ) -> Result<(), Error> {
         let desired = origin.merged_with(self.file_configuration())?;
-        // If the configurations are equal, the edits change only listings: SCTP services, zeroed counters, or flags
-        // that have no effect.
+        // If the configurations are equal, the edits change only what ipvsadm lists: SCTP services, zeroed counters, or
+        // flags that have no effect.
         if desired != *self.desired {
             self.resolve_timeout = Duration::ZERO;
             let applied = self.apply_merged(desired, states).await;
@@ -284,9 +288,9 @@ mod tests {
         let check = |edit: Edit| check_proxy_edit(&desired, &Origin::default(), &edit);
         let add = |key| Edit::AddService(service(key));
         assert_eq!(check(add(site)), Err(Errno::Exists.into()));
-        let deleted = check(Edit::DeleteService(site));
-        let refused = matches!(&deleted, Err(EditError::File { definition, .. }) if definition.contains("site"));
-        assert!(refused, "{deleted:?}");
+        let result = check(Edit::DeleteService(site));
+        let is_rejected = matches!(&result, Err(EditError::File { definition, .. }) if definition.contains("site"));
+        assert!(is_rejected, "{result:?}");
         assert_eq!(check(Edit::Zero(Some(site))), Ok(()));
         for other in [
             key(Protocol::Udp, "10.0.0.11", 80),

@@ -82,8 +82,8 @@ impl Engine {
             .steps
             .push(match self.explain_choice(slot, &rule, packet)? {
                 Choice::Server(id) => {
-                    let found = slot.dests.iter().find(|dest| dest.id == id);
-                    explanation.server = found.map(|dest| dest.name.clone());
+                    let dest = slot.dests.iter().find(|dest| dest.id == id);
+                    explanation.server = dest.map(|dest| dest.name.clone());
                     let server = explanation.server.as_deref().unwrap_or("an unknown server");
                     format!("a new flow: {scheduler} chooses {server} ({reason})")
                 }
@@ -98,18 +98,19 @@ impl Engine {
 
     fn service_of(&self, packet: &Packet) -> Option<(&Service, &Listener)> {
         let port = packet.destination.port();
-        let all = self.desired.services.iter().flat_map(|service| {
+        let listeners = self.desired.services.iter().flat_map(|service| {
             service
                 .listen
                 .iter()
                 .map(move |listener| (service, listener))
         });
-        all.filter(|(_, listener)| {
-            listener.protocol == packet.protocol
-                && listener.address == packet.destination.ip()
-                && listener.ports.contains(port)
-        })
-        .max_by_key(|(_, listener)| listener.ports.specificity())
+        listeners
+            .filter(|(_, listener)| {
+                listener.protocol == packet.protocol
+                    && listener.address == packet.destination.ip()
+                    && listener.ports.contains(port)
+            })
+            .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
     /// Returns the server of the packet's flow.
@@ -183,7 +184,7 @@ impl Engine {
         let server_health = states.health_in(pool, server, &service.name);
         let excluded = ExcludedServer {
             active_override: states.overrides().get(pool, server),
-            state: server_health.map(|it| it.state).or_else(initial),
+            state: server_health.map(|health| health.state).or_else(initial),
             ejection: states.ejection(pool, server, Some(&service.name)),
             configured_weight: dest.weight,
             pool_state: states.exceptional_state(pool),

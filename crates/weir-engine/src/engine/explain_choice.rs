@@ -120,12 +120,12 @@ impl Engine {
             ..LocalityKey::ZERO
         };
         let mut cache = Cache::new(kind, expiration);
-        if let Some(known) = maps.localities.get(&key)? {
-            let dests = known.dests.iter().take(known.len as usize);
+        if let Some(cached) = maps.localities.get(&key)? {
+            let dests = cached.dests.iter().take(cached.len as usize);
             let entry = Entry {
                 dests: dests.copied().collect(),
-                last_use: known.last_use,
-                last_change: known.last_change,
+                last_use: cached.last_use,
+                last_change: cached.last_change,
             };
             cache.insert(destination, entry);
         }

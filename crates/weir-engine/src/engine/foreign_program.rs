@@ -62,8 +62,8 @@ impl Engine {
         let name = self.network.name_of(ifindex);
         let interface = name.map_or_else(|| format!("number {ifindex}"), str::to_owned);
         let title = program.and_then(program_name);
-        let known = title.as_deref().and_then(identify);
-        let fix = match known {
+        let identity = title.as_deref().and_then(identify);
+        let fix = match identity {
             Some((true, _)) => {
                 "stop the other Weir, and run `weir clean` with its --runtime-dir and --pin-dir"
                     .to_owned()
@@ -74,7 +74,7 @@ impl Engine {
             ),
         };
         Error::ForeignProgram {
-            holder: describe(program, title.as_deref(), known.map(|(_, owner)| owner)),
+            holder: describe(program, title.as_deref(), identity.map(|(_, owner)| owner)),
             interface,
             hook,
             fix,
@@ -112,7 +112,7 @@ fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> S
 fn holders(id: u32) -> Vec<String> {
     let line = format!("prog_id:\t{id}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let holds = |pid: &u32| {
         let files = fs::read_dir(format!("/proc/{pid}/fdinfo"));
         let mut files = files.into_iter().flatten().flatten();
@@ -121,9 +121,7 @@ fn holders(id: u32) -> Vec<String> {
             text.lines().any(|text_line| text_line == line)
         })
     };
-    let found = numbers
-        .filter(|pid| *pid != std::process::id())
-        .filter(holds);
+    let found = pids.filter(|pid| *pid != std::process::id()).filter(holds);
     let named = found.map(|pid| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         format!("{} (process {pid})", name.trim())

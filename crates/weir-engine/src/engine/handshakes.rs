@@ -74,7 +74,8 @@ impl Engine {
         let mut services = Vec::new();
         for service in &self.desired.services {
             let pool = self.desired.pool(&service.pool);
-            let Some(pool) = pool.filter(|it| it.health.max_ejected > 0 && it.servers.len() > 1)
+            let Some(pool) =
+                pool.filter(|pool| pool.health.max_ejected > 0 && pool.servers.len() > 1)
             else {
                 continue;
             };

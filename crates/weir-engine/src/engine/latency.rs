@@ -252,14 +252,14 @@ impl Engine {
             maps.refresh_costs_timestamp(now_ns)?;
         }
         let current = self.rows.settings.latency_sample;
-        let wanted = if self.desired.services.is_empty() || !self.desired.node.latency {
+        let sampling_rate = if self.desired.services.is_empty() || !self.desired.node.latency {
             0
         } else {
             monitor.adapt(maps, current, now_ns)?
         };
-        if wanted != current {
-            maps.set_latency_sampling_rate(wanted)?;
-            self.rows.settings.latency_sample = wanted;
+        if sampling_rate != current {
+            maps.set_latency_sampling_rate(sampling_rate)?;
+            self.rows.settings.latency_sample = sampling_rate;
         }
         Ok(interval)
     }
@@ -308,8 +308,8 @@ impl Engine {
     /// Returns the estimator's counters: label, description and count.
     pub(super) fn latency_counters(&self) -> Result<Vec<(&'static str, &'static str, u64)>> {
         let counts = self.plane.maps().latency_reasons()?;
-        let known = LATENCY_REASONS.iter().zip(counts);
-        Ok(known
+        let labeled_counts = LATENCY_REASONS.iter().zip(counts);
+        Ok(labeled_counts
             .map(|((_, label, text), count)| (*label, *text, count))
             .collect())
     }

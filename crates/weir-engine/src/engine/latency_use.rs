@@ -97,14 +97,16 @@ impl Engine {
         rows.collect()
     }
 
-    /// Returns the services whose pool is `wanted`, except ipvsadm's services and services with `strict_ipvs`.
+    /// Returns the services for whose pool `is_selected` returns true, except ipvsadm's services and services with
+    /// `strict_ipvs`.
     fn services_where(
         &self,
-        wanted: impl Fn(&Pool) -> bool,
+        is_selected: impl Fn(&Pool) -> bool,
     ) -> impl Iterator<Item = (&Service, &Pool)> {
         self.desired.services.iter().filter_map(move |service| {
             let pool = self.desired.pool(&service.pool)?;
-            let applies = wanted(pool) && !service.strict_ipvs && !is_from_ipvsadm(&service.name);
+            let applies =
+                is_selected(pool) && !service.strict_ipvs && !is_from_ipvsadm(&service.name);
             applies.then_some((service, pool))
         })
     }

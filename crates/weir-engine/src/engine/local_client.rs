@@ -65,7 +65,8 @@ impl LocalClients {
 /// Scopes by cgroup path.
 type ScopesByPath = BTreeMap<Option<String>, u32>;
 
-/// Assigns a scope to every cgroup in the configuration: its current scope, or a free one if it has none.
+/// Assigns a scope to every cgroup in the configuration: its current scope, or a free one if it has none. With
+/// `balance_own`, the root cgroup also has the scope [`SOCKET_SCOPE_LOCAL`].
 fn assign_scopes(
     desired: &Desired,
     attached: &BTreeMap<u32, Scope>,
@@ -76,7 +77,7 @@ fn assign_scopes(
         let cgroup = open_cgroup(path)?;
         let candidates = attached.iter().map(|(scope, it)| (*scope, it.cgroup));
         let candidates = candidates.chain(used.iter().map(|(scope, it)| (*scope, it.id())));
-        let known = candidates
+        let current_scope = candidates
             .filter(|(scope, id)| *scope != SOCKET_SCOPE_LOCAL && *id == cgroup.id())
             .map(|(scope, _)| scope)
             .next();
@@ -84,7 +85,7 @@ fn assign_scopes(
             (SOCKET_SCOPE_LOCAL + 1..=MAX_SCOPE)
                 .find(|scope| !attached.contains_key(scope) && !used.contains_key(scope))
         };
-        let scope = known
+        let scope = current_scope
             .or_else(find_free)
             .ok_or(Error::Cgroups { limit: MAX_SCOPE })?;
         paths.insert(path.map(str::to_owned), scope);
@@ -97,8 +98,8 @@ fn assign_scopes(
 }
 
 fn open_cgroup(path: Option<&str>) -> Result<Cgroup> {
-    let opened = path.map_or_else(Cgroup::root, Cgroup::open);
-    opened.map_err(|source| Error::Cgroup {
+    let cgroup = path.map_or_else(Cgroup::root, Cgroup::open);
+    cgroup.map_err(|source| Error::Cgroup {
         path: path.unwrap_or("(root)").to_owned(),
         source,
     })

@@ -71,8 +71,8 @@ impl Engine {
         self.refresh_duration = started.elapsed();
         self.is_network_stale = false;
         self.must_check_hops = true;
-        let touched = self.services_at(&changed_servers);
-        self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
+        let services = self.services_at(&changed_servers);
+        self.replan(&services.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Releases the rows of removed servers whose flows have ended, and checks for changes that cause no event. The
@@ -158,15 +158,15 @@ impl Engine {
         self.sync.index_version = None;
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
-        let touched: Vec<&str> = released
+        let service_names: Vec<&str> = released
             .changed_services
             .iter()
             .map(String::as_str)
             .collect();
-        let names = touched.iter().copied();
+        let names = service_names.iter().copied();
         let record = Record::for_changes(&self.state, names, released.sharing_changed);
         self.file.append_if_possible(&record);
-        self.rewrite(&touched)
+        self.rewrite(&service_names)
     }
 }
 

@@ -26,15 +26,15 @@ const NAME_PAIRS: u32 = 64;
 impl Engine {
     /// Updates devices, programs and rules for the marks of services that are configured or still have flows.
     pub(super) async fn update_marks(&mut self) -> Result<()> {
-        let wanted = self.state.allocation.marks();
-        let known = self.state.undo.marks.as_ref();
-        let is_current =
-            known.map(|routing| &routing.rules) == (!wanted.is_empty()).then_some(&wanted);
-        if is_current && (wanted.is_empty() || self.network.mark_devices.is_some()) {
+        let required_marks = self.state.allocation.marks();
+        let current_routing = self.state.undo.marks.as_ref();
+        let is_current = current_routing.map(|routing| &routing.rules)
+            == (!required_marks.is_empty()).then_some(&required_marks);
+        if is_current && (required_marks.is_empty() || self.network.mark_devices.is_some()) {
             return Ok(());
         }
-        if !wanted.is_empty() {
-            return self.route_marks(wanted).await;
+        if !required_marks.is_empty() {
+            return self.route_marks(required_marks).await;
         }
         let Some(routing) = self.state.undo.marks.clone() else {
             return Ok(());
@@ -49,14 +49,14 @@ impl Engine {
         self.persist_undo()
     }
 
-    async fn route_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
+    async fn route_marks(&mut self, required_marks: BTreeSet<Key>) -> Result<()> {
         let mut routing = self.ensure_mark_pair().await?;
         let netlink = self.network.netlink();
-        let obsolete: BTreeSet<Key> = routing.rules.difference(&wanted).copied().collect();
+        let obsolete: BTreeSet<Key> = routing.rules.difference(&required_marks).copied().collect();
         routing.remove_rules(netlink, &obsolete).await?;
         let mut rules = Vec::new();
         for ipv6 in [false, true] {
-            if wanted.iter().any(|mark| mark.0 == ipv6) {
+            if required_marks.iter().any(|mark| mark.0 == ipv6) {
                 let entry = self.network.mark_devices.map_or(0, |pair| pair.entry);
                 netlink
                     .add_default_route(ipv6, routing.table, entry)
@@ -64,9 +64,9 @@ impl Engine {
                 rules.extend(routing.family_rules(ipv6));
             }
         }
-        let new = wanted.difference(&routing.rules).copied();
-        rules.extend(new.map(|mark| routing.rule(mark)));
-        routing.rules = wanted;
+        let new_marks = required_marks.difference(&routing.rules).copied();
+        rules.extend(new_marks.map(|mark| routing.rule(mark)));
+        routing.rules = required_marks;
         // Persist first: after a crash, the record may name rules that do not exist, but every rule is recorded.
         self.state.undo.marks = Some(routing);
         self.persist_undo()?;
@@ -107,11 +107,11 @@ impl Engine {
             return Ok(());
         }
         let exists = |index, name: &str| self.network.name_of(index) == Some(name);
-        let known = self.state.undo.marks.clone().zip(self.network.mark_devices);
-        let intact = known.filter(|(routing, pair)| {
+        let recorded_pair = self.state.undo.marks.clone().zip(self.network.mark_devices);
+        let existing_pair = recorded_pair.filter(|(routing, pair)| {
             exists(pair.entry, &routing.entry) && exists(pair.exit, &routing.exit)
         });
-        let Some((routing, pair)) = intact else {
+        let Some((routing, pair)) = existing_pair else {
             // If a step fails, the next check finds the pair incomplete and retries.
             self.network.mark_devices = None;
             self.update_marks().await?;

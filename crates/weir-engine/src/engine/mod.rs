@@ -111,7 +111,7 @@ pub struct Engine {
     rate_estimates: RateEstimates,
     /// Detects servers whose replies bypass the director.
     reply_monitor: ReplyMonitor,
-    /// Servers that an operator drains.
+    /// Servers that an operator is draining.
     drain_watches: Mutex<DrainWatches>,
     /// Latency statistics of servers.
     latency: LatencyMonitor,
@@ -125,12 +125,12 @@ pub struct Engine {
     resolve_timeout: Duration,
 }
 
-/// Returns the addresses of the servers of these services.
+/// Returns the addresses of the services' servers.
 fn server_addresses<'a>(
     state: &'a EngineState,
-    touched: &'a [&'a str],
+    services: &'a [&'a str],
 ) -> impl Iterator<Item = IpAddr> + use<'a> {
-    let slots = touched
+    let slots = services
         .iter()
         .filter_map(|name| state.allocation.services.get(*name));
     slots.flat_map(|slot| slot.dests.iter().map(|dest| dest.address))

@@ -132,7 +132,7 @@ impl Engine {
         now: Duration,
     ) {
         let started = Instant::now();
-        let rows = suspects.iter().map(|it| (it.dest, Vec::new()));
+        let rows = suspects.iter().map(|suspect| (suspect.dest, Vec::new()));
         let mut waiting: HashMap<u32, Vec<Client>> = rows.collect();
         for flow in self.plane.maps().flows.walk() {
             let meta = flow.meta();
@@ -154,11 +154,11 @@ impl Engine {
             let (key, syns) = (watched.key(), watched.counters.syns);
             let is_neighbor = |client| self.network.is_same_segment(client, watched.address);
             let servers = &mut reply_monitor.servers;
-            if let Some(found) = servers.add_clients(key, syns, clients, is_neighbor, now) {
+            if let Some(warning) = servers.add_clients(key, syns, clients, is_neighbor, now) {
                 tracing::warn!(
                     service = watched.service,
                     server = watched.server,
-                    cause = reason(found),
+                    cause = reason(warning),
                     "clients of a server receive no replies"
                 );
             }
@@ -171,8 +171,8 @@ impl Engine {
         self.reply_monitor.servers.silence(key)
     }
 
-    /// Returns the warning about a server that still receives clients. Reads the server's counters: a reply ends the
-    /// warning immediately, not only when the counters are read for passive checks.
+    /// Returns the warning about a server that has not been removed. Reads the server's counters: a reply ends the
+    /// warning immediately, not only when the counters are next read for passive checks.
     ///
     /// # Errors
     /// Fails if a map cannot be read.
@@ -189,10 +189,10 @@ impl Engine {
             detection_time: Duration::MAX,
         };
         let now = SteadyClock::of_process().now();
-        Ok(servers.warning_at(key, counters).map(|found| Warning {
-            reason: reason(found),
-            since: UNIX_EPOCH + found.since,
-            last_seen_seconds: now.saturating_sub(found.last_syn).as_secs(),
+        Ok(servers.warning_at(key, counters).map(|warning| Warning {
+            reason: reason(warning),
+            since: UNIX_EPOCH + warning.since,
+            last_seen_seconds: now.saturating_sub(warning.last_syn).as_secs(),
         }))
     }
 }
@@ -208,19 +208,19 @@ fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duratio
 
 fn is_up(states: &ServerStates, service: &Service, dest: &DestSlot) -> bool {
     let server_health = states.health_in(&service.pool, &dest.name, &service.name);
-    server_health.is_some_and(|it| it.state == weir_health::State::Up)
+    server_health.is_some_and(|health| health.state == weir_health::State::Up)
 }
 
-fn reason(found: &NoReplyWarning) -> String {
+fn reason(warning: &NoReplyWarning) -> String {
     // Clients whose flows were removed before the search of the flow table are not known.
-    let clients = match found.clients {
+    let clients = match warning.clients {
         1 => "at least 1 client".to_owned(),
         many => format!("at least {many} clients"),
     };
     let other_path = "the server's replies take another path (with `nat` but without `snat`, the director must be the \
                       server's default gateway), or the server drops clients' SYNs";
-    let cause = match found.neighbor {
-        Some(client) if found.neighbors == found.clients => format!(
+    let cause = match warning.neighbor {
+        Some(client) if warning.neighbors == warning.clients => format!(
             "the client {client} is on the server's own segment, so the server replies to it directly (`nat` \
              without `snat`)"
         ),
@@ -231,7 +231,7 @@ fn reason(found: &NoReplyWarning) -> String {
     };
     format!(
         "{} SYNs from {clients} received no reply through the director, although the check passes: {cause}",
-        found.syns
+        warning.syns
     )
 }
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reason_applies_to_all_clients() {
+    fn reason_mentions_the_gateway_unless_all_clients_are_neighbors() {
         let neighbor = Some(IpAddr::from([10, 0, 0, 100]));
         for (neighbors, neighbor, is_gateway, is_named) in [
             (0, None, true, false),
@@ -260,11 +260,11 @@ mod tests {
                 reason.starts_with("10 SYNs from at least 4 clients "),
                 "{reason}"
             );
-            let found = (
+            let causes = (
                 reason.contains("default gateway"),
                 reason.contains("10.0.0.100"),
             );
-            assert_eq!(found, (is_gateway, is_named), "{reason}");
+            assert_eq!(causes, (is_gateway, is_named), "{reason}");
         }
     }
 }

@@ -52,12 +52,12 @@ struct SavedState {
 impl SavedState {
     async fn read(paths: &Paths, configured: &Desired) -> Result<Self> {
         let file = StateFile::new(&paths.runtime_dir);
-        let saved = file.read()?;
-        let is_file_missing = saved.is_none();
+        let content = file.read()?;
+        let is_file_missing = content.is_none();
         let StoredState {
             engine: mut state,
             servers,
-        } = saved.unwrap_or_default();
+        } = content.unwrap_or_default();
         // Addresses that were added for proxy services before there was an engine.
         for entry in read_record(&paths.runtime_dir) {
             if !state.undo.addresses.contains(&entry) {
@@ -186,10 +186,10 @@ impl<'a> Opening<'a> {
         };
         // If the record is invalid, opening the data plane reports it.
         let pinned = pinned_sizes(&pins).ok().flatten();
-        let wanted = sizes(&configured.node, pinned.as_ref());
+        let required_sizes = sizes(&configured.node, pinned.as_ref());
         let pin_dir = paths.pin_dir.clone();
         // A thread inherits the namespaces of its creator.
-        let opening = std::thread::spawn(move || open_plane(pin_dir, wanted));
+        let opening = std::thread::spawn(move || open_plane(pin_dir, required_sizes));
         let saved = SavedState::read(paths, configured).await;
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -242,7 +242,7 @@ impl<'a> Opening<'a> {
             opened,
             undo,
         } = self;
-        let activated = async {
+        let activation = async {
             let desired = saved.reconcile(&plane, opened, configured, states).await?;
             let writer = Writer::adopt_maps(plane.maps())?;
             let (mut rows, pending) = saved.plan(&desired, plane.sizes().dests, states)?;
@@ -284,11 +284,11 @@ impl<'a> Opening<'a> {
             engine.commit().await?;
             Ok(engine)
         };
-        let activated = activated.await;
-        if activated.is_err() {
+        let result = activation.await;
+        if result.is_err() {
             undo.revert(paths).await;
         }
-        activated
+        result
     }
 
     /// Removes the data plane again if none was pinned before.
@@ -345,13 +345,13 @@ fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
 fn addresses_of(state: &EngineState, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
     let allocated = state.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
-    let wanted = desired.into_iter().flat_map(|desired| {
+    let configured_servers = desired.into_iter().flat_map(|desired| {
         let pools = desired.services.iter();
         let pools = pools.filter_map(|service| desired.pool(&service.pool));
         pools.flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
     });
     allocated
-        .chain(wanted.map(|server| server.address))
+        .chain(configured_servers.map(|server| server.address))
         .collect()
 }
 
@@ -359,13 +359,13 @@ pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, O
     // Kernels before 5.11 charge maps to RLIMIT_MEMLOCK. Later kernels ignore it; a failure is detected in the next
     // step.
     let _ = weir_sys::raise_memlock();
-    let opened = Dataplane::open(&OpenOptions {
+    let dataplane = Dataplane::open(&OpenOptions {
         sizes,
         ..OpenOptions::new(pin_dir)
     })?;
     // Loading parses megabytes of kernel BTF, which are not needed afterwards.
     weir_sys::trim_heap();
-    Ok(opened)
+    Ok(dataplane)
 }
 
 /// Returns the map sizes for the limits in the configuration, but at least the current sizes, because all current rows
@@ -399,5 +399,16 @@ mod tests {
     #[test]
     fn sizes_of_an_empty_configuration_are_the_defaults() {
         assert_eq!(sizes(&Node::default(), None), Sizes::default());
+    }
+
+    #[test]
+    fn data_plane_accepts_the_largest_limits_of_a_configuration() {
+        let node = Node {
+            max_flows: Node::MAX_FLOWS_RANGE.1,
+            max_servers: Node::MAX_SERVERS_RANGE.1,
+            max_services: Node::MAX_SERVICES_RANGE.1,
+            ..Node::default()
+        };
+        sizes(&node, None).check().expect("sizes are out of range");
     }
 }

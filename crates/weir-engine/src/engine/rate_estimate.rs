@@ -38,11 +38,11 @@ impl Engine {
             services: BTreeMap::new(),
             servers: HashMap::with_capacity(servers.len()),
         };
-        let read = self.totals()?;
+        let totals_by_row = self.totals()?;
         for (name, slot) in &self.state.allocation.services {
             let mut sum = slot.retired;
             for dest in &slot.dests {
-                let totals = read.get(&dest.id).copied().unwrap_or_default();
+                let totals = totals_by_row.get(&dest.id).copied().unwrap_or_default();
                 sum = sum.plus(totals);
                 let counters = counters_since(totals, None);
                 let mut estimator = servers
@@ -96,7 +96,7 @@ impl Engine {
         ids.into_iter().map(row_totals).collect()
     }
 
-    /// Returns the current totals of the chosen services, which become the base values of zeroed counters.
+    /// Returns the current totals of the chosen services and their servers: the base values of zeroed counters.
     pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Baseline> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();

@@ -57,11 +57,11 @@ impl Engine {
         states: &ServerStates,
     ) -> Result<ApplyOutcome> {
         let desired = Indexed::from(desired);
-        let wanted = sizes(&desired.node, Some(self.plane.sizes()));
-        let replacement = if wanted == *self.plane.sizes() {
+        let new_sizes = sizes(&desired.node, Some(self.plane.sizes()));
+        let replacement = if new_sizes == *self.plane.sizes() {
             None
         } else {
-            let (plane, _) = open_plane(self.pin_dir.clone(), wanted)?;
+            let (plane, _) = open_plane(self.pin_dir.clone(), new_sizes)?;
             Some(ReplacementPlane {
                 writer: Writer::adopt_maps(plane.maps())?,
                 plane,
@@ -160,11 +160,11 @@ impl Engine {
             return Ok(Vec::new());
         }
         self.must_check_hops = true;
-        let known: BTreeSet<&str> = touched.iter().copied().collect();
+        let already_planned: BTreeSet<&str> = touched.iter().copied().collect();
         let moved = self.services_at(&update.servers);
         Ok(moved
             .into_iter()
-            .filter(|name| !known.contains(name.as_str()))
+            .filter(|name| !already_planned.contains(name.as_str()))
             .collect())
     }
 

@@ -270,11 +270,11 @@ impl Engine {
         let Some(slot) = self.state.allocation.services.get(service) else {
             return 0;
         };
-        let counted = slot
+        let matching_dests = slot
             .dests
             .iter()
             .filter(|dest| server.is_none_or(|server| dest.name == server));
-        let rows = counted.filter_map(|dest| self.plane.maps().live(dest.id).ok());
+        let rows = matching_dests.filter_map(|dest| self.plane.maps().live(dest.id).ok());
         rows.map(|live| live.active.wrapping_add(live.inactive))
             .fold(0, u64::wrapping_add)
     }

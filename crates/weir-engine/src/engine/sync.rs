@@ -148,8 +148,8 @@ impl Engine {
         }
         self.sync.walked_at = now;
         self.walk(share, entries)?;
-        let started = Instant::now();
-        while self.sync.recheck_buckets > 0 && started.elapsed() < RECHECK_TIME {
+        let start = Instant::now();
+        while self.sync.recheck_buckets > 0 && start.elapsed() < RECHECK_TIME {
             let buckets = self.sync.recheck_buckets.min(RECHECK_BUCKETS);
             self.walk(buckets.into(), entries)?;
         }
@@ -202,26 +202,26 @@ impl Engine {
     }
 
     fn is_due(&self, index: u32, meta: EntryMeta) -> bool {
-        let sent = self
+        let sent_tick = self
             .sync
             .sent_ticks
             .get(index as usize)
             .copied()
             .unwrap_or(0);
-        if sent == meta.seen {
+        if sent_tick == meta.seen {
             return false;
         }
         let timeout = self.sync.settings.timeouts.get(usize::from(meta.state));
-        if sent != 0 && needs_refresh(sent, meta.seen, timeout.copied().unwrap_or(0)) {
+        if sent_tick != 0 && needs_refresh(sent_tick, meta.seen, timeout.copied().unwrap_or(0)) {
             return true;
         }
         let Ok(cold) = self.plane.maps().flows.cold(index) else {
             return false;
         };
         // The tick belongs to an earlier flow in this entry, or nothing was sent.
-        let unknown = sent == 0 || is_after(cold.created, sent);
+        let is_unsent = sent_tick == 0 || is_after(cold.created, sent_tick);
         // A UDP flow is sent only after it has lasted for some time, so a flood causes no synchronization traffic.
-        unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
+        is_unsent && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
     }
 
     /// Returns whether a flow was not sent because the tables selected its server, but they now select a different one.
@@ -311,8 +311,9 @@ impl Engine {
         Ok(flow)
     }
 
-    /// Returns the device toward the client of a `nat` server, if the kernel does not forward packets. In this case,
-    /// the data plane cannot look up routes in the kernel, and this director has not seen a packet from the client.
+    /// Returns the device toward the client if the server uses `nat` and the kernel does not forward packets. In this
+    /// case, the data plane cannot look up routes in the kernel, and this director has not seen a packet from the
+    /// client.
     fn client_device(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns_clients = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
         if !learns_clients || record.kind == Kind::Template {
@@ -398,8 +399,8 @@ impl Engine {
         Some(record)
     }
 
-    /// Returns whether a peer computes the same server for this flow. In a group, peers can use another version of the
-    /// configuration: both versions must select the same server.
+    /// Returns whether a peer computes the same server for this flow. In a group, peers can use a different version of
+    /// the configuration: both versions must select the same server.
     fn is_computed(&self, flow: &Flow) -> bool {
         let cold = &flow.cold;
         let hash = steer_hash(&Tuple {

@@ -181,11 +181,11 @@ impl SyncIndex {
             return Some(*row);
         }
         let mut ranges = self.ranges.iter();
-        let within = ranges.find(|(range_proto, address, first, last, _)| {
+        let range = ranges.find(|(range_proto, address, first, last, _)| {
             (*range_proto, *address) == (proto, vip) && (*first..=*last).contains(&port)
         });
         let any = || self.any.get(&(proto, vip)).copied();
-        within.map(|(.., row)| *row).or_else(any)
+        range.map(|(.., row)| *row).or_else(any)
     }
 
     /// Returns the row of the service with an ID that a peer sent.

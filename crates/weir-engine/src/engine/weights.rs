@@ -18,10 +18,10 @@ impl Engine {
     /// # Errors
     /// Fails if a map cannot be written. A full disk is only logged, because it must not keep a failed server in use.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
-        let users = pools
+        let services = pools
             .iter()
             .flat_map(|pool| self.desired.services_of_pool(pool));
-        let names: Vec<String> = users.map(|it| it.name.clone()).collect();
+        let names: Vec<String> = services.map(|service| service.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.file.record_below_quorum(states.below_quorum());
         let previous = allocate(&mut self.state, &self.desired, &self.plane, &names, states)?;

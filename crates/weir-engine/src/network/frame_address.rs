@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Returns the last bytes of the accepted addresses of device 1.
+    /// Returns the last bytes of the addresses that device 1 accepts.
     fn accepted(links: Vec<Link>) -> Vec<u8> {
         let mut network = Network::open().expect("open a netlink socket");
         network.state.links = links.into_iter().map(|link| (link.index, link)).collect();

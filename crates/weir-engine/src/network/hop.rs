@@ -39,7 +39,7 @@ impl HopBatch<'_> {
 }
 
 impl Network {
-    /// Returns the physical port of a device, and the VLAN tag that XDP must push.
+    /// Returns the physical port of a device, and the VLAN tag that XDP must push; 0 = none.
     fn port_of<'a>(&'a self, link: &'a Link) -> (&'a Link, u16) {
         let Some(vlan) = link.vlan.filter(|vlan| !vlan.service_tag) else {
             return (link, 0);
@@ -135,7 +135,7 @@ impl Network {
     }
 }
 
-/// Returns whether a device is a veth, on which XDP_TX may not wake the receiver; see `WEIR_DEVICE_REDIRECT` in
+/// Returns whether a device is a veth, on which XDP_TX does not wake the receiver; see `WEIR_DEVICE_REDIRECT` in
 /// weir_abi.h.
 pub(super) fn is_veth(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")

@@ -25,14 +25,14 @@ impl Network {
 
     /// Returns whether a device has this IPv6 VIP, and the kernel can select it as a source.
     pub(crate) fn has_preferred(&self, ifindex: u32, address: IpAddr) -> bool {
-        let mut known = self.state.addresses.iter();
-        known.any(|it| (it.ifindex, it.ip) == (ifindex, address) && vip::is_preferred(it))
+        let mut addresses = self.state.addresses.iter();
+        addresses.any(|it| (it.ifindex, it.ip) == (ifindex, address) && vip::is_preferred(it))
     }
 
     /// Returns whether two addresses are both in the subnet of one of this machine's addresses.
     pub(crate) fn is_same_segment(&self, first: IpAddr, second: IpAddr) -> bool {
-        let mut known = self.state.addresses.iter();
-        known.any(|it| {
+        let mut addresses = self.state.addresses.iter();
+        addresses.any(|it| {
             let network = weir_model::Network {
                 address: it.ip,
                 prefix: it.prefix,
@@ -78,7 +78,7 @@ impl Network {
         Some(MacAddr::new(mac.octets()))
     }
 
-    /// Adds the addresses of this machine that queries on a device's segment need.
+    /// Adds the device to `view`, with the addresses of this machine that queries on its segment need.
     pub(crate) fn describe_segment(&self, ifindex: u32, view: &mut View) {
         let links: Vec<&Link> = self.state.links.values().collect();
         view.add_interface(ifindex, &links, &self.state.addresses);
@@ -99,8 +99,9 @@ impl Network {
         links.map(|link| link.mtu).min()
     }
 
-    /// Returns the interfaces to attach to: the configured interfaces, or the interfaces that are up and are on the
-    /// routes to servers or the default gateways, have a VIP or a server's address, or are the `vip_interface`.
+    /// Returns the interfaces to attach to: the configured interfaces, or else the interfaces, except loopback, that
+    /// are up and are on the routes to servers or the default gateways, have a VIP or a server's address, or are the
+    /// `vip_interface`.
     ///
     /// # Errors
     /// Fails if a configured interface does not exist.
@@ -117,7 +118,7 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
-        // If all services are socket services, no packet passes through the director.
+        // If all services are socket services, the data plane has no packets to process.
         if !desired.services.is_empty()
             && desired.services.iter().all(weir_planner::socket::is_socket)
         {
@@ -130,11 +131,11 @@ impl Network {
         let mut found: BTreeSet<u32> = default_routes.chain(self.routes.ports()).collect();
         let is_vip_or_server =
             |ip: &IpAddr| desired.services_listening_on(*ip).len() > 0 || self.servers.contains(ip);
-        let held = self
+        let addresses = self
             .address_devices
             .iter()
             .filter(|(ip, _)| is_vip_or_server(ip));
-        found.extend(held.map(|(_, ifindex)| *ifindex));
+        found.extend(addresses.map(|(_, ifindex)| *ifindex));
         found.extend(
             vip_interface
                 .as_deref()

@@ -29,7 +29,7 @@ pub(crate) enum NextHopChange {
 }
 
 impl LastMacs {
-    /// Records an entry from the kernel's table if its address was unknown.
+    /// Stores the MAC address of an entry in the kernel's table, unless one is already stored for the next hop.
     pub(crate) fn add_unknown(&mut self, neighbor: &Neighbor) {
         if let Some(mac) = neighbor.usable_mac() {
             let key = (neighbor.ifindex, neighbor.ip);
@@ -50,7 +50,7 @@ impl LastMacs {
         }
         let last = self.0.get_mut(&key)?;
         let is_failed = !removed && neighbor.state == NeighborState::Failed;
-        // A removal shows that this machine's link is down. It is not reported for each next hop.
+        // A removal can mean that this machine's link is down, so it is not reported for each next hop.
         if removed || is_failed {
             let was_valid = std::mem::replace(&mut last.is_valid, false);
             return (was_valid && is_failed).then_some(NextHopChange::Unreachable);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
     fn neighbor(mac: MacAddr, state: NeighborState) -> Neighbor {
         Neighbor {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn next_hop_that_returns_with_its_address_has_not_moved() {
+    fn next_hop_that_returns_with_its_mac_address_has_not_moved() {
         let mut last = LastMacs::default();
         last.add_unknown(&neighbor(MAC, Stale));
         // This machine's link goes down and comes up again.
@@ -107,20 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn next_hop_with_another_address_has_moved_once() {
+    fn next_hop_with_a_new_mac_address_has_moved_once() {
         let mut last = LastMacs::default();
         let events = [
             (MAC, Reachable, false),
-            (OTHER, Reachable, false),
-            (OTHER, Stale, false),
+            (OTHER_MAC, Reachable, false),
+            (OTHER_MAC, Stale, false),
             (MAC, NoArp, true),
             (MAC, Reachable, false),
         ];
         let moved = |mac| Some(NextHopChange::NewMac(mac));
-        let expected = [None, moved(OTHER), None, None, moved(MAC)];
+        let expected = [None, moved(OTHER_MAC), None, None, moved(MAC)];
         assert_eq!(changes(&mut last, &events), expected);
         last.remove((2, [10, 0, 0, 5].into()));
-        assert_eq!(changes(&mut last, &[(OTHER, Reachable, false)]), [None]);
+        assert_eq!(changes(&mut last, &[(OTHER_MAC, Reachable, false)]), [None]);
     }
 
     #[test]

@@ -143,12 +143,12 @@ impl Network {
             });
         }
         let destinations: Vec<IpAddr> = added.iter().copied().collect();
-        let found = self.netlink.route_get_each(&destinations).await?;
+        let new_lookups = self.netlink.route_get_each(&destinations).await?;
         let lookups = std::mem::take(&mut self.state.lookups);
         self.state = NetState { lookups, ..tables };
         self.state
             .lookups
-            .extend(destinations.into_iter().zip(found));
+            .extend(destinations.into_iter().zip(new_lookups));
         for server in &added {
             self.routes.add(*server, &self.state);
         }
@@ -191,8 +191,8 @@ impl Network {
     }
 
     fn index_addresses(&mut self) {
-        let known = self.state.addresses.iter().rev();
-        self.address_devices = known.map(|known| (known.ip, known.ifindex)).collect();
+        let addresses = self.state.addresses.iter().rev();
+        self.address_devices = addresses.map(|it| (it.ip, it.ifindex)).collect();
         let handed_over = self.state.addresses.iter().filter(|it| it.handed_over);
         self.handed_over = handed_over
             .map(|it| ((it.ifindex, it.ip), it.prefix))
@@ -217,10 +217,10 @@ impl Network {
     /// Returns no error at present: a device whose features cannot be read is treated as a device without features.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
         let previous = self.xdp_features.clone();
-        let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
-        used.extend(self.routes.ports());
-        let used: Vec<u32> = used.into_iter().collect();
-        self.query_drivers(&used).await?;
+        let mut devices: BTreeSet<u32> = self.attached.keys().copied().collect();
+        devices.extend(self.routes.ports());
+        let devices: Vec<u32> = devices.into_iter().collect();
+        self.query_drivers(&devices).await?;
         Ok(self.xdp_features != previous)
     }
 
@@ -246,13 +246,13 @@ impl Network {
             ..NetworkState::default()
         };
         for server in servers {
-            let Some(found) = self.state.lookups.get(&server) else {
+            let Some(lookup) = self.state.lookups.get(&server) else {
                 continue;
             };
-            if found.kind == RouteKind::Local {
+            if lookup.kind == RouteKind::Local {
                 network_state.local_addresses.insert(server);
             }
-            if let Some(source) = found.prefsrc {
+            if let Some(source) = lookup.prefsrc {
                 network_state.sources.insert(server, source);
             }
         }

@@ -100,9 +100,9 @@ impl Network {
 
     /// Records the devices that the packet path and native XDP are about to be attached to, so the settings are correct
     /// for the first packet.
-    pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
+    pub(crate) fn expect_attached(&mut self, devices: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
-        let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
+        let xdp: BTreeSet<u32> = devices.iter().filter(plan).copied().collect();
         let native = |ifindex| {
             self.xdp_features
                 .get(ifindex)
@@ -110,7 +110,7 @@ impl Network {
         };
         let all_native = xdp.iter().all(native);
         self.expected_native = if all_native { xdp } else { BTreeSet::new() };
-        self.expected.clone_from(wanted);
+        self.expected.clone_from(devices);
     }
 }
 
@@ -228,12 +228,12 @@ mod tests {
                 (Attach::Xdp, Plan::Xdp),
                 (Attach::Tc, Plan::Tc),
             ] {
-                let found = plan(
+                let actual = plan(
                     attach,
                     || reason.is_some(),
                     || driver.is_some_and(is_paravirtual),
                 );
-                assert_eq!(found, expected, "{attach:?} {driver:?} {link:?}");
+                assert_eq!(actual, expected, "{attach:?} {driver:?} {link:?}");
             }
         }
     }

@@ -40,9 +40,9 @@ impl Network {
     /// Makes the kernel keep new next-hop neighbors resolved. Returns the neighbors that the kernel did not keep
     /// resolved before, and whether there were new neighbors.
     pub(crate) async fn manage_neighbors(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
-        let wanted: BTreeSet<(u32, IpAddr)> = self.routes.neighbors().collect();
+        let next_hops: BTreeSet<(u32, IpAddr)> = self.routes.neighbors().collect();
         let mut added = Vec::new();
-        let new: Vec<(u32, IpAddr)> = wanted.difference(&self.managed).copied().collect();
+        let new: Vec<(u32, IpAddr)> = next_hops.difference(&self.managed).copied().collect();
         for (device, neighbor) in &new {
             match self.netlink.ensure_managed(*device, *neighbor).await {
                 Ok(ManageOutcome::Added) => added.push((*device, *neighbor)),
@@ -53,7 +53,7 @@ impl Network {
                 }
             }
         }
-        self.managed = wanted;
+        self.managed = next_hops;
         (added, !new.is_empty())
     }
 
@@ -67,10 +67,10 @@ impl Network {
             .into_iter()
             .map(|entry| ((entry.ifindex, entry.ip), entry))
             .collect();
-        let resolved = |neighbor| {
-            let known = self.state.neighbors.get(&neighbor);
-            known.is_some_and(|known| known.usable_mac().is_some())
+        let is_resolved = |neighbor| {
+            let neighbor_entry = self.state.neighbors.get(&neighbor);
+            neighbor_entry.is_some_and(|neighbor_entry| neighbor_entry.usable_mac().is_some())
         };
-        Ok(self.routes.neighbors().all(resolved))
+        Ok(self.routes.neighbors().all(is_resolved))
     }
 }

@@ -13,11 +13,11 @@ fn read_counters<'de, D: Deserializer<'de>>(
     find: impl Fn(&str) -> Option<(&'static str, &'static str)>,
 ) -> Result<Vec<Counter>, D::Error> {
     let sent = Vec::<(String, String, u64)>::deserialize(deserializer)?;
-    let known = sent.into_iter().filter_map(|(label, _, count)| {
+    let counters = sent.into_iter().filter_map(|(label, _, count)| {
         let (label, text) = find(&label)?;
         Some((label, text, count))
     });
-    Ok(known.collect())
+    Ok(counters.collect())
 }
 
 pub(super) fn reasons<'de, D: Deserializer<'de>>(
@@ -46,8 +46,8 @@ fn one_of<'de, D: Deserializer<'de>>(
     names: &[&'static str],
 ) -> Result<&'static str, D::Error> {
     let name = String::deserialize(deserializer)?;
-    let known = names.iter().find(|known| **known == name);
-    known
+    let static_name = names.iter().find(|static_name| **static_name == name);
+    static_name
         .copied()
         .ok_or_else(|| D::Error::custom(format!("unknown name {name:?}")))
 }

@@ -1,6 +1,9 @@
 //! Tests the state file with files of version 0.1.0, and with damaged files.
 
-#[allow(clippy::duplicate_mod, reason = "each test module reads a part of it")]
+#[allow(
+    clippy::duplicate_mod,
+    reason = "each test module uses only a part of it"
+)]
 #[path = "../../../weir-state/tests/previous/mod.rs"]
 mod previous;
 
@@ -10,8 +13,8 @@ use weir_state::{Override, PoolState, ServerStates};
 
 use super::*;
 
-/// Returns a directory with state files written by Weir 0.1.0; see weir-state's `tests/formats.rs`.
-fn fixtures(name: &str) -> PathBuf {
+/// Creates a directory with state files of Weir 0.1.0 (see weir-state's `tests/formats.rs`), and returns its path.
+fn write_fixtures(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     for (file, text) in [
@@ -44,7 +47,7 @@ fn covers(old: &Value, new: &Value) -> bool {
 
 #[test]
 fn state_file_of_0_1_0_is_read_with_its_journal() {
-    let directory = fixtures("state-read");
+    let directory = write_fixtures("state-read");
     let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
     fs::remove_dir_all(&directory).unwrap();
     let StoredState { engine, servers } = saved;
@@ -73,7 +76,7 @@ fn pool_keeps_its_quorum_state_after_a_crash() {
     pool.servers = vec![Server::new("10.9.0.5", [10, 9, 0, 5].into(), None)];
     (pool.health.quorum, pool.health.quorum_hysteresis) = (10, 5);
     let mut restored_state = |weights: &[u32]| {
-        let directory = fixtures("state-quorum");
+        let directory = write_fixtures("state-quorum");
         let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
         let mut file = StateFile::new(&directory);
         file.write(&saved.engine, &SavedServers::default()).unwrap();
@@ -89,8 +92,8 @@ fn pool_keeps_its_quorum_state_after_a_crash() {
             fs::read(directory.join(JOURNAL_FILE)).unwrap(),
         );
         fs::remove_dir_all(&directory).unwrap();
-        let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
-        let lines = previous::journal(&journal, frozen.number).len();
+        let old_state: previous::StateFile = serde_json::from_slice(&text).unwrap();
+        let lines = previous::journal(&journal, old_state.number).len();
         let mut next = ServerStates::default();
         next.adopt(saved.servers, true);
         next.update_pool(&pool);
@@ -104,7 +107,7 @@ fn pool_keeps_its_quorum_state_after_a_crash() {
 
 #[test]
 fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
-    let directory = fixtures("state-written");
+    let directory = write_fixtures("state-written");
     let (_, saved) = read(&directory.join(STATE_FILE)).unwrap().unwrap();
     let mut states = ServerStates::default();
     states.adopt(saved.servers.clone(), false);
@@ -130,8 +133,11 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
         previous::OldOverride::Weight(7)
     );
     assert_eq!(overrides["web"]["10.9.0.7"], previous::OldOverride::Maint);
-    let frozen: previous::StateFile = serde_json::from_slice(&text).unwrap();
-    assert_eq!((frozen.version, frozen.standings.servers.len()), (2, 2));
+    let old_state: previous::StateFile = serde_json::from_slice(&text).unwrap();
+    assert_eq!(
+        (old_state.version, old_state.standings.servers.len()),
+        (2, 2)
+    );
     let old = include_str!("../../../weir-state/tests/fixtures/v0.1.0/state.json");
     let (old, new): (Value, Value) = (
         serde_json::from_str(old).unwrap(),

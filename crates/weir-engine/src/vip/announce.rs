@@ -9,7 +9,7 @@ use weir_netlink::Netlink;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
 
-/// Number of announcements of an address: the maximum in RFC 4861 (`MAX_NEIGHBOR_ADVERTISEMENT`).
+/// Number of announcements per address: the maximum in RFC 4861 (`MAX_NEIGHBOR_ADVERTISEMENT`).
 const ANNOUNCEMENTS: u32 = 3;
 
 #[derive(Debug)]

@@ -100,8 +100,8 @@ impl Vips {
         if self.is_stale || (has_unneeded && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
             let expected: BTreeSet<IpAddr> =
                 self.added.iter().map(|(_, address)| *address).collect();
-            let present = present_addresses(&Netlink::open()?).await?;
-            for address in expected.difference(&present) {
+            let present_vips = present_addresses(&Netlink::open()?).await?;
+            for address in expected.difference(&present_vips) {
                 tracing::warn!(%address, "re-adding a VIP that another program removed");
             }
             return self.apply(desired).await;
@@ -134,15 +134,15 @@ impl Vips {
         let mut view = View::default();
         if let Some(link) = link {
             let addresses = netlink.addresses().await?;
-            let wanted: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
+            let needed_addresses: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
             let is_owned = |it: &&Address| {
                 it.ifindex == link.index
-                    && wanted.contains(&it.ip)
+                    && needed_addresses.contains(&it.ip)
                     && !desired.is_vrrp_address(it.ip)
             };
-            let owned = addresses.iter().filter(is_owned);
+            let owned_addresses = addresses.iter().filter(is_owned);
             view.addresses
-                .extend(owned.map(|address| (link.index, address.ip)));
+                .extend(owned_addresses.map(|address| (link.index, address.ip)));
             let links: Vec<&Link> = links.iter().collect();
             view.add_interface(link.index, &links, &addresses);
         }
@@ -176,9 +176,11 @@ impl Vips {
             .map(|it| (it.ip, it.prefix))
             .collect();
         // Addresses that a virtual router has handed over need an owner, so treat them like missing addresses.
-        let owned = addresses.iter().map(|address| address.ip);
-        let present: BTreeSet<IpAddr> = owned.filter(|it| !handed_over.contains_key(it)).collect();
-        let wanted: BTreeSet<IpAddr> = desired
+        let owned_addresses = addresses.iter().map(|address| address.ip);
+        let present_vips: BTreeSet<IpAddr> = owned_addresses
+            .filter(|it| !handed_over.contains_key(it))
+            .collect();
+        let needed_addresses: BTreeSet<IpAddr> = desired
             .proxy_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
             .collect();
@@ -188,12 +190,15 @@ impl Vips {
                 deprecate(netlink, link.index, address.ip).await;
             }
             if can_announce()? {
-                for address in on_link().filter(|it| wanted.contains(&it.ip)) {
+                for address in on_link().filter(|it| needed_addresses.contains(&it.ip)) {
                     self.announcements.add(link.index, address.ip);
                 }
             }
         }
-        let missing: Vec<IpAddr> = wanted.difference(&present).copied().collect();
+        let missing: Vec<IpAddr> = needed_addresses
+            .difference(&present_vips)
+            .copied()
+            .collect();
         let Some(first) = missing.first() else {
             return Ok(());
         };
@@ -235,23 +240,27 @@ impl Vips {
         }
         self.last_withdrawal = Instant::now();
         let addresses = netlink.addresses().await?;
-        let wanted: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
-        let mut idle: BTreeSet<IpAddr> = unneeded.iter().map(|(_, address)| *address).collect();
-        idle.retain(|address| !wanted.contains(address));
-        remove_connected(netlink, &mut idle)?;
+        let needed_addresses: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
+        let mut idle_addresses: BTreeSet<IpAddr> =
+            unneeded.iter().map(|(_, address)| *address).collect();
+        idle_addresses.retain(|address| !needed_addresses.contains(address));
+        remove_connected(netlink, &mut idle_addresses)?;
         for entry in unneeded {
             let (name, address) = &entry;
             let link = links.iter().find(|link| link.name == *name);
             let to_router = link.filter(|link| {
                 let has_source = |source| {
-                    let mut known = addresses.iter();
-                    known.any(|it| (it.ifindex, it.ip) == (link.index, source))
+                    let mut host_addresses = addresses.iter();
+                    host_addresses.any(|it| (it.ifindex, it.ip) == (link.index, source))
                 };
                 desired.is_vrrp_address_on(name, *address, has_source)
             });
-            // An address that is needed on another interface is removed even if it has connections, and is added to
+            // An address that is needed on a different interface is removed even if it has connections, and is added to
             // that interface below.
-            if to_router.is_none() && !idle.contains(address) && !wanted.contains(address) {
+            if to_router.is_none()
+                && !idle_addresses.contains(address)
+                && !needed_addresses.contains(address)
+            {
                 continue;
             }
             if let Some(link) = to_router {
@@ -267,7 +276,7 @@ impl Vips {
             self.added.remove(&entry);
         }
         record::write(&self.runtime_dir, &self.added)?;
-        // An address that moves to another interface was present on the previous one.
+        // An address that moves to a different interface was present on the previous one.
         self.add(desired, netlink, links).await
     }
 }
@@ -312,11 +321,11 @@ pub(crate) async fn remove_address(
     ifindex: u32,
     address: IpAddr,
 ) -> Result<Change, weir_netlink::Error> {
-    let removed = netlink
+    let change = netlink
         .remove_address(ifindex, address, prefix(address))
         .await?;
-    if removed == Change::Made || address.is_ipv4() {
-        return Ok(removed);
+    if change == Change::Made || address.is_ipv4() {
+        return Ok(change);
     }
     let present = netlink.addresses().await?;
     match present

@@ -56,10 +56,10 @@ pub fn write(runtime_dir: &Path, addresses: &BTreeSet<(String, IpAddr)>) -> Resu
         boot: boot_id()?,
         addresses: addresses.clone(),
     };
-    let written = serde_json::to_vec(&content)
+    let result = serde_json::to_vec(&content)
         .map_err(Into::into)
         .and_then(|text| replace_file(&path, &text));
-    written.map_err(|source| Error::File { path, source })
+    result.map_err(|source| Error::File { path, source })
 }
 
 /// Removes the record.

@@ -89,14 +89,14 @@ impl Writer {
         let tables = run(present.extent, row.tables.elements());
         let snat =
             (present.snat_at != 0).then(|| run(present.snat_at, u32::from(present.snat_len)));
-        let has_content = |run: Extent, wanted: &[Element]| -> Result<bool> {
-            Ok(maps.elements.get_all(run.at, wanted.len() as u32)? == wanted)
+        let content_matches = |run: Extent, expected: &[Element]| -> Result<bool> {
+            Ok(maps.elements.get_all(run.at, expected.len() as u32)? == expected)
         };
         let is_same = *runs == merge_overlapping(snat.into_iter().chain([tables]).collect())
             && present == service_row(row, present.extent, present.snat_at)
-            && has_content(tables, &row.tables.image(tables.at))?
+            && content_matches(tables, &row.tables.image(tables.at))?
             && snat.map_or(Ok(true), |run| {
-                has_content(run, &elements_of(&row.snat_addresses))
+                content_matches(run, &elements_of(&row.snat_addresses))
             })?;
         if is_same {
             tree::fill(maps, &row.tables.header(tables.at).0)?;

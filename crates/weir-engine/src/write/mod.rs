@@ -23,7 +23,7 @@ pub(crate) use self::address::listener;
 use crate::error::{Error, Result};
 use crate::tree;
 
-/// Row flags that packets of removed servers still need.
+/// Flags that stay set in the rows of removed servers, because packets to these servers still need them.
 const RETAINED_FLAGS: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
 /// A service as it was written to the maps.
@@ -91,7 +91,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes services with their tables, then their listeners, and calls `before_removal` before services are removed.
+    /// Writes services with their tables, then their listeners. Then calls `before_removal`, removes services and marks
+    /// removed servers.
     ///
     /// # Errors
     /// Fails if there is no room for tables, or a map is full.
@@ -171,7 +172,7 @@ impl Writer {
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
-        // Counters that changed before the new tree was published updated the previous tree.
+        // Until the new tree was published, changes to counters updated the previous tree.
         tree::fill(maps, &header)?;
         if let Some(previous) = previous {
             self.elements.retire(previous.tables, now);
@@ -250,8 +251,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Marks the rows of removed servers. This step is the last one: no list contains these servers any longer, so new
-    /// flows get other servers.
+    /// Marks the rows of removed servers. This must follow the changes to services: no list contains these servers any
+    /// longer, so new flows get other servers.
     fn mark_removed_servers(
         &mut self,
         maps: &Maps,
@@ -263,14 +264,14 @@ impl Writer {
                 continue;
             };
             let row = maps.dests.get(*id)?;
-            let wanted = Dest {
+            let marked_row = Dest {
                 flags: row.flags & RETAINED_FLAGS | removed.flags,
                 policy: removed.policy,
                 place: 0,
                 ..row
             };
-            if row.flags & DEST_LIVE != 0 && row != wanted {
-                maps.dests.set(*id, &wanted)?;
+            if row.flags & DEST_LIVE != 0 && row != marked_row {
+                maps.dests.set(*id, &marked_row)?;
             }
             self.dests.remove(id);
         }

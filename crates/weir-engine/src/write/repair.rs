@@ -35,9 +35,9 @@ impl Writer {
     fn repair_listeners(&self, maps: &Maps) -> Result<u64> {
         let (mut intact, mut foreign) = (0, Vec::new());
         maps.listeners.for_each(|key, service| {
-            let known = (key.addr.to_ip(), key.port.get(), key.proto);
-            match self.listeners.get(&known) {
-                Some(wanted) if wanted == service => intact += 1,
+            let address = (key.addr.to_ip(), key.port.get(), key.proto);
+            match self.listeners.get(&address) {
+                Some(expected) if expected == service => intact += 1,
                 Some(_) => {}
                 None => foreign.push(*key),
             }
@@ -60,14 +60,14 @@ impl Writer {
     }
 
     fn repair_vips(&self, maps: &Maps) -> Result<u64> {
-        let wanted = |key: &Addr| -> Option<Option<Vip>> {
+        let expected_row = |key: &Addr| -> Option<Option<Vip>> {
             let written = self.vips.get(&key.to_ip())?;
             // The position of the ranges is unknown for a row of an earlier daemon.
-            let known = written.ranges.is_some() || written.row.ranges.is_empty();
-            Some(known.then(|| vip_row(&written.row, written.ranges)))
+            let is_known = written.ranges.is_some() || written.row.ranges.is_empty();
+            Some(is_known.then(|| vip_row(&written.row, written.ranges)))
         };
         let (mut present, mut changed, mut foreign) = (0, Vec::new(), Vec::new());
-        maps.vips.for_each(|key, vip| match wanted(key) {
+        maps.vips.for_each(|key, vip| match expected_row(key) {
             Some(row) => {
                 present += 1;
                 changed.extend(row.filter(|row| row != vip).map(|row| (*key, row)));
@@ -78,7 +78,7 @@ impl Writer {
             for address in self.vips.keys() {
                 let key = Addr::from(*address);
                 if maps.vips.get(&key)?.is_none()
-                    && let Some(Some(row)) = wanted(&key)
+                    && let Some(Some(row)) = expected_row(&key)
                 {
                     changed.push((key, row));
                 }

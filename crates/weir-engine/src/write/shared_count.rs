@@ -11,25 +11,26 @@ use super::Writer;
 use crate::error::Result;
 
 impl Writer {
-    /// Initializes shared counters with the sums of the counters of the servers that begin to share them.
+    /// Initializes each shared counter that a server begins to use with the sum of the counters of all servers that
+    /// share it.
     pub(super) fn init_shared_counts(
         &self,
         maps: &Maps,
         rows: &RowSet,
         changes: &Changes,
     ) -> Result<()> {
-        let mut joined: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut newly_shared: BTreeMap<u32, bool> = BTreeMap::new();
         let changed = |id: &u32| Some((*id, rows.dests.get(id)?));
         let changed = changes.dests.iter().filter_map(changed);
         for (id, row) in changed.filter(|(id, row)| row.live != *id) {
-            let former = maps.dests.get(id)?;
-            *joined.entry(row.live).or_default() |= former.live != row.live;
+            let previous_row = maps.dests.get(id)?;
+            *newly_shared.entry(row.live).or_default() |= previous_row.live != row.live;
         }
-        joined.retain(|_, joins| *joins);
-        if joined.is_empty() {
+        newly_shared.retain(|_, joins| *joins);
+        if newly_shared.is_empty() {
             return Ok(());
         }
-        for (live, sum) in shared_sums(maps, rows, |live| joined.contains_key(&live))? {
+        for (live, sum) in shared_sums(maps, rows, |live| newly_shared.contains_key(&live))? {
             maps.live.set(
                 live,
                 &weir_abi::Live {
@@ -79,7 +80,7 @@ impl Writer {
     }
 }
 
-/// Returns the sums of the servers' counters, by shared row.
+/// Returns the sums of the servers' counters for the chosen shared rows, by row.
 fn shared_sums(
     maps: &Maps,
     rows: &RowSet,

@@ -13,21 +13,21 @@ const VIP6: &str = "2001:db8::10";
 
 /// Returns a configuration with a VIP of each family on `d0`.
 fn with_ipv6_service() -> Desired {
-    let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-    wanted.node.vip_interface = Some("d0".to_owned());
+    let mut config = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+    config.node.vip_interface = Some("d0".to_owned());
     let mut pool = Pool::new("web6");
     let server = "fd00::11";
     pool.servers
         .push(Server::new(server, server.parse().unwrap(), None));
-    wanted.pools.push(pool);
+    config.pools.push(pool);
     let mut service = Service::new("web6", Forward::Direct, "web6");
     service.listen.push(Listener {
         protocol: Protocol::Tcp,
         address: VIP6.parse().unwrap(),
         ports: Ports::One(PORT),
     });
-    wanted.services.push(service);
-    wanted
+    config.services.push(service);
+    config
 }
 
 #[test]
@@ -57,17 +57,17 @@ fn added_vips_are_kept_only_while_they_are_needed() {
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
         let has_vip = || topology.director_ip("-o -4 addr").contains(VIP);
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        wanted.node.vip_interface = Some("d0".to_owned());
-        let mut without_services = wanted.clone();
+        let mut config = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        config.node.vip_interface = Some("d0".to_owned());
+        let mut without_services = config.clone();
         without_services.services.clear();
 
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &config).await.unwrap();
         assert!(has_vip());
         engine.apply(&without_services).await.unwrap();
         assert!(!has_vip(), "the VIP is not needed");
 
-        engine.apply(&wanted).await.unwrap();
+        engine.apply(&config).await.unwrap();
         let mut connection = topology.connect(VIP, PORT);
         connection.server();
         engine.apply(&without_services).await.unwrap();
@@ -87,11 +87,11 @@ fn present_vip_is_kept() {
     let topology = Topology::new("found");
     topology.director_ip(&format!("addr add {VIP}/32 dev d0"));
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        wanted.node.vip_interface = Some("d0".to_owned());
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
-        wanted.services.clear();
-        engine.apply(&wanted).await.unwrap();
+        let mut config = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        config.node.vip_interface = Some("d0".to_owned());
+        let mut engine = Director::open(paths, &config).await.unwrap();
+        config.services.clear();
+        engine.apply(&config).await.unwrap();
         drop(engine);
         assert_eq!(clean(paths).await.unwrap().addresses, []);
         assert!(topology.director_ip("-o -4 addr").contains(VIP));
@@ -111,15 +111,16 @@ fn added_ipv6_vip_of_an_earlier_version_is_deprecated() {
             let addresses = topology.director_ip("-o -6 addr");
             let mut lines = addresses.lines();
             let line = lines.find(|line| line.contains(&format!(" {address}/128 ")));
-            line.expect("an address").contains(" deprecated ")
+            line.expect("the address is missing")
+                .contains(" deprecated ")
         };
-        let wanted = with_ipv6_service();
-        drop(Director::open(paths, &wanted).await.unwrap());
+        let config = with_ipv6_service();
+        drop(Director::open(paths, &config).await.unwrap());
         topology.director_ip(&format!(
             "addr change {VIP6}/128 dev d0 preferred_lft forever"
         ));
         assert!(!is_deprecated(VIP6));
-        let _engine = Director::open(paths, &wanted).await.unwrap();
+        let _engine = Director::open(paths, &config).await.unwrap();
         assert!(is_deprecated(VIP6));
         assert!(!is_deprecated(other), "Weir did not add this address");
     });

@@ -52,7 +52,7 @@ impl Director {
         &mut self,
         pool: &str,
         server: &str,
-        wanted: Override,
+        new_override: Override,
     ) -> Result<()> {
         struct Layer4<'a>(&'a mut Engine);
         impl Driver for Layer4<'_> {
@@ -76,9 +76,9 @@ impl Director {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let mut driver = Layer4(&mut self.engine);
-        let result = self
-            .states
-            .change_override((pool, server), Some(wanted), now, &mut driver);
+        let result =
+            self.states
+                .change_override((pool, server), Some(new_override), now, &mut driver);
         match result {
             Ok(_) => Ok(()),
             Err(OverrideError::Record(error) | OverrideError::Apply(error)) => Err(error),

@@ -28,22 +28,22 @@ fn failed_reload_restores_the_previous_configuration() {
     let topology = Topology::new("failure");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         let mut first = topology.connect(VIP, PORT);
         let before = first.server();
 
         // The hash tables do not fit, which is detected after some rows have been written.
-        let mut larger = wanted.clone();
+        let mut larger = configuration.clone();
         larger.services.clear();
         let mut pool = Pool::new("hashed");
         pool.scheduler = Some(Scheduler::new(SchedulerKind::Mh));
-        pool.servers = wanted.pools[0].servers.clone();
+        pool.servers = configuration.pools[0].servers.clone();
         larger.pools.push(pool);
         larger
             .services
             .extend((0..40).map(|index| service(index, "hashed")));
-        larger.services.extend(wanted.services.clone());
+        larger.services.extend(configuration.services.clone());
         let error = engine.apply(&larger).await.unwrap_err();
         assert!(
             error.to_string().starts_with("not enough space for"),
@@ -57,11 +57,11 @@ fn failed_reload_restores_the_previous_configuration() {
         assert_eq!(status.revision, 1);
         assert_eq!(status.services.len(), 1);
 
-        let mut no_interface = wanted.clone();
+        let mut no_interface = configuration.clone();
         no_interface.node.vip_interface = Some("missing0".to_owned());
         let error = engine.apply(&no_interface).await.unwrap_err();
         assert_eq!(error.to_string(), "interface missing0 not found");
-        assert_eq!(engine.apply(&wanted).await.unwrap().revision, 2);
+        assert_eq!(engine.apply(&configuration).await.unwrap().revision, 2);
         assert_eq!(fetch(&topology, 4), even_shares(4));
     });
 }
@@ -94,18 +94,18 @@ fn thousand_services_are_reloaded() {
     let topology = Topology::new("large");
     topology.director_ip("route add 10.20.0.0/16 via 10.8.0.11");
     topology.run(async |paths| {
-        let mut wanted = large();
+        let mut configuration = large();
         let started = Instant::now();
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         println!("open: {:?}", started.elapsed());
         let started = Instant::now();
-        engine.apply(&wanted).await.unwrap();
+        engine.apply(&configuration).await.unwrap();
         println!("reload without changes: {:?}", started.elapsed());
-        wanted.pools[500].servers[3].weight = 7;
+        configuration.pools[500].servers[3].weight = 7;
         let started = Instant::now();
-        engine.apply(&wanted).await.unwrap();
+        engine.apply(&configuration).await.unwrap();
         println!("reload with one changed weight: {:?}", started.elapsed());
-        let name = wanted.pools[7].servers[0].name.clone();
+        let name = configuration.pools[7].servers[0].name.clone();
         let started = Instant::now();
         let drain = weir_state::Override::Drain;
         engine.set_override("pool7", &name, drain).unwrap();

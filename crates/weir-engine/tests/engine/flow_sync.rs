@@ -1,4 +1,5 @@
-//! Tests which flows the engine selects for other directors, and that it inserts no more flows than fit.
+//! Tests which flows the engine selects for sending to other directors, and that it inserts no more received flows than
+//! its table can hold.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,7 +14,7 @@ use super::director::Director;
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired};
 
-/// Time in which the engine walks over the whole table.
+/// Time that one walk of the whole table takes.
 const WALK: Duration = Duration::from_secs(4);
 /// Number of half-open connections of a flood.
 const HALF_OPEN: u64 = 200;
@@ -21,7 +22,7 @@ const HALF_OPEN: u64 = 200;
 const PEER_FLOWS: u32 = 8_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the changed entries, and those that a walk over the whole table finds. `now` is the time of the last walk.
+/// Returns the changed entries, and those that a walk of the whole table finds. `now` is the time of the last walk.
 fn changed_entries(engine: &mut Engine, now: &mut Duration) -> BTreeSet<u32> {
     *now += WALK;
     let mut entries = Vec::new();
@@ -47,16 +48,16 @@ fn records_of(engine: &mut Engine, entries: &BTreeSet<u32>) -> Vec<Record> {
 }
 
 #[test]
-fn syn_flood_is_sent_neither_by_walk_nor_by_transfer() {
+fn half_open_flows_are_not_sent_by_walk_or_transfer() {
     if !is_root() {
         return;
     }
     for (name, persistence) in [("flood", None), ("flood-p", Some(Persistence::default()))] {
         let topology = Topology::new(name);
         topology.run(async |paths| {
-            let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-            wanted.services[0].persistence = persistence;
-            let mut director = Director::open(paths, &wanted).await.unwrap();
+            let mut configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+            configuration.services[0].persistence = persistence;
+            let mut director = Director::open(paths, &configuration).await.unwrap();
             director.engine().set_sync(true).unwrap();
             let mut now = Duration::ZERO;
             // The servers reject the connections, and the director does not see the servers' packets.
@@ -94,10 +95,10 @@ fn flow_with_packets_is_sent_again_after_a_third_of_its_timeout() {
     let topology = Topology::new("refresh");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        wanted.timeouts.tcp = Duration::from_secs(9);
-        let third = ticks_from(wanted.timeouts.tcp) / 3;
-        let mut director = Director::open(paths, &wanted).await.unwrap();
+        let mut configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        configuration.timeouts.tcp = Duration::from_secs(9);
+        let third = ticks_from(configuration.timeouts.tcp) / 3;
+        let mut director = Director::open(paths, &configuration).await.unwrap();
         let engine = director.engine();
         engine.set_sync(true).unwrap();
         let mut now = Duration::ZERO;
@@ -158,9 +159,9 @@ fn flows_of_a_peer_with_a_larger_table_are_inserted_unchanged_or_counted() {
     }
     let topology = Topology::new("smaller");
     topology.run(async |paths| {
-        let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        assert!(u64::from(PEER_FLOWS) > u64::from(wanted.node.max_flows));
-        let mut director = Director::open(paths, &wanted).await.unwrap();
+        let configuration = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        assert!(u64::from(PEER_FLOWS) > u64::from(configuration.node.max_flows));
+        let mut director = Director::open(paths, &configuration).await.unwrap();
         let engine = director.engine();
         engine.set_sync(true).unwrap();
         let records: Vec<Record> = (0..PEER_FLOWS).map(record).collect();

@@ -17,16 +17,16 @@ fn local_server_replies_from_the_vip() {
     let topology = Topology::new("local");
     topology.director_serves_bulk(DIRECTOR, SERVER_PORT);
     topology.run(async |paths| {
-        let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &[DIRECTOR]);
-        wanted.pools[0].servers[0].port = Some(SERVER_PORT);
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let mut configuration = desired(Forward::Nat, SchedulerKind::Rr, &[DIRECTOR]);
+        configuration.pools[0].servers[0].port = Some(SERVER_PORT);
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         topology.download(VIP, PORT);
         let totals = engine.snapshot().unwrap().services[0].totals;
         assert!(totals.bytes_out > 50 << 20, "{totals:?}");
         // Without the service, the server's port is an ordinary port again.
         let connection = topology.connect(VIP, PORT);
-        wanted.services.clear();
-        engine.apply(&wanted).await.unwrap();
+        configuration.services.clear();
+        engine.apply(&configuration).await.unwrap();
         connection.drain();
         topology.download(DIRECTOR, SERVER_PORT);
     });

@@ -1,6 +1,6 @@
 //! Tests devices without native XDP, with `attach = "xdp"`.
 //!
-//! The generic program runs after GRO, which is disabled on the lower device and restored afterwards.
+//! A generic XDP program runs after GRO, which is therefore disabled on the lower device, and restored afterwards.
 
 use crate::director::Director;
 use weir_engine::clean;
@@ -29,10 +29,10 @@ fn check_bulk_transfer(name: &str, commands: &str) {
     topology.serve_bulk("0.0.0.0", PORT);
     topology.run(async |paths| {
         let gro = ["d0", "top0"].map(|device| topology.director_has_gro(device));
-        let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
-        wanted.services[0].snat = Some(Snat::default());
-        wanted.node.attach = Attach::Xdp;
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let mut configuration = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
+        configuration.services[0].snat = Some(Snat::default());
+        configuration.node.attach = Attach::Xdp;
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         let interfaces = engine.snapshot().unwrap().interfaces;
         assert_eq!(interfaces.len(), 1);
         assert_eq!(interfaces[0].mode, "generic");
@@ -43,16 +43,16 @@ fn check_bulk_transfer(name: &str, commands: &str) {
         topology.download(VIP, PORT);
         topology.download(VIP, PORT);
 
-        wanted.node.interfaces = Some(vec!["d0".to_owned()]);
-        engine.apply(&wanted).await.unwrap();
+        configuration.node.interfaces = Some(vec!["d0".to_owned()]);
+        engine.apply(&configuration).await.unwrap();
         let gro_after = ["d0", "top0"].map(|device| topology.director_has_gro(device));
         assert_eq!(
             gro_after, gro,
-            "restored when the program is detached from the interface"
+            "GRO was not restored after the program was detached from the interface"
         );
 
-        wanted.node.interfaces = None;
-        engine.apply(&wanted).await.unwrap();
+        configuration.node.interfaces = None;
+        engine.apply(&configuration).await.unwrap();
         assert!(!topology.director_has_gro("d0"));
         drop(engine);
         clean(paths).await.unwrap();

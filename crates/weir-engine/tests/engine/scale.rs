@@ -16,7 +16,7 @@ use super::topology::{Topology, is_root};
 
 const SERVICES: u16 = 30;
 
-fn wanted() -> Desired {
+fn configuration() -> Desired {
     let mut desired = Desired::default();
     desired.node.max_flows = 1 << 12;
     desired.node.max_services = 64;
@@ -41,7 +41,7 @@ fn wanted() -> Desired {
 
 const FOREIGN_VALUE: u64 = 0x0000_6e6f_7420_6d65;
 
-/// Writes foreign values to all rows.
+/// Writes foreign values to all rows, and removes all listeners and VIPs.
 fn write_foreign_values(maps: &Maps) {
     for row in 1..maps.services.entries() {
         let flags = FOREIGN_VALUE as u32;
@@ -104,8 +104,8 @@ fn reload_writes_only_changed_rows() {
     let topology = Topology::new("scale");
     topology.director_ip("route add 10.20.0.0/16 via 10.8.0.11");
     topology.run(async |paths| {
-        let mut wanted = wanted();
-        let mut engine = Director::open(paths, &wanted).await.unwrap();
+        let mut configuration = configuration();
+        let mut engine = Director::open(paths, &configuration).await.unwrap();
         let sizes = open_readonly(&PinDir::new(&paths.pin_dir)).unwrap().sizes;
         let options = OpenOptions {
             sizes,
@@ -115,15 +115,15 @@ fn reload_writes_only_changed_rows() {
         let maps = plane.maps();
 
         write_foreign_values(maps);
-        engine.apply(&wanted).await.unwrap();
+        engine.apply(&configuration).await.unwrap();
         assert_eq!(
             written_entries(maps),
             (0, ips(&[]), ips(&[]), 0),
             "no row differs"
         );
 
-        wanted.pools[7].servers[1].weight = 0;
-        engine.apply(&wanted).await.unwrap();
+        configuration.pools[7].servers[1].weight = 0;
+        engine.apply(&configuration).await.unwrap();
         let (services, dests, hops, listeners_and_vips) = written_entries(maps);
         assert_eq!((services, listeners_and_vips), (1, 0));
         assert_eq!(dests, ips(&["10.20.7.2"]), "no other server differs");
@@ -141,11 +141,11 @@ fn reload_writes_only_changed_rows() {
         assert!(hops.is_subset(&pool), "{hops:?}");
 
         write_foreign_values(maps);
-        wanted.services[11].listen[0].ports = Ports::One(9);
+        configuration.services[11].listen[0].ports = Ports::One(9);
         let name = "10.20.11.4";
         let server = Server::new(name, name.parse().unwrap(), None);
-        wanted.pools[11].servers.push(server);
-        engine.apply(&wanted).await.unwrap();
+        configuration.pools[11].servers.push(server);
+        engine.apply(&configuration).await.unwrap();
         let (services, dests, _, listeners_and_vips) = written_entries(maps);
         assert_eq!(
             (services, listeners_and_vips),
@@ -155,8 +155,8 @@ fn reload_writes_only_changed_rows() {
         assert_eq!(dests, ips(&[name]));
 
         write_foreign_values(maps);
-        wanted.services.remove(12);
-        engine.apply(&wanted).await.unwrap();
+        configuration.services.remove(12);
+        engine.apply(&configuration).await.unwrap();
         let (services, dests, _, listeners_and_vips) = written_entries(maps);
         assert_eq!(
             (services, listeners_and_vips),

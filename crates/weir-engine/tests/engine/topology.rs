@@ -59,12 +59,12 @@ fn sysctl(netns: &NetNs, name: &str, value: &str) {
         .unwrap();
 }
 
-fn features(netns: &NetNs, interface: &str, wanted: &[(&str, bool)]) {
+fn features(netns: &NetNs, interface: &str, settings: &[(&str, bool)]) {
     netns
         .run(|| {
             Features::read(interface)
                 .unwrap()
-                .set(wanted)
+                .set(settings)
                 .map(drop)
                 .unwrap()
         })
@@ -252,11 +252,11 @@ impl Topology {
         let mac = mac.split(' ').next().unwrap();
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let known = ip(&self.client, &format!("neigh show {address} dev c0"));
-            if known.contains(mac) {
+            let neighbor = ip(&self.client, &format!("neigh show {address} dev c0"));
+            if neighbor.contains(mac) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{address} at {mac}: {known}");
+            assert!(Instant::now() < deadline, "{address} at {mac}: {neighbor}");
             thread::sleep(Duration::from_millis(10));
         }
     }

@@ -16,7 +16,7 @@ use crate::state;
 
 /// Maximum number of servers to try for a NAT flow if their reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Number of spread table entries to try in each search for another NAT server.
+/// Maximum number of spread table entries to try in each search for another NAT server.
 const NAT_SERVER_PICKS: u64 = 4;
 /// Maximum number of SNAT source ports to try.
 const SNAT_PORT_TRIES: u32 = 16;
@@ -173,8 +173,8 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, None))
     }
 
-    /// Returns the scheduler's server. If datagrams may have been forwarded without an entry, returns the spread
-    /// table's server, so that a flow keeps its server when it gets an entry.
+    /// Returns the scheduler's server. If the flow's datagrams may have been forwarded without an entry, which NAT does
+    /// not allow, returns the spread table's server, so that the flow keeps its server when it gets an entry.
     fn choose(&mut self, ctx: &PacketContext, service: u32, row: &ServiceRow, hash: u64) -> u32 {
         let keeps_flows =
             ctx.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
@@ -198,7 +198,7 @@ impl<S: Scheduler> Model<S> {
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
 
-    /// Returns whether a TCP packet begins a flow: SYN without RST, or with `sloppy_tcp` any packet without RST.
+    /// Returns whether a TCP packet may start a flow: SYN without RST, or with `sloppy_tcp` any packet without RST.
     fn may_start_flow(&self, flags: TcpFlags) -> bool {
         let sloppy = self.config.settings.flags & SETTINGS_SLOPPY_TCP != 0;
         (sloppy || flags.contains(TcpFlags::SYN)) && !flags.contains(TcpFlags::RST)

@@ -52,8 +52,8 @@ impl<S: Scheduler> Model<S> {
         ctx.layout.protocol == IpProtocol::TCP || !self.is_spread_translated(hash, row)
     }
 
-    /// Returns whether a packet is forwarded by its hash, without a flow lookup: it is a SYN beyond the budget, to a
-    /// service whose scheduler uses only the hash.
+    /// Returns whether a packet is forwarded by its hash, without a flow lookup: it is a SYN beyond the budget, the
+    /// service's scheduler uses only the hash, without persistence or `one_packet`, and its server is not a NAT server.
     pub(super) fn skips_lookup(&self, ctx: &PacketContext) -> bool {
         let layout = &ctx.layout;
         let may_start_flow = layout.protocol == IpProtocol::TCP

@@ -175,7 +175,7 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Updates a forward entry with the time of a packet and its new state. UDP flows remain active or inactive.
+    /// Updates a forward entry with the time of a packet and the flow's new state. UDP flows remain active or inactive.
     pub(super) fn advance(&mut self, tuple: &Tuple, next: State, now: u32) {
         let Some(flow) = self.flows.entries.get_mut(tuple) else {
             return;

@@ -166,8 +166,8 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Returns the learned next hop of a client. Without one, returns only the device on which the first packet
-    /// arrived, and the tc program resolves the next hop. Returns `None` if neither is known. If the row is for another
-    /// client, assigns it to this client.
+    /// arrived, and the tc program resolves the next hop. Returns `None` if neither is known. If the row is for a
+    /// different client, assigns it to this client.
     fn find_client_hop(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {

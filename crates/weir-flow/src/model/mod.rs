@@ -353,8 +353,8 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Closes a flow. The entry is kept until it expires, so that every packet is rejected with a response. The timeout
-    /// of a UDP entry is not restarted, so that a client that continues to send eventually gets a different server.
+    /// Closes a flow. The entry is kept until it expires, so every packet is rejected with a response. The timeout of a
+    /// UDP entry is not restarted, so a client that continues to send eventually gets a different server.
     fn close(&mut self, tuple: &Tuple, flow: &Flow, now: u32) {
         if tuple.protocol == IpProtocol::TCP.0 || flow.state != State::Close {
             self.advance(tuple, State::Close, now);
@@ -372,11 +372,11 @@ impl<S: Scheduler> Model<S> {
             .dests
             .get(&flow.dest)
             .is_none_or(|dest| dest.flags & DEST_USABLE != 0);
-        let quiesced = settings & SETTINGS_EXPIRE_NODEST != 0 && !is_usable;
-        let finished = flow.state == State::FinWait
+        let is_quiesced = settings & SETTINGS_EXPIRE_NODEST != 0 && !is_usable;
+        let is_finished = flow.state == State::FinWait
             && flow.one_sided
             && settings & SETTINGS_REUSE_FIN_WAIT != 0;
-        quiesced || finished || state::allows_reuse(flow.state)
+        is_quiesced || is_finished || state::allows_reuse(flow.state)
     }
 
     fn next_state(&self, ctx: &PacketContext, flow: &Flow) -> State {

@@ -193,8 +193,8 @@ fn source_of(record: &SyncFlow) -> (Addr, u16) {
     }
 }
 
-/// Returns whether the record's source is that of `flow`. They differ if the peer has assigned another source to a new
-/// connection with the same client port.
+/// Returns whether the record's source is that of `flow`. They differ if the peer has assigned a different source to a
+/// new connection with the same client port.
 fn has_source(flow: &Flow, record: &SyncFlow) -> bool {
     flow.peer
         .is_none_or(|reply| (reply.dst, reply.dport) == source_of(record))

@@ -29,7 +29,7 @@ fn network(addr: Addr, bits: u32) -> Addr {
 /// Returns the tuple of the template for a packet's client.
 pub(super) fn key(ctx: &PacketContext, service: u32, rule: &Persistence) -> Tuple {
     let layout = &ctx.layout;
-    let (bits, row) = match layout.family {
+    let (bits, service_address) = match layout.family {
         Family::V4 => {
             let address = Ipv4Addr::from_bits(service);
             (96 + u32::from(rule.prefix4), address.into())
@@ -43,7 +43,11 @@ pub(super) fn key(ctx: &PacketContext, service: u32, rule: &Persistence) -> Tupl
     let is_for_service = rule.scope == TEMPLATE_SERVICE;
     Tuple {
         src,
-        dst: if is_for_service { row } else { layout.dst },
+        dst: if is_for_service {
+            service_address
+        } else {
+            layout.dst
+        },
         sport: 0,
         dport: if rule.scope == TEMPLATE_PORT {
             layout.dport
@@ -61,8 +65,8 @@ impl<S: Scheduler> Model<S> {
     pub(super) fn template_dest(&mut self, key: &Tuple, now: u32) -> Option<u32> {
         let template = self.flows.get(key).copied()?;
         let dest = self.config.dests.get(&template.dest);
-        let allowed = dest.is_some_and(|dest| dest.policy & POLICY_PERSISTENT != 0);
-        if !allowed || (self.is_expired(&template, now) && template.flow_count == 0) {
+        let is_allowed = dest.is_some_and(|dest| dest.policy & POLICY_PERSISTENT != 0);
+        if !is_allowed || (self.is_expired(&template, now) && template.flow_count == 0) {
             self.release(key);
             return None;
         }
@@ -95,7 +99,7 @@ impl<S: Scheduler> Model<S> {
         true
     }
 
-    /// Records another flow of the template. `counted`: whether the template is extended while the flow is live.
+    /// Records another flow that uses the template. If `counted`, the template is extended while the flow is live.
     pub(super) fn use_template(&mut self, key: &Tuple, now: u32, counted: bool) {
         if let Some(template) = self.flows.get_mut(key) {
             template.seen = now;

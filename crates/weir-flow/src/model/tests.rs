@@ -23,8 +23,8 @@ const VIP: [u8; 4] = [192, 0, 2, 10];
 const CLIENT: [u8; 4] = [198, 51, 100, 7];
 const SERVER: [u8; 4] = [10, 0, 0, 5];
 
-fn addr(octets: [u8; 4]) -> Addr {
-    IpAddr::from(octets).into()
+fn addr(bytes: [u8; 4]) -> Addr {
+    IpAddr::from(bytes).into()
 }
 
 /// Returns a model with service 1, `tcp/192.0.2.10:80`, and server 1.
@@ -99,7 +99,7 @@ fn only_syn_begins_a_flow() {
 }
 
 #[test]
-fn maglev_accepts_connections_of_another_director() {
+fn maglev_accepts_connections_from_another_director() {
     let mut model = model(Forward::Direct);
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.hashed = true;

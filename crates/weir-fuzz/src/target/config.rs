@@ -33,7 +33,7 @@ pub(super) fn list(input: &[u8]) {
     }
 }
 
-pub(super) fn toml_files() -> Vec<Vec<u8>> {
+pub(super) fn toml_seeds() -> Vec<Vec<u8>> {
     texts(&[
         r#"[node]
 interfaces = ["lo"]
@@ -68,13 +68,13 @@ set_header = { X-A = "b" }
     ])
 }
 
-pub(super) fn json_files() -> Vec<Vec<u8>> {
+pub(super) fn json_seeds() -> Vec<Vec<u8>> {
     texts(&[
         r#"{"pool":{"a":{"servers":["10.0.0.1"]}},"service":{"s":{"listen":["192.0.2.1:80"],"forward":"nat","pool":"a"}}}"#,
     ])
 }
 
-pub(super) fn list_files() -> Vec<Vec<u8>> {
+pub(super) fn list_seeds() -> Vec<Vec<u8>> {
     texts(&[
         "10.0.0.5:80 weight=2 # a\n[2001:db8::5]:80\n",
         r#"["10.0.0.5", {"address": "10.0.0.6:81", "weight": 3}]"#,

@@ -24,12 +24,12 @@ pub(super) fn dns(input: &[u8]) {
     weir_discovery::parse_dns_response(input);
 }
 
-pub(super) fn dns_answers() -> Vec<Vec<u8>> {
-    let mut answer = vec![1, 2, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
-    answer.extend(b"\x01a\x07example\x00\x00\x21\x00\x01");
-    answer.extend(b"\xc0\x0c\x00\x21\x00\x01\x00\x00\x00\x05\x00\x0b");
-    answer.extend(b"\x00\x01\x00\x05\x1f\x90\x01b\xc0\x0e\x00");
-    vec![answer]
+pub(super) fn dns_responses() -> Vec<Vec<u8>> {
+    let mut response = vec![1, 2, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+    response.extend(b"\x01a\x07example\x00\x00\x21\x00\x01");
+    response.extend(b"\xc0\x0c\x00\x21\x00\x01\x00\x00\x00\x05\x00\x0b");
+    response.extend(b"\x00\x01\x00\x05\x1f\x90\x01b\xc0\x0e\x00");
+    vec![response]
 }
 
 pub(super) fn api_bodies() -> Vec<Vec<u8>> {

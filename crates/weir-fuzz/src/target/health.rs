@@ -55,13 +55,13 @@ pub(super) fn stream(input: &[u8]) {
                 assert!(sent < MAX_SENT, "the check does not end");
             }
             Reply::Finished(outcome) => {
-                assert!(outcome.note.len() < 1024, "long note");
+                assert!(outcome.note.len() < 1024, "the note is too long");
                 return;
             }
         }
     }
     let outcome = dialogue.end();
-    assert!(outcome.note.len() < 1024, "long note");
+    assert!(outcome.note.len() < 1024, "the note is too long");
 }
 
 /// Passes the input to checks that send one datagram.

@@ -14,12 +14,12 @@ use super::texts;
 pub(super) fn request(input: &[u8]) {
     let limits = HeadLimits::default();
     let mut fields = Vec::new();
-    let Ok(Some(request)) = head::request(input, &limits, &mut fields) else {
+    let Ok(Some(request)) = head::parse_request(input, &limits, &mut fields) else {
         return;
     };
     assert!(
         request.len <= input.len(),
-        "the head is longer than the input"
+        "the head must not be longer than the input"
     );
     let _ = encoding::negotiate(
         input,
@@ -37,8 +37,8 @@ pub(super) fn request(input: &[u8]) {
         fields: None,
         close: false,
     };
-    let mut written = Vec::new();
-    write_request(input, &request, &fields, &edit, &mut written);
+    let mut written_request = Vec::new();
+    write_request(input, &request, &fields, &edit, &mut written_request);
     let larger_limits = HeadLimits {
         head: limits.head * 2,
         target: limits.target * 2,
@@ -46,13 +46,20 @@ pub(super) fn request(input: &[u8]) {
         connect: true,
         underscores: limits.underscores,
     };
-    let parsed = head::request(&written, &larger_limits, &mut Vec::new());
+    let parsed = head::parse_request(&written_request, &larger_limits, &mut Vec::new());
     let parsed = parsed.expect("the written request is valid");
     let parsed = parsed.expect("the written head is complete");
-    assert_eq!(parsed.len, written.len(), "data follows the written head");
-    assert_eq!(parsed.framing, request.framing, "the framing has changed");
+    assert_eq!(
+        parsed.len,
+        written_request.len(),
+        "no data must follow the written head"
+    );
+    assert_eq!(
+        parsed.framing, request.framing,
+        "the framing must not change"
+    );
     let mut exchange = Exchange::new(&request, limits.underscores);
-    let _ = exchange.client_data(&input[request.len..]);
+    let _ = exchange.process_client_data(&input[request.len..]);
 }
 
 /// Parses a server's response as a whole and in portions. The forwarded bytes must be the same.
@@ -74,16 +81,16 @@ pub(super) fn response(input: &[u8]) {
     };
     assert_eq!(
         at_once.1, in_portions.1,
-        "the error depends on the size of the portions"
+        "the error must not depend on the size of the portions"
     );
     // The size of the portions determines how much is forwarded before an error, but not the content.
     assert!(
         longer.starts_with(shorter),
-        "the forwarded bytes depend on the size of the portions"
+        "the forwarded bytes must not depend on the size of the portions"
     );
     assert!(
         at_once.1 || longer.len() == shorter.len(),
-        "the number of forwarded bytes depends on the size of the portions"
+        "the number of forwarded bytes must not depend on the size of the portions"
     );
 }
 
@@ -91,16 +98,17 @@ pub(super) fn response(input: &[u8]) {
 fn forward_response(request: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, bool) {
     let limits = HeadLimits::default();
     let mut fields = Vec::new();
-    let request = head::request(request, &limits, &mut fields);
+    let request = head::parse_request(request, &limits, &mut fields);
     let request = request.ok().flatten().expect("valid request");
     let mut exchange = Exchange::new(&request, limits.underscores);
-    let _ = exchange.client_data(&[]);
+    let _ = exchange.process_client_data(&[]);
     let edit = ResponseEdit::default();
     let (mut buffer, mut out) = (Vec::new(), Vec::new());
     for portion in input.chunks(portion) {
         buffer.extend_from_slice(portion);
         loop {
-            let step = exchange.server_data(&buffer, &limits, false, &edit, &mut fields, &mut out);
+            let step =
+                exchange.process_server_data(&buffer, &limits, false, &edit, &mut fields, &mut out);
             let Ok(ResponseStep {
                 consumed, forward, ..
             }) = step
@@ -118,7 +126,7 @@ fn forward_response(request: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, b
             break;
         }
     }
-    let _ = exchange.server_end();
+    let _ = exchange.handle_server_end();
     (out, false)
 }
 
@@ -134,7 +142,7 @@ pub(super) fn chunked(input: &[u8]) {
             Err(_) => {
                 assert!(
                     at_once.is_err(),
-                    "parsing byte by byte fails, parsing at once does not"
+                    "parsing at once must fail if parsing byte by byte fails"
                 );
                 return;
             }
@@ -151,8 +159,8 @@ fn check_trailers(body: &[u8]) {
         let (mut chunks, mut forwarded) =
             (ChunkedParser::for_request(Underscores::Drop), Vec::new());
         for portion in body.chunks(portion) {
-            let scanned = chunks.scan_request(portion, &mut |_| {});
-            let (count, forward) = scanned.expect("valid body");
+            let result = chunks.scan_request(portion, &mut |_| {});
+            let (count, forward) = result.expect("valid body");
             assert_eq!(count, portion.len());
             forwarded.extend_from_slice(&portion[..forward]);
             forwarded.extend_from_slice(&chunks.take_held_trailers());
@@ -163,14 +171,14 @@ fn check_trailers(body: &[u8]) {
     assert_eq!(
         (forwarded.clone(), is_done),
         forward(1),
-        "the forwarded body depends on the size of the portions"
+        "the forwarded body must not depend on the size of the portions"
     );
     if is_done {
-        let scanned = ChunkedParser::for_request(Underscores::Reject).scan(&forwarded, &mut |_| {});
+        let result = ChunkedParser::for_request(Underscores::Reject).scan(&forwarded, &mut |_| {});
         assert_eq!(
-            scanned,
+            result,
             Ok(forwarded.len()),
-            "the forwarded body is invalid or contains trailers that servers must not receive"
+            "the forwarded body must be valid, without trailers that servers must not receive"
         );
     }
 }
@@ -193,9 +201,9 @@ pub(super) fn preamble(input: &[u8]) {
     assert!(header.len() <= input.len());
     assert_eq!(preamble::read(&input[..header.len()]), Ok(Some(header)));
     let address = std::net::SocketAddr::from(([192, 0, 2, 1], 1));
-    let mut written = Vec::new();
-    preamble::write(ProxyHeader::V2, address, address, &mut written);
-    assert!(matches!(preamble::read(&written), Ok(Some(_))));
+    let mut header_bytes = Vec::new();
+    preamble::write(ProxyHeader::V2, address, address, &mut header_bytes);
+    assert!(matches!(preamble::read(&header_bytes), Ok(Some(_))));
 }
 
 /// Finds the server name in a TLS ClientHello.

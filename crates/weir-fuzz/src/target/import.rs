@@ -51,7 +51,7 @@ pub(super) fn ipvsadm(input: &[u8]) {
     }
 }
 
-pub(super) fn haproxy_files() -> Vec<Vec<u8>> {
+pub(super) fn haproxy_seeds() -> Vec<Vec<u8>> {
     texts(&[
         include_str!("../../../weir-import/tests/corpus/haproxy/01-simple.cfg"),
         include_str!("../../../weir-import/tests/corpus/haproxy/03-acls.cfg"),
@@ -60,14 +60,14 @@ pub(super) fn haproxy_files() -> Vec<Vec<u8>> {
     ])
 }
 
-pub(super) fn nginx_files() -> Vec<Vec<u8>> {
+pub(super) fn nginx_seeds() -> Vec<Vec<u8>> {
     texts(&[
         "events {}\nhttp {\n upstream u { server 10.0.0.1:80 weight=2; server 10.0.0.2 backup; ip_hash; }\n server { listen 80; server_name a.example *.b; location /x/ { proxy_pass http://u/y/; } location ~ ^/z { return 403; } }\n}\n",
         "stream { upstream s { least_conn; server 10.0.0.1:5; } server { listen 5; proxy_pass s; proxy_timeout 3s; } }\n",
     ])
 }
 
-pub(super) fn keepalived_files() -> Vec<Vec<u8>> {
+pub(super) fn keepalived_seeds() -> Vec<Vec<u8>> {
     texts(&[
         include_str!("../../../weir-import/tests/corpus/keepalived/02-http-checks.conf"),
         include_str!("../../../weir-import/tests/corpus/keepalived/12-definitions.conf"),
@@ -75,14 +75,14 @@ pub(super) fn keepalived_files() -> Vec<Vec<u8>> {
     ])
 }
 
-pub(super) fn ldirectord_files() -> Vec<Vec<u8>> {
+pub(super) fn ldirectord_seeds() -> Vec<Vec<u8>> {
     texts(&[
         include_str!("../../../weir-import/tests/corpus/ldirectord/01-gate.cf"),
         include_str!("../../../weir-import/tests/corpus/ldirectord/06-checktypes.cf"),
     ])
 }
 
-pub(super) fn ipvsadm_files() -> Vec<Vec<u8>> {
+pub(super) fn ipvsadm_seeds() -> Vec<Vec<u8>> {
     texts(&[
         "-A -t 192.0.2.1:80 -s wlc -p 300\n-a -t 192.0.2.1:80 -r 10.0.0.1:80 -g -w 1\n-A -f 3 -6 -s rr -o\n",
         "-Ln --stats --rate --exact\n-E -u [2001:db8::1]:53 -s mh -b mh-port\n--set 1 2 3\n",

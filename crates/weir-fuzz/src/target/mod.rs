@@ -1,4 +1,4 @@
-//! Lists the targets.
+//! Lists the fuzz targets.
 
 mod config;
 mod control;
@@ -35,38 +35,38 @@ pub const TARGETS: &[Target] = &[
     target("certificate", proxy::certificate, proxy::certificates, 4096),
     target("check-stream", health::stream, health::streams, 2048),
     target("check-datagram", health::datagram, health::datagrams, 600),
-    target("dns-answer", control::dns, control::dns_answers, 1024),
+    target("dns-answer", control::dns, control::dns_responses, 1024),
     target("vrrp-packet", vrrp::packet, vrrp::packets, 1100),
     target("sync-datagram", sync::datagram, sync::datagrams, 1400),
     target("packet", packet::wire, packet::packets, 512),
     target("packet-verdict", packet::verdict, packet::packets, 512),
-    target("config-toml", config::toml, config::toml_files, 8192),
-    target("config-json", config::json, config::json_files, 8192),
-    target("server-list", config::list, config::list_files, 4096),
+    target("config-toml", config::toml, config::toml_seeds, 8192),
+    target("config-json", config::json, config::json_seeds, 8192),
+    target("server-list", config::list, config::list_seeds, 4096),
     target("api-body", control::api, control::api_bodies, 2048),
     target(
         "import-haproxy",
         import::haproxy,
-        import::haproxy_files,
+        import::haproxy_seeds,
         8192,
     ),
-    target("import-nginx", import::nginx, import::nginx_files, 8192),
+    target("import-nginx", import::nginx, import::nginx_seeds, 8192),
     target(
         "import-keepalived",
         import::keepalived,
-        import::keepalived_files,
+        import::keepalived_seeds,
         8192,
     ),
     target(
         "import-ldirectord",
         import::ldirectord,
-        import::ldirectord_files,
+        import::ldirectord_seeds,
         8192,
     ),
     target(
         "import-ipvsadm",
         import::ipvsadm,
-        import::ipvsadm_files,
+        import::ipvsadm_seeds,
         4096,
     ),
 ];

@@ -28,7 +28,10 @@ pub(super) fn datagram(input: &[u8]) {
     );
     let mut records = Vec::new();
     let _ = session.handle(&mut input.to_vec(), Duration::ZERO, &mut records);
-    assert!(records.is_empty(), "records of a forged datagram");
+    assert!(
+        records.is_empty(),
+        "records from a forged datagram were accepted"
+    );
     let _ = session.poll(Duration::ZERO, &mut EmptyTable);
 }
 

@@ -6,7 +6,7 @@ use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
 /// Maximum number of bytes received after a string was sent.
-const RECEIVED_MAX_BYTES: usize = 64 << 10;
+const MAX_RECEIVED_BYTES: usize = 64 << 10;
 
 /// The state of a configured dialogue.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Dialogue for Exchange {
         if self.step_index == self.steps.len() {
             return Reply::Finished(Outcome::passed("tcp exchange completed"));
         }
-        if self.received.len() > RECEIVED_MAX_BYTES {
+        if self.received.len() > MAX_RECEIVED_BYTES {
             return Reply::Finished(Outcome::failed("response too long"));
         }
         Reply::More
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn steps_are_executed_in_order() {
         let role = ExchangeStep {
-            regex: Some(Pattern::new("role:(master|active)").expect("the pattern is valid")),
+            regex: Some(Pattern::new("role:(master|active)").expect("compile the pattern")),
             ..step("INFO\r\n", "")
         };
         let steps = [step("PING\r\n", "+PONG"), role];
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn length_of_a_response_is_limited() {
+    fn response_length_is_limited() {
         let mut exchange = Exchange::new(&[step("a", "x")]);
         exchange.open();
         assert_eq!(exchange.receive(&[b'.'; 64 << 10]), Reply::More);

@@ -346,20 +346,20 @@ mod tests {
     }
 
     #[test]
-    fn data_without_a_status_ends_the_check_with_the_stream() {
+    fn data_without_status_fails_check_when_stream_ends() {
         let serving = b"\0\0\0\0\x02\x08\x01";
-        let nothing = "Failed: response without a health status";
-        let closed = "Failed: connection closed without a health status";
+        let no_status = "Failed: response without a health status";
+        let closed_failure = "Failed: connection closed without a health status";
         let padded = [&[3][..], serving, &[0; 3]].concat().leak();
         for (flags, stream, data, expected) in [
             (END_STREAM, 1, &serving[..], "Passed: grpc SERVING"),
-            (END_STREAM, 1, &serving[..4], nothing),
-            (END_STREAM, 1, b"", nothing),
-            (0, 1, &serving[..4], closed),
-            (0, 3, serving, closed),
+            (END_STREAM, 1, &serving[..4], no_status),
+            (END_STREAM, 1, b"", no_status),
+            (0, 1, &serving[..4], closed_failure),
+            (0, 3, serving, closed_failure),
             (PADDED, 1, padded, "Passed: grpc SERVING"),
-            (PADDED | END_STREAM, 1, b"", nothing),
-            (PADDED | END_STREAM, 1, b"\x09\0", nothing),
+            (PADDED | END_STREAM, 1, b"", no_status),
+            (PADDED | END_STREAM, 1, b"\x09\0", no_status),
             (
                 0,
                 1,
@@ -373,7 +373,7 @@ mod tests {
                 "Failed: invalid health message",
             ),
             (0, 1, b"\0\0\0\0\x41", "Failed: invalid health message"),
-            (0, 1, b"\0\0\0\0\x40", closed),
+            (0, 1, b"\0\0\0\0\x40", closed_failure),
             (
                 0,
                 1,
@@ -394,13 +394,13 @@ mod tests {
         let reset = |stream| outcome_for(&[(RST_STREAM, 0, stream, &[0; 4])]);
         assert_eq!(
             (reset(1).as_str(), reset(3).as_str()),
-            ("Failed: server reset the stream", closed)
+            ("Failed: server reset the stream", closed_failure)
         );
     }
 
     #[test]
     fn only_requests_on_stream_0_are_acknowledged() {
-        let acknowledged = |kind, flags, stream, payload: &[u8]| match check()
+        let acknowledgment = |kind, flags, stream, payload: &[u8]| match check()
             .receive(&encode_frame(kind, flags, stream, payload))
         {
             Reply::Send(bytes) => Some(bytes),
@@ -408,16 +408,16 @@ mod tests {
             Reply::Finished(outcome) => panic!("{outcome:?}"),
         };
         assert_eq!(
-            acknowledged(SETTINGS, 0, 0, &[0; 6]),
+            acknowledgment(SETTINGS, 0, 0, &[0; 6]),
             Some(encode_frame(SETTINGS, ACK, 0, &[]))
         );
         assert_eq!(
-            acknowledged(PING, 0, 0, b"12345678"),
+            acknowledgment(PING, 0, 0, b"12345678"),
             Some(encode_frame(PING, ACK, 0, b"12345678"))
         );
         for kind in [SETTINGS, PING] {
-            assert_eq!(acknowledged(kind, ACK, 0, &[]), None);
-            assert_eq!(acknowledged(kind, 0, 5, &[]), None);
+            assert_eq!(acknowledgment(kind, ACK, 0, &[]), None);
+            assert_eq!(acknowledgment(kind, 0, 5, &[]), None);
         }
     }
 
@@ -435,15 +435,15 @@ mod tests {
 
     #[test]
     fn size_and_number_of_frames_are_limited() {
-        let large = vec![0; FRAME_MAX_BYTES + 1].leak();
-        let closed = "Failed: connection closed without a health status";
+        let large_frame = vec![0; FRAME_MAX_BYTES + 1].leak();
+        let closed_failure = "Failed: connection closed without a health status";
         assert_eq!(
-            outcome_for(&[(HEADERS, 0, 3, &large[..FRAME_MAX_BYTES])]),
-            closed
+            outcome_for(&[(HEADERS, 0, 3, &large_frame[..FRAME_MAX_BYTES])]),
+            closed_failure
         );
-        assert!(outcome_for(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
+        assert!(outcome_for(&[(HEADERS, 0, 3, large_frame)]).starts_with("Failed: not HTTP/2"));
         let max_frames = vec![(PING, ACK, 0, &[0; 8][..]); MAX_FRAMES as usize];
-        assert_eq!(outcome_for(&max_frames), closed);
+        assert_eq!(outcome_for(&max_frames), closed_failure);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Implements HTTP/1 checks (RFC 9112): sends one request, and checks the status and body of the response.
 //!
-//! Redirects are not followed. Interim responses (1xx) are skipped.
+//! Redirects are not followed. Interim responses (1xx except 101) are skipped.
 
 mod body;
 
@@ -20,7 +20,7 @@ use body::Body;
 /// Maximum length of the status line and the header fields, in bytes.
 const HEAD_MAX_BYTES: usize = 64 << 10;
 
-/// Maximum number of bytes of a body that are examined.
+/// Maximum number of body bytes that are examined.
 const BODY_MAX_BYTES: usize = 1 << 20;
 
 /// The state of an HTTP check.
@@ -115,11 +115,11 @@ impl Exchange {
 
     fn receive_body(&mut self, bytes: &[u8]) -> Reply {
         let text = self.expected.contains.as_deref().unwrap_or_default();
-        let start = self.body.plain.len().saturating_sub(text.len());
+        let start = self.body.decoded.len().saturating_sub(text.len());
         if let Err(reason) = self.body.push(bytes) {
             return finish_with(Outcome::failed(reason));
         }
-        self.has_text |= find_bytes(&self.body.plain[start..], text.as_bytes()).is_some();
+        self.has_text |= find_bytes(&self.body.decoded[start..], text.as_bytes()).is_some();
         if self.body.complete || (self.has_text && !self.needs_complete_body()) {
             finish_with(self.evaluate())
         } else if self.body.raw.len() > BODY_MAX_BYTES {
@@ -129,25 +129,25 @@ impl Exchange {
         }
     }
 
-    /// Evaluates a complete body.
+    /// Evaluates the received part of the body, which is complete unless its beginning is sufficient.
     fn evaluate(&self) -> Outcome {
         let status = self.status.unwrap_or(0);
         let expected = &self.expected;
         let text = expected.contains.as_deref().unwrap_or_default();
-        let plain = &self.body.plain;
+        let decoded = &self.body.decoded;
         if !self.has_text {
             let text = text.escape_debug();
             return Outcome::failed(format!("http {status}, body does not contain \"{text}\""));
         }
-        if let Some(pattern) = expected.pattern.as_ref().filter(|it| !it.matches(plain)) {
+        if let Some(pattern) = expected.pattern.as_ref().filter(|it| !it.matches(decoded)) {
             return Outcome::failed(format!("http {status}, body does not match {pattern}"));
         }
-        if let Some(pattern) = expected.without.as_ref().filter(|it| it.matches(plain)) {
+        if let Some(pattern) = expected.without.as_ref().filter(|it| it.matches(decoded)) {
             return Outcome::failed(format!("http {status}, body matches {pattern}"));
         }
         match expected
             .digest
-            .map(|expected| (expected, digest_of(expected, plain)))
+            .map(|expected| (expected, digest_of(expected, decoded)))
         {
             Some((expected, found)) if expected != found => {
                 Outcome::failed(format!("http {status}, body digest is {found}"))
@@ -156,8 +156,8 @@ impl Exchange {
         }
     }
 
-    /// Evaluates a body that exceeds the limit: strings and patterns can match in its beginning, but a digest needs the
-    /// complete body.
+    /// Evaluates a body that exceeds the limit. Strings and patterns are searched for only in its beginning; a digest
+    /// needs the complete body.
     fn evaluate_prefix(&self) -> Outcome {
         let outcome = self.evaluate();
         if self.expected.digest.is_none() && outcome.verdict == Verdict::Passed {
@@ -276,7 +276,7 @@ fn format_ranges(ranges: &[(u16, u16)]) -> String {
         .join(",")
 }
 
-/// Returns the digest of `body`, of the same kind as `expected`.
+/// Returns the digest of `body`, computed with the algorithm of `expected`.
 fn digest_of(expected: Digest, body: &[u8]) -> Digest {
     match expected {
         Digest::Md5(_) => Digest::Md5(Md5::digest(body).into()),

@@ -1,7 +1,7 @@
 //! Splits a byte stream into lines.
 
 /// Maximum length of a line in the line-based protocols, in bytes.
-const LINE_MAX_BYTES: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
 /// Received bytes, without the lines that were already returned.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ impl Lines {
     /// Adds received bytes. Returns false if the first line is too long.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         self.0.extend_from_slice(bytes);
-        self.0.len() <= LINE_MAX_BYTES || self.0[..LINE_MAX_BYTES].contains(&b'\n')
+        self.0.len() <= MAX_LINE_BYTES || self.0[..MAX_LINE_BYTES].contains(&b'\n')
     }
 
     /// Removes and returns the next complete line, without its terminator.
@@ -42,9 +42,9 @@ mod tests {
         let received: Vec<_> = std::iter::from_fn(|| lines.next_line()).collect();
         assert_eq!(received, [&b"a"[..], b"b", b""]);
         assert_eq!(lines.take_remaining(), b"c");
-        assert!(lines.push(&[b'x'; LINE_MAX_BYTES]));
-        assert!(!lines.push(b"x\n"), "too long");
+        assert!(lines.push(&[b'x'; MAX_LINE_BYTES]));
+        assert!(!lines.push(b"x\n"), "a line above the limit is accepted");
         let mut short_lines = Lines::default();
-        assert!(short_lines.push(&b"line\n".repeat(LINE_MAX_BYTES)));
+        assert!(short_lines.push(&b"line\n".repeat(MAX_LINE_BYTES)));
     }
 }

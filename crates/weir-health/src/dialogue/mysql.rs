@@ -69,8 +69,8 @@ impl Login {
             (_, [0xff, _, _, b'#', _, _, _, _, _, text @ ..] | [0xff, _, _, text @ ..]) => {
                 Step::End(Outcome::failed(format!("mysql {}", quote_first_line(text))))
             }
-            // The server requests another authentication method or more data: the response is empty, because there is
-            // no password.
+            // The server requests a different authentication method or more data: the response is empty, because there
+            // is no password.
             (Some(_), [0xfe | 1, ..]) => Step::Send(encode_packet(number.wrapping_add(1), &[])),
             (_, other) => Step::End(not_mysql(other)),
         }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn header_of_a_packet_is_checked() {
+    fn packet_header_is_checked() {
         let receive = |header: [u8; 4]| match Login::new("weir").receive(&header) {
             Reply::Finished(outcome) => outcome.note,
             reply => format!("{reply:?}"),

@@ -114,20 +114,20 @@ mod tests {
             "Failed: not SMTP: \"HTTP/1.1 400 Bad\""
         );
         assert_eq!(outcome_of(smtp, |_| &[b'2'; 5000]), "Failed: line too long");
-        let later = |sent: &[u8]| -> &'static [u8] {
+        let busy = |sent: &[u8]| -> &'static [u8] {
             match sent {
                 b"" => b"220 ready\r\n",
                 _ => b"421 too busy\r\n",
             }
         };
-        assert_eq!(outcome_of(smtp, later), "Failed: smtp \"421 too busy\"");
-        let closed = |sent: &[u8]| -> &'static [u8] {
+        assert_eq!(outcome_of(smtp, busy), "Failed: smtp \"421 too busy\"");
+        let rejecting = |sent: &[u8]| -> &'static [u8] {
             match sent {
                 b"" => b"220 ready\r\n",
                 _ => b"550 go away\r\n",
             }
         };
-        assert_eq!(outcome_of(smtp, closed), "Failed: smtp \"550 go away\"");
+        assert_eq!(outcome_of(smtp, rejecting), "Failed: smtp \"550 go away\"");
         assert_eq!(
             outcome_of(smtp, |_| b""),
             "Failed: connection closed without a response"

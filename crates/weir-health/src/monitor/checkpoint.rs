@@ -107,9 +107,9 @@ impl Monitor {
                 let Some(server) = self.pools[index].servers.get(&key) else {
                     continue;
                 };
-                let is_state_changed = server.server_health.state != before.state;
+                let has_state_changed = server.server_health.state != before.state;
                 let paths = server.server_health.changed_paths(&before);
-                self.report(index, key, is_state_changed.then_some(before.state), paths);
+                self.report(index, key, has_state_changed.then_some(before.state), paths);
             }
         }
     }
@@ -187,7 +187,7 @@ mod tests {
                     monitor.handle_result(request.id, Outcome::failed("refused"), now);
                 }
                 Output::HealthChanged { server_health, .. } => {
-                    last = server_health.map(|it| it.state);
+                    last = server_health.map(|health| health.state);
                 }
             }
         }

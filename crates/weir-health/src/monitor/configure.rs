@@ -253,8 +253,8 @@ impl Monitor {
         }
     }
 
-    /// Schedules the first probes, spread over a duration that is proportional to their number, and resumes slow
-    /// starts.
+    /// Schedules the first probes at random times, within a period that grows with their number up to each check's
+    /// interval, and resumes slow starts.
     fn schedule_first_probes(&mut self, added: &[usize], now: Duration) {
         const MIN_SPREAD: Duration = Duration::from_millis(100);
         const SPREAD_PER_PROBE: Duration = Duration::from_micros(200);
@@ -293,13 +293,14 @@ impl Monitor {
                     .get(&self.pools[index].name)
                     .and_then(|pool| pool.servers.get(&key))
                     .filter(|before| Some(&before.name) == name);
-                let reported = self.review(index, key, now, before.is_none());
+                let is_reported = self.review(index, key, now, before.is_none());
                 let server_health = self.pools[index]
                     .servers
                     .get(&key)
                     .map(|it| &it.server_health);
                 // The set of services with separate paths may have changed.
-                if !reported && before.is_some_and(|it| Some(&it.server_health) != server_health) {
+                if !is_reported && before.is_some_and(|it| Some(&it.server_health) != server_health)
+                {
                     self.report(index, key, None, Vec::new());
                 }
             }

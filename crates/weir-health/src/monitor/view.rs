@@ -42,23 +42,25 @@ impl Monitor {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.keys_by_name.get(server)?)?;
         let path = service.filter(|service| server.server_health.paths.contains_key(*service));
-        let path = path.and_then(|path| pool.services.iter().position(|it| it == path));
+        let path = path.and_then(|path| pool.services.iter().position(|name| name == path));
         let probes = match path {
             Some(path) => server.probes_in(path),
             None => server.probes.clone(),
         };
-        let server_health = service.map_or(&server.server_health, |it| {
-            server.server_health.in_service(it)
+        let server_health = service.map_or(&server.server_health, |service| {
+            server.server_health.in_service(service)
         });
         // The saved reason is shown until the check that determines the state has a result.
-        let slots = probes.iter().filter_map(|it| self.slot(it));
+        let slots = probes.iter().filter_map(|probe| self.slot(probe));
         let deciding_slot = find_deciding(server_health.state, slots, |slot| slot.machine.state());
         let is_new = deciding_slot.is_none_or(|slot| slot.machine.history().is_empty());
         let keeps_saved = is_new && !server_health.reason.is_empty();
         // Services with the same path share its probes.
         let mut listed_slots = HashSet::new();
-        let checks = probes.iter().filter_map(|it| {
-            let slot = self.slot(it).filter(|_| listed_slots.insert(it.slot))?;
+        let checks = probes.iter().filter_map(|probe| {
+            let slot = self
+                .slot(probe)
+                .filter(|_| listed_slots.insert(probe.slot))?;
             Some(CheckView {
                 target: slot.target.describe(),
                 state: slot.machine.state(),
@@ -85,8 +87,8 @@ impl Monitor {
     pub fn last_pass(&self, pool: &str, server: &str) -> Option<Duration> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.keys_by_name.get(server)?)?;
-        let direct = server.probes.iter().filter(|it| it.path.is_none());
-        direct.filter_map(|it| self.slot(it)?.last_pass).max()
+        let direct = server.probes.iter().filter(|probe| probe.path.is_none());
+        direct.filter_map(|probe| self.slot(probe)?.last_pass).max()
     }
 
     /// Returns the number of targets that are probed.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a limit for a group in which no server is ejected according to other counters.
+/// Returns a limit for a group in which other counters have ejected no server.
 fn limit(servers: usize) -> EjectionLimit<'static> {
     static NONE: BTreeSet<&str> = BTreeSet::new();
     EjectionLimit {
@@ -86,7 +86,7 @@ fn dead_server_is_ejected_and_returns_on_trial() {
     assert_eq!(
         pool.seconds_until((1, false), &[1]),
         10,
-        "the backoff is reset"
+        "the backoff must be reset"
     );
 }
 
@@ -305,8 +305,8 @@ impl Clients {
             if syns_sent < self.retransmissions_ms.len() + 1 {
                 self.samples[server].syns += 1;
             }
-            let dead = is_dead && server == Self::DEAD;
-            *client = if !dead {
+            let is_dead_server = is_dead && server == Self::DEAD;
+            *client = if !is_dead_server {
                 self.samples[server].answered += 1;
                 (now_ms + Self::PAUSE_MS, server, 0)
             } else if let Some(retransmission_ms) = self.retransmissions_ms.get(syns_sent) {

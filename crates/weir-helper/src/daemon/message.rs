@@ -99,16 +99,16 @@ mod tests {
 
     #[test]
     fn message_format_is_stable() {
-        let encoded =
+        let encode =
             |request: DaemonRequest| String::from_utf8(Envelope::encode(3, request)).unwrap();
         assert_eq!(
-            encoded(DaemonRequest::Bind {
+            encode(DaemonRequest::Bind {
                 address: "10.0.0.1:80".parse().unwrap()
             }),
             r#"{"version":1,"number":3,"body":{"bind":{"address":"10.0.0.1:80"}}}"#
         );
         assert_eq!(
-            encoded(DaemonRequest::Open { path: "/a".into() }),
+            encode(DaemonRequest::Open { path: "/a".into() }),
             r#"{"version":1,"number":3,"body":{"open":{"path":"/a"}}}"#
         );
         let unknown = r#"{"version":1,"number":3,"body":{"open":{"path":"/a","as":"root"}}}"#;

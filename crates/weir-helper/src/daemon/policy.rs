@@ -154,12 +154,12 @@ pub fn read_trusted(path: &Path) -> Result<String, Error> {
 }
 
 fn open_trusted(path: &Path) -> Result<(File, fs::Metadata), Error> {
-    let failed = |source| Error::File {
+    let file_error = |source| Error::File {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
+    let file = File::open(path).map_err(file_error)?;
+    let metadata = file.metadata().map_err(file_error)?;
     if is_writable_only_by_root(&metadata) {
         return Ok((file, metadata));
     }
@@ -170,8 +170,8 @@ fn open_trusted(path: &Path) -> Result<(File, fs::Metadata), Error> {
 
 fn load_trusted(path: &Path, file: File) -> Result<TrustedText, Error> {
     let mut text = String::new();
-    let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
-    read.map_err(|source| Error::File {
+    let result = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    result.map_err(|source| Error::File {
         path: path.to_owned(),
         source,
     })?;
@@ -250,7 +250,7 @@ pub fn section_digest(desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Returns a digest of the listeners of the layer 4 services and the addresses of their servers. The digests of two
+/// Returns a digest of the listeners of layer 4 services and the addresses of their servers. The digests of two
 /// processes differ if the environment variables in the same text have different values.
 pub fn address_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -264,7 +264,7 @@ pub fn address_digest(desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Returns whether the path is a regular file that belongs to root and that only root can write.
+/// Returns whether the path is a regular file that root owns and that only root can write to.
 pub fn is_trusted(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| is_writable_only_by_root(&metadata))
 }
@@ -383,15 +383,15 @@ impl Policy {
 
 /// Returns all checks of a configuration.
 fn checks(desired: &Desired) -> impl Iterator<Item = &Check> {
-    let named = desired.checks.iter().map(|(_, check)| check);
-    let in_pools = desired.pools.iter().flat_map(|pool| {
+    let named_checks = desired.checks.iter().map(|(_, check)| check);
+    let pool_checks = desired.pools.iter().flat_map(|pool| {
         let servers = pool.servers.iter().chain(&pool.sorry);
-        let of_servers = servers
+        let server_checks = servers
             .filter_map(|server| server.checks.as_ref())
             .flatten();
-        pool.checks.iter().chain(of_servers)
+        pool.checks.iter().chain(server_checks)
     });
-    named.chain(in_pools)
+    named_checks.chain(pool_checks)
 }
 
 #[cfg(test)]

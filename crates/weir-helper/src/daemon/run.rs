@@ -1,4 +1,4 @@
-//! Runs the configured programs.
+//! Runs the configured programs: checks, notification programs and notifiers.
 
 use std::net::IpAddr;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use super::message::HelperReply;
 /// Maximum length of an environment variable value, in bytes.
 const MAX_VALUE_BYTES: usize = 1024;
 
-/// Maximum number of changes in a message.
+/// Maximum number of changes in a notifier's input.
 const MAX_LINES: usize = 1_000;
 /// Maximum length of a change's line, in bytes.
 const MAX_LINE_BYTES: usize = 4096;

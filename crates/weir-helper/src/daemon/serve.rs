@@ -98,7 +98,7 @@ impl From<Errno> for Failure {
     }
 }
 
-fn refused(action: &str, object: &dyn std::fmt::Display) -> Failure {
+fn refusal(action: &str, object: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "the configuration file does not permit the daemon to {action} {object}"
     ))
@@ -147,7 +147,7 @@ impl Helper {
                         .policies
                         .permits(|policy| policy.permits_reading(&path));
                 if !is_permitted {
-                    return Err(refused("read", &path.display()));
+                    return Err(refusal("read", &path.display()));
                 }
                 reply_with(open_regular(&path)?.into())
             }
@@ -156,7 +156,7 @@ impl Helper {
                     .policies
                     .permits(|policy| policy.permits_appending(&path))
                 {
-                    return Err(refused("write", &path.display()));
+                    return Err(refusal("write", &path.display()));
                 }
                 reply_with(guarded_path::append(&path)?.into())
             }
@@ -166,7 +166,7 @@ impl Helper {
                     .policies
                     .permits(|policy| policy.permits_binding(address))
                 {
-                    return Err(refused("listen on", &address));
+                    return Err(refusal("listen on", &address));
                 }
                 reply_with(privileged::bind_stream_without_helper(address)?)
             }
@@ -177,7 +177,7 @@ impl Helper {
                 interface,
             } => {
                 if !self.policies.permits(|policy| policy.permits_ping(to)) {
-                    return Err(refused("send echo requests to", &to));
+                    return Err(refusal("send echo requests to", &to));
                 }
                 reply_with(ping::relay(
                     &PingTarget {
@@ -196,7 +196,7 @@ impl Helper {
                 {
                     let sections =
                         "these virtual routers or announcements: change the file, and reload it";
-                    return Err(refused("use", &sections));
+                    return Err(refusal("use", &sections));
                 }
                 Ok((HelperReply::Permitted, None))
             }
@@ -207,7 +207,7 @@ impl Helper {
         }
     }
 
-    /// Handles a request with a reply that contains only the content of a file or directory.
+    /// Handles a request for the content of a file or directory.
     fn read(&mut self, request: DaemonRequest) -> ImmediateReply {
         match request {
             DaemonRequest::List { path } => {
@@ -215,12 +215,12 @@ impl Helper {
                     .policies
                     .permits(|policy| policy.permits_listing(&path))
                 {
-                    return Err(refused("list", &path.display()));
+                    return Err(refusal("list", &path.display()));
                 }
-                let listed = privileged::list_without_helper(&path)?;
-                let is_directory = listed.is_some();
+                let entries = privileged::list_without_helper(&path)?;
+                let is_directory = entries.is_some();
                 let text =
-                    serde_json::to_vec(&listed.unwrap_or_default()).map_err(io::Error::other)?;
+                    serde_json::to_vec(&entries.unwrap_or_default()).map_err(io::Error::other)?;
                 Ok((
                     HelperReply::Entries { is_directory },
                     Some(sealed_file("weir-list", &text)?),
@@ -235,7 +235,7 @@ impl Helper {
                     .policies
                     .permits(|policy| policy.permits_reading(&path))
                 {
-                    return Err(refused("read", &path.display()));
+                    return Err(refusal("read", &path.display()));
                 }
                 let owner = if check_owner {
                     Owner::Expected
@@ -271,7 +271,7 @@ impl Helper {
                     .permits(|policy| policy.permits_check(command, user))
                 {
                     let program = format!("{command:?} as {user}");
-                    return Err(refused("run", &program));
+                    return Err(refusal("run", &program));
                 }
                 run::prepare_check(command, user, *address, *port)
             }
@@ -289,7 +289,7 @@ impl Helper {
                     .permits(|policy| policy.permits_notify(pool, command))
                 {
                     let program = format!("{command:?} for pool {pool:?}");
-                    return Err(refused("run", &program));
+                    return Err(refusal("run", &program));
                 }
                 let values = [
                     ("WEIR_POOL", pool.as_str()),
@@ -309,7 +309,7 @@ impl Helper {
                 let program = self.policies.find(|policy| policy.notifier(notifier));
                 let Some(program) = program else {
                     let program = format!("a program of notifier {notifier:?}");
-                    return Err(refused("run", &program));
+                    return Err(refusal("run", &program));
                 };
                 run::prepare_notifier(notifier, &program, lines, *lost)
             }
@@ -332,7 +332,7 @@ impl Helper {
         });
     }
 
-    /// Sends a reply. Ignores errors, because the reader detects that the daemon has exited.
+    /// Sends a reply. Errors are only logged, because the reader detects that the daemon has exited.
     fn send(&self, number: u64, reply: &HelperReply, file: Option<OwnedFd>) {
         let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         let bytes = Envelope::encode(number, reply.clone());

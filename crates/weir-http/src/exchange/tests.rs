@@ -10,7 +10,7 @@ fn exchange(request: &str) -> Exchange {
         connect: true,
         ..HeadLimits::default()
     };
-    let request = head::request(request.as_bytes(), &limits, &mut Vec::new());
+    let request = head::parse_request(request.as_bytes(), &limits, &mut Vec::new());
     Exchange::new(
         &request.unwrap().expect("request head is complete"),
         Underscores::Keep,
@@ -37,7 +37,7 @@ fn client_output_with(
 ) -> Result<(String, usize), ParseError> {
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let limits = HeadLimits::default();
-    let step = exchange.server_data(
+    let step = exchange.process_server_data(
         input.as_bytes(),
         &limits,
         closing,
@@ -82,7 +82,7 @@ fn response_is_forwarded_up_to_its_end() {
     assert!(exchange.response_done() && exchange.client_persists() && exchange.server_persists());
     assert!(!exchange.client_could_persist(), "the response was sent");
     assert_eq!(client_output(&mut exchange, "more"), (String::new(), 0));
-    assert_eq!(exchange.server_end(), ServerEnd::Complete);
+    assert_eq!(exchange.handle_server_end(), ServerEnd::Complete);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn spliced_bytes_count_as_the_body() {
 fn request_body_is_forwarded_up_to_its_end() {
     let mut exchange = post(5);
     assert_eq!(
-        exchange.client_data(b"ab").unwrap(),
+        exchange.process_client_data(b"ab").unwrap(),
         RequestStep {
             consumed: 2,
             forward_len: 2,
@@ -163,7 +163,7 @@ fn request_body_is_forwarded_up_to_its_end() {
         (exchange.request_content(), exchange.request_done()),
         (2, false)
     );
-    let last = exchange.client_data(b"cdeGET /").unwrap();
+    let last = exchange.process_client_data(b"cdeGET /").unwrap();
     assert_eq!((last.consumed, last.forward_len), (3, 3));
     assert_eq!(
         (exchange.request_content(), exchange.request_done()),
@@ -174,7 +174,7 @@ fn request_body_is_forwarded_up_to_its_end() {
         self::exchange("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(chunked.request_remaining(), None);
     let upload = chunked
-        .client_data(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nGET")
+        .process_client_data(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nGET")
         .unwrap();
     assert_eq!((upload.consumed, upload.forward_len), (20, 20));
     assert_eq!(
@@ -224,7 +224,7 @@ fn connections_persist_if_both_messages_are_complete() {
     let mut endless = get();
     let (text, _) = client_output(&mut endless, "HTTP/1.1 200 OK\r\n\r\nabc");
     assert!(text.contains(close), "{text}");
-    assert_eq!(endless.server_end(), ServerEnd::Complete);
+    assert_eq!(endless.handle_server_end(), ServerEnd::Complete);
     assert!(endless.response_done() && !endless.client_persists() && !endless.server_persists());
 }
 
@@ -248,7 +248,7 @@ fn end_of_server_connection_completes_or_truncates_the_response() {
     ] {
         let mut exchange = get();
         client_output(&mut exchange, input);
-        assert_eq!(exchange.server_end(), end, "{input:?}");
+        assert_eq!(exchange.handle_server_end(), end, "{input:?}");
     }
 }
 
@@ -256,16 +256,16 @@ fn end_of_server_connection_completes_or_truncates_the_response() {
 fn interim_responses_are_forwarded_except_to_http10() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let input = format!("{hints}{OK}abc");
-    let removed = ["link".to_owned()];
+    let removed_names = ["link".to_owned()];
     let edit = ResponseEdit {
-        remove: &removed,
+        remove: &removed_names,
         ..ResponseEdit::default()
     };
     let (text, consumed) = client_output_with(&mut get(), &input, false, &edit).unwrap();
     assert_eq!(
         (text, consumed),
         (input.clone(), input.len()),
-        "edits are for the final response"
+        "edits must apply only to the final response"
     );
 
     let mut old = exchange("GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n");
@@ -317,9 +317,9 @@ fn tunnels_forward_all_bytes_unchanged() {
         );
         assert!(exchange.is_tunnel() && exchange.is_answered() && !exchange.request_done());
         assert!(!exchange.response_done() && !exchange.client_persists());
-        assert_eq!(exchange.client_data(b"up").unwrap().forward_len, 2);
+        assert_eq!(exchange.process_client_data(b"up").unwrap().forward_len, 2);
         assert_eq!(client_output(&mut exchange, "down"), ("down".to_owned(), 4));
-        assert_eq!(exchange.server_end(), ServerEnd::Complete);
+        assert_eq!(exchange.handle_server_end(), ServerEnd::Complete);
     }
     // The response to a rejected CONNECT is an ordinary response; an unrequested protocol switch is an error.
     let mut refused = exchange(connect);
@@ -348,7 +348,7 @@ fn tunnels_forward_all_bytes_unchanged() {
 }
 
 #[test]
-fn another_response_can_follow_a_discarded_one() {
+fn response_after_a_discarded_one_is_forwarded() {
     let mut exchange = get();
     client_output(
         &mut exchange,
@@ -379,7 +379,7 @@ fn content_to_compress_is_passed_to_the_caller() {
     let input = format!("{head}abc");
     let limits = HeadLimits::default();
     let step = exchange
-        .server_data(
+        .process_server_data(
             input.as_bytes(),
             &limits,
             false,
@@ -453,7 +453,7 @@ fn responses_that_cannot_be_compressed_are_not_encoded() {
     };
     assert!(
         plain(new, &head.replace("2000", "0"), &edit_all),
-        "an empty body is not encoded"
+        "an empty body must not be encoded"
     );
     let mut to_head = self::exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
     let (text, _) = client_output_with(&mut to_head, head, false, &gzip).unwrap();

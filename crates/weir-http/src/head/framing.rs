@@ -48,7 +48,7 @@ pub(super) fn framing(
     fields: &[Field],
     http10: bool,
 ) -> Result<Option<Framing>, ParseError> {
-    let mut found = None;
+    let mut result = None;
     for field in fields {
         let (framing, error) = match field.name {
             Name::ContentLength => (
@@ -63,13 +63,13 @@ pub(super) fn framing(
             }
             _ => continue,
         };
-        match found.replace(framing) {
+        match result.replace(framing) {
             None => {}
             Some(Framing::Chunked) => return Err(ParseError::TransferEncoding),
             Some(_) => return Err(error),
         }
     }
-    Ok(found)
+    Ok(result)
 }
 
 fn parse_length(value: &[u8]) -> Result<u64, ParseError> {

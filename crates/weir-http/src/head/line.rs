@@ -4,8 +4,8 @@ use super::{Framing, HeadLimits, Method, Request};
 use crate::byte_class::{is_authority, is_target, is_token};
 use crate::parse_error::ParseError;
 
-/// Returns the length in bytes of the empty lines before a request line, which old clients send after a body (RFC 9112
-/// section 2.2).
+/// Returns the length in bytes of up to two empty lines before a request line, which old clients send after a body (RFC
+/// 9112 section 2.2).
 pub(super) fn empty_lines(input: &[u8]) -> usize {
     /// Length of two empty lines.
     const MAX_BYTES: usize = 4;
@@ -17,7 +17,7 @@ pub(super) fn empty_lines(input: &[u8]) -> usize {
 }
 
 /// Parses `METHOD TARGET HTTP/1.x`, which begins at `start`.
-pub(super) fn request_line(
+pub(super) fn parse_request_line(
     input: &[u8],
     start: usize,
     limits: &HeadLimits,
@@ -58,17 +58,21 @@ pub(super) fn request_line(
             if !limits.connect {
                 return Err(ParseError::Method);
             }
-            connect_target(target, offset, &mut request)?;
+            parse_connect_target(target, offset, &mut request)?;
         }
         [b'/', ..] => {}
         b"*" if method == Method::Options => {}
-        _ => absolute_target(target, offset, &mut request)?,
+        _ => parse_absolute_target(target, offset, &mut request)?,
     }
     Ok(request)
 }
 
 /// Parses `host:port` (RFC 9112 section 3.2.3).
-fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), ParseError> {
+fn parse_connect_target(
+    target: &[u8],
+    offset: usize,
+    request: &mut Request,
+) -> Result<(), ParseError> {
     let colon = target.iter().rposition(|byte| *byte == b':');
     let has_port = colon.is_some_and(|colon| {
         let port = &target[colon + 1..];
@@ -83,7 +87,11 @@ fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result
 }
 
 /// Parses `http[s]://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
-fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), ParseError> {
+fn parse_absolute_target(
+    target: &[u8],
+    offset: usize,
+    request: &mut Request,
+) -> Result<(), ParseError> {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()
         .find(|scheme| {
@@ -122,7 +130,7 @@ fn parse_version(text: &[u8], error: ParseError) -> Result<bool, ParseError> {
 }
 
 /// Parses `HTTP/1.x CODE [REASON]`. Returns whether the version is 1.0, and the code.
-pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), ParseError> {
+pub(super) fn parse_status_line(line: &[u8]) -> Result<(bool, u16), ParseError> {
     let (version_text, rest) = line.split_at_checked(8).ok_or(ParseError::StatusLine)?;
     let http10 = parse_version(version_text, ParseError::StatusLine)?;
     let [

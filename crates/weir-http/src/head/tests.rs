@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn parse(text: &str) -> Result<Option<Request>, ParseError> {
-    request(text.as_bytes(), &HeadLimits::default(), &mut Vec::new())
+    parse_request(text.as_bytes(), &HeadLimits::default(), &mut Vec::new())
 }
 
 fn rejection(text: &str) -> ParseError {
@@ -15,8 +15,8 @@ fn rejection(text: &str) -> ParseError {
     }
 }
 
-fn parse_response(text: &str, to_head: bool) -> Result<Option<Response>, ParseError> {
-    response(
+fn parse_response_text(text: &str, to_head: bool) -> Result<Option<Response>, ParseError> {
+    parse_response(
         text.as_bytes(),
         to_head,
         &HeadLimits::default(),
@@ -29,7 +29,7 @@ fn ordinary_request_is_parsed() {
     let text =
         "POST /a?b=c HTTP/1.1\r\nhost: example:8080\r\nContent-Length: 12\r\nX:\t y \t\r\n\r\nbody";
     let mut fields = Vec::new();
-    let request = request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+    let request = parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     assert_eq!(&text[request.len..], "body");
@@ -47,20 +47,20 @@ fn ordinary_request_is_parsed() {
 
 #[test]
 fn keep_alive_depends_on_version_and_connection() {
-    let keeps = |version: &str, connection: &str| {
+    let keeps_alive = |version: &str, connection: &str| {
         parse(&format!("GET / {version}\r\nHost: a\r\n{connection}\r\n"))
             .unwrap()
             .unwrap()
             .keep_alive
     };
-    assert!(keeps("HTTP/1.1", ""));
-    assert!(!keeps("HTTP/1.1", "Connection: x, CLOSE\r\n"));
-    assert!(!keeps(
+    assert!(keeps_alive("HTTP/1.1", ""));
+    assert!(!keeps_alive("HTTP/1.1", "Connection: x, CLOSE\r\n"));
+    assert!(!keeps_alive(
         "HTTP/1.1",
         "Connection: keep-alive\r\nConnection: close\r\n"
     ));
-    assert!(!keeps("HTTP/1.0", ""));
-    assert!(keeps("HTTP/1.0", "Connection: Keep-Alive\r\n"));
+    assert!(!keeps_alive("HTTP/1.0", ""));
+    assert!(keeps_alive("HTTP/1.0", "Connection: Keep-Alive\r\n"));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn malformed_lines_are_rejected() {
 fn host_of_an_absolute_target_is_used() {
     let text = b"GET http://b.example:81?q HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut fields = Vec::new();
-    let request = request(text, &HeadLimits::default(), &mut fields)
+    let request = parse_request(text, &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     assert_eq!(
@@ -177,7 +177,7 @@ fn limits_are_enforced() {
         target: 10,
         fields: 2,
     };
-    let parse = |text: &str| request(text.as_bytes(), &limits, &mut Vec::new());
+    let parse = |text: &str| parse_request(text.as_bytes(), &limits, &mut Vec::new());
     assert_eq!(
         parse("GET /12345678901 HTTP/1.1\r\n"),
         Err(ParseError::TargetTooLong)
@@ -228,7 +228,8 @@ fn upgrade_needs_both_fields_and_is_not_h2c() {
 
 #[test]
 fn response_framing_depends_on_status_and_fields() {
-    let framing = |text: &str, to_head| parse_response(text, to_head).unwrap().unwrap().framing;
+    let framing =
+        |text: &str, to_head| parse_response_text(text, to_head).unwrap().unwrap().framing;
     assert_eq!(
         framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false),
         Framing::Length(5)
@@ -256,7 +257,7 @@ fn response_framing_depends_on_status_and_fields() {
         framing("HTTP/1.0 200 OK\r\n\r\n", false),
         Framing::UntilClose
     );
-    for bad in [
+    for invalid in [
         "HTTP/1.1 20 OK\r\n\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",
         "HTTP/1.1  200 OK\r\n\r\n",
@@ -267,7 +268,7 @@ fn response_framing_depends_on_status_and_fields() {
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
     ] {
-        assert!(parse_response(bad, false).is_err(), "{bad:?}");
+        assert!(parse_response_text(invalid, false).is_err(), "{invalid:?}");
     }
 }
 
@@ -275,9 +276,9 @@ fn response_framing_depends_on_status_and_fields() {
 fn head_end_is_found_incrementally() {
     let text = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nrest";
     let end = text.len() - 4;
-    for known in 0..end {
-        assert_eq!(head_end(&text[..known], 0), Ok(None), "{known}");
-        assert_eq!(head_end(text, known), Ok(Some(end)), "{known}");
+    for offset in 0..end {
+        assert_eq!(head_end(&text[..offset], 0), Ok(None), "{offset}");
+        assert_eq!(head_end(text, offset), Ok(Some(end)), "{offset}");
     }
     assert_eq!(
         head_end(b"GET / HTTP/1.1\nHost", 0),
@@ -289,8 +290,8 @@ proptest! {
     #[test]
     fn arbitrary_input_does_not_panic(input in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut fields = Vec::new();
-        let _ = request(&input, &HeadLimits::default(), &mut fields);
-        let _ = response(&input, false, &HeadLimits::default(), &mut fields);
+        let _ = parse_request(&input, &HeadLimits::default(), &mut fields);
+        let _ = parse_response(&input, false, &HeadLimits::default(), &mut fields);
         let _ = head_end(&input, 0);
     }
 
@@ -312,14 +313,14 @@ proptest! {
 }
 
 /// Returns the fields that are forwarded, and the number of fields removed because of a `_` in their names.
-fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), ParseError> {
+fn forwarded_fields(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), ParseError> {
     let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-B: 2\r\nContent_Length: 3\r\n\r\n";
     let limits = HeadLimits {
         underscores: rule,
         ..HeadLimits::default()
     };
     let mut fields = Vec::new();
-    let request = request(text.as_bytes(), &limits, &mut fields)?.unwrap();
+    let request = parse_request(text.as_bytes(), &limits, &mut fields)?.unwrap();
     let names = fields.iter().map(|field| field.name_in(text.as_bytes()));
     let names = names.map(|name| String::from_utf8(name.to_vec()).unwrap());
     Ok((names.collect(), request.removed_underscores))
@@ -329,10 +330,10 @@ fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Pars
 fn fields_with_underscores_are_handled_as_configured() {
     use weir_model::Underscores::{Drop, Keep, Reject};
     let all = ["Host", "X_A", "X-B", "Content_Length"].map(str::to_owned);
-    assert_eq!(underscores(Keep), Ok((all.to_vec(), 0)));
+    assert_eq!(forwarded_fields(Keep), Ok((all.to_vec(), 0)));
     let remaining = ["Host", "X-B"].map(str::to_owned);
-    assert_eq!(underscores(Drop), Ok((remaining.to_vec(), 2)));
-    assert_eq!(underscores(Reject), Err(ParseError::Underscore));
+    assert_eq!(forwarded_fields(Drop), Ok((remaining.to_vec(), 2)));
+    assert_eq!(forwarded_fields(Reject), Err(ParseError::Underscore));
 }
 
 #[test]
@@ -343,7 +344,7 @@ fn request_without_underscores_is_accepted_by_every_policy() {
             ..HeadLimits::default()
         };
         let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        let request = request(text, &limits, &mut Vec::new());
+        let request = parse_request(text, &limits, &mut Vec::new());
         assert!(matches!(request, Ok(Some(_))), "{underscores:?}");
     }
 }
@@ -361,7 +362,7 @@ fn expectation_is_forwarded_if_a_body_follows() {
     let expects = |version: &str, framing: &str| {
         let text = format!("POST / {version}\r\nHost: a\r\nExpect: 100-Continue\r\n{framing}\r\n");
         let mut fields = Vec::new();
-        let request = request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+        let request = parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields);
         let request = request.unwrap().unwrap();
         let expect = fields
             .iter()
@@ -401,7 +402,7 @@ fn connect_target_is_a_host_with_a_port() {
     let parse = |target: &str| {
         let text = format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         let mut fields = Vec::new();
-        let request = request(text.as_bytes(), &limits, &mut fields)?.unwrap();
+        let request = parse_request(text.as_bytes(), &limits, &mut fields)?.unwrap();
         assert_eq!(request.path_in(text.as_bytes()), b"");
         let host = request.host_in(text.as_bytes(), &fields).unwrap();
         Ok(String::from_utf8(host.to_vec()).unwrap())
@@ -422,7 +423,7 @@ fn connect_has_no_body() {
     };
     let parse = |fields: &str| {
         let text = format!("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        let request = request(text.as_bytes(), &limits, &mut Vec::new())?;
+        let request = parse_request(text.as_bytes(), &limits, &mut Vec::new())?;
         Ok(request.unwrap().method)
     };
     assert_eq!(parse(""), Ok(Method::Connect));
@@ -445,8 +446,8 @@ fn idempotent_methods_match_rfc_9110() {
         ("get", Method::Other, false),
     ] {
         let request = parse(&format!("{name} / HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let method_of = request.unwrap().unwrap().method;
-        assert_eq!((method_of, method_of.is_idempotent()), (method, idempotent));
+        let parsed = request.unwrap().unwrap().method;
+        assert_eq!((parsed, parsed.is_idempotent()), (method, idempotent));
     }
     assert!(!Method::Connect.is_idempotent());
 }
@@ -472,7 +473,7 @@ fn large_response_heads_are_rejected() {
         head: 60,
         ..HeadLimits::default()
     };
-    let parse = |text: &str| response(text.as_bytes(), false, &limits, &mut Vec::new());
+    let parse = |text: &str| parse_response(text.as_bytes(), false, &limits, &mut Vec::new());
     let head = |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length));
     let capacity = 60 - head(0).len();
     assert!(matches!(parse(&head(capacity)), Ok(Some(_))));
@@ -487,7 +488,7 @@ fn large_response_heads_are_rejected() {
 fn response_without_a_body_has_no_framing_fields() {
     let dropped = |text: &str| {
         let mut fields = Vec::new();
-        let response = response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
+        let response = parse_response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
         response.unwrap().unwrap();
         fields.iter().map(|field| field.dropped).collect::<Vec<_>>()
     };

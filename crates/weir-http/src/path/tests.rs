@@ -18,8 +18,8 @@ fn normal_by(text: &[u8], rules: &NormalizePath) -> Result<Vec<u8>, ParseError> 
 }
 
 fn normal(text: &str) -> String {
-    let found = normal_by(text.as_bytes(), &NormalizePath::default()).expect("path is valid");
-    String::from_utf8(found).expect("ASCII")
+    let normal_path = normal_by(text.as_bytes(), &NormalizePath::default()).expect("path is valid");
+    String::from_utf8(normal_path).expect("ASCII")
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn query_parameters_and_reserved_escapes_are_kept() {
 #[test]
 fn encoded_slashes_are_handled_as_configured() {
     let normal_with = |text: &str, encoded_slash| {
-        let found = normal_by(text.as_bytes(), &rules(true, encoded_slash));
-        found.map(|text| String::from_utf8(text).expect("ASCII"))
+        let normal_path = normal_by(text.as_bytes(), &rules(true, encoded_slash));
+        normal_path.map(|text| String::from_utf8(text).expect("ASCII"))
     };
     let path = "/x%2f..%5C..\\admin";
     assert_eq!(
@@ -160,8 +160,8 @@ fn encoded_slashes_are_handled_as_configured() {
 #[test]
 fn slashes_are_merged_before_dot_segments_are_removed() {
     let normalized = |text: &str| {
-        let found = normal_by(text.as_bytes(), &rules(false, EncodedSlash::Keep));
-        String::from_utf8(found.expect("path is valid")).expect("ASCII")
+        let normal_path = normal_by(text.as_bytes(), &rules(false, EncodedSlash::Keep));
+        String::from_utf8(normal_path.expect("path is valid")).expect("ASCII")
     };
     assert_eq!(normalized("//a//b"), "//a//b");
     assert_eq!(normalized("/a//../b"), "/a/b");
@@ -175,8 +175,8 @@ fn invalid_escapes_are_rejected() {
     for wrong in [
         "/%", "/%4", "/%zz", "/a%0", "/%00", "/%4g/x", "/a%?41", "/%u0041",
     ] {
-        let found = normal_by(wrong.as_bytes(), &NormalizePath::default());
-        assert_eq!(found, Err(ParseError::Escape), "{wrong}");
+        let normal_path = normal_by(wrong.as_bytes(), &NormalizePath::default());
+        assert_eq!(normal_path, Err(ParseError::Escape), "{wrong}");
     }
 }
 
@@ -190,7 +190,7 @@ fn normal_path_is_not_copied() {
     assert_eq!(target.path(), b"/img/a.b/..c/x");
     assert_eq!(target.query(), b"y//");
     assert_eq!(target.query_part(), b"?y//");
-    assert_eq!(buffer.capacity(), 0, "nothing is written");
+    assert_eq!(buffer.capacity(), 0, "nothing must be written");
     // The buffer is written, but the path is unchanged.
     let text = b"/caf%C3%A9";
     let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("path is valid");
@@ -224,33 +224,33 @@ fn rewritten_path_is_changed_and_has_a_first_route() {
 
 #[test]
 fn patterns_are_checked_and_normalized() {
-    let checked = |written: &str| check_pattern(written, &NormalizePath::default());
+    let check = |pattern: &str| check_pattern(pattern, &NormalizePath::default());
     let normalized = |text: &str| Pattern::Normalized(text.to_owned());
     let unmatchable = |text: &str| Pattern::Unmatchable(Some(text.to_owned()));
-    for written in [
+    for pattern in [
         "/img/*", "*.png", "*", "/a*/..b", "/a/..*", "/a%*", "/a%4*", "*//x/",
     ] {
-        if written == "*//x/" {
-            assert_eq!(checked(written), Pattern::Unmatchable(None));
+        if pattern == "*//x/" {
+            assert_eq!(check(pattern), Pattern::Unmatchable(None));
         } else {
-            assert_eq!(checked(written), Pattern::Normal, "{written}");
+            assert_eq!(check(pattern), Pattern::Normal, "{pattern}");
         }
     }
-    assert_eq!(checked("/caf%c3%a9/*"), normalized("/caf%C3%A9/*"));
-    assert_eq!(checked("/%7Euser/*"), normalized("/~user/*"));
-    assert_eq!(checked("/{id}|*"), normalized("/%7Bid%7D%7C*"));
-    assert_eq!(checked("//admin/*"), unmatchable("/admin/*"));
-    assert_eq!(checked("/x/../admin/*"), unmatchable("/admin/*"));
-    assert_eq!(checked("/%2e%2E/admin"), unmatchable("/admin"));
-    assert_eq!(checked("/./*"), unmatchable("/*"));
-    assert_eq!(checked("/a/.."), unmatchable("/"));
-    assert_eq!(checked("/a//..*"), unmatchable("/a/..*"));
-    assert_eq!(checked("*/../*"), Pattern::Unmatchable(None));
-    assert_eq!(checked("/a/*/../b"), Pattern::Unmatchable(None));
-    assert_eq!(checked("*/.."), Pattern::Unmatchable(None));
-    assert_eq!(checked("a//b"), Pattern::Unmatchable(None));
-    assert_eq!(checked("/100%"), Pattern::Unmatchable(None));
-    assert_eq!(checked("/a%00*"), Pattern::Unmatchable(None));
+    assert_eq!(check("/caf%c3%a9/*"), normalized("/caf%C3%A9/*"));
+    assert_eq!(check("/%7Euser/*"), normalized("/~user/*"));
+    assert_eq!(check("/{id}|*"), normalized("/%7Bid%7D%7C*"));
+    assert_eq!(check("//admin/*"), unmatchable("/admin/*"));
+    assert_eq!(check("/x/../admin/*"), unmatchable("/admin/*"));
+    assert_eq!(check("/%2e%2E/admin"), unmatchable("/admin"));
+    assert_eq!(check("/./*"), unmatchable("/*"));
+    assert_eq!(check("/a/.."), unmatchable("/"));
+    assert_eq!(check("/a//..*"), unmatchable("/a/..*"));
+    assert_eq!(check("*/../*"), Pattern::Unmatchable(None));
+    assert_eq!(check("/a/*/../b"), Pattern::Unmatchable(None));
+    assert_eq!(check("*/.."), Pattern::Unmatchable(None));
+    assert_eq!(check("a//b"), Pattern::Unmatchable(None));
+    assert_eq!(check("/100%"), Pattern::Unmatchable(None));
+    assert_eq!(check("/a%00*"), Pattern::Unmatchable(None));
     let raw = rules(false, EncodedSlash::Keep);
     assert_eq!(check_pattern("//admin/*", &raw), Pattern::Normal);
 }

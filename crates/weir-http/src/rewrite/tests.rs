@@ -31,7 +31,7 @@ fn request(text: &str, edit: &RequestEdit<'_>) -> String {
         ..HeadLimits::default()
     };
     let (mut fields, mut out) = (Vec::new(), Vec::new());
-    let request = head::request(text.as_bytes(), &limits, &mut fields);
+    let request = head::parse_request(text.as_bytes(), &limits, &mut fields);
     let request = request.unwrap().expect("head is complete");
     write_request(text.as_bytes(), &request, &fields, edit, &mut out);
     String::from_utf8(out).unwrap()
@@ -63,7 +63,7 @@ fn hop_by_hop_fields_are_not_forwarded() {
 
 #[test]
 fn request_line_has_the_path_that_the_server_expects() {
-    let other = RequestEdit {
+    let other_edit = RequestEdit {
         path: Some(b"/new?q"),
         ..EDIT
     };
@@ -74,8 +74,12 @@ fn request_line_has_the_path_that_the_server_expects() {
         ("GET http://h?b HTTP/1.1", &EDIT, "GET /?b HTTP/1.1"),
         ("OPTIONS * HTTP/1.1", &EDIT, "OPTIONS * HTTP/1.1"),
         ("CONNECT h:443 HTTP/1.1", &EDIT, "CONNECT h:443 HTTP/1.1"),
-        ("GET /a?b HTTP/1.1", &other, "GET /new?q HTTP/1.1"),
-        ("CONNECT h:443 HTTP/1.1", &other, "CONNECT h:443 HTTP/1.1"),
+        ("GET /a?b HTTP/1.1", &other_edit, "GET /new?q HTTP/1.1"),
+        (
+            "CONNECT h:443 HTTP/1.1",
+            &other_edit,
+            "CONNECT h:443 HTTP/1.1",
+        ),
     ] {
         let text = request(&format!("{line}\r\nHost: h\r\n\r\n"), edit);
         assert_eq!(text.lines().next(), Some(expected), "{line}");
@@ -90,8 +94,8 @@ fn server_receives_exactly_one_host() {
         ("GET http://t:81/ HTTP/1.1\r\nHost: h\r\n\r\n", "t:81"),
         ("GET http://t/ HTTP/1.0\r\n\r\n", "t"),
     ] {
-        let written = request(text, &EDIT);
-        let hosts: Vec<_> = written
+        let output = request(text, &EDIT);
+        let hosts: Vec<_> = output
             .lines()
             .filter_map(|line| line.strip_prefix("Host: "))
             .collect();
@@ -146,7 +150,7 @@ fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
     assert_eq!(
         forwarded_lines(received_fields, CLIENT, None),
         new_fields,
-        "clients cannot forge them"
+        "fields from untrusted clients must be replaced"
     );
     let trusted = Client {
         trusted: true,
@@ -250,12 +254,12 @@ fn forwarding_fields_that_a_route_edits_are_not_written() {
         remove: vec![name.to_owned()],
         ..HeaderEdits::default()
     };
-    let all = ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded"];
-    assert_eq!(lines(&sets("X-Other")), all);
-    for name in all {
-        let others: Vec<_> = all.into_iter().filter(|it| *it != name).collect();
-        assert_eq!(lines(&sets(name)), others);
-        assert_eq!(lines(&removes(&name.to_lowercase())), others);
+    let all_names = ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded"];
+    assert_eq!(lines(&sets("X-Other")), all_names);
+    for name in all_names {
+        let other_names: Vec<_> = all_names.into_iter().filter(|it| *it != name).collect();
+        assert_eq!(lines(&sets(name)), other_names);
+        assert_eq!(lines(&removes(&name.to_lowercase())), other_names);
     }
 }
 
@@ -291,7 +295,8 @@ fn framing_with_unusual_whitespace_is_normalized() {
 /// Returns the head that the client receives.
 fn response(text: &str, hop: HopEdit, edit: &ResponseEdit<'_>) -> String {
     let (mut fields, mut out) = (Vec::new(), Vec::new());
-    let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
+    let response =
+        head::parse_response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
     let response = response.unwrap().expect("head is complete");
     write_response(text.as_bytes(), &response, &fields, hop, edit, &mut out);
     String::from_utf8(out).unwrap()
@@ -352,8 +357,8 @@ fn response_framing_fields_depend_on_the_hop() {
     ] {
         let text = format!("HTTP/1.1 200 OK\r\n{sent}A: 1\r\n\r\n");
         let expected = format!("HTTP/1.1 200 OK\r\n{expected}A: 1\r\n\r\n");
-        let written = response(&text, hop, &ResponseEdit::default());
-        assert_eq!(written, expected, "{sent:?} {hop:?}");
+        let output = response(&text, hop, &ResponseEdit::default());
+        assert_eq!(output, expected, "{sent:?} {hop:?}");
     }
 }
 
@@ -399,11 +404,11 @@ fn values_of_response_fields_are_replaced_in_order() {
     };
     let text = "HTTP/1.1 302 Found\r\nLocation:http://a/\r\nA: http://a/\r\nSet-Cookie: id=1\r\nSet-Cookie: b=2; \
                 Path=/\r\nlocation: http://c/\r\nLocation: /d\r\n\r\n";
-    let others = "HTTP/1.1 302 Found\r\nA: http://a/\r\nLocation: /d\r\n";
+    let other_fields = "HTTP/1.1 302 Found\r\nA: http://a/\r\nLocation: /d\r\n";
     assert_eq!(
         response(text, HopEdit::default(), &edit),
         format!(
-            "{others}Location: /!\r\nSet-Cookie: b=2; Secure\r\nlocation: https://c/\r\nSet-Cookie: id=s1\r\n\r\n"
+            "{other_fields}Location: /!\r\nSet-Cookie: b=2; Secure\r\nlocation: https://c/\r\nSet-Cookie: id=s1\r\n\r\n"
         )
     );
     let edit = ResponseEdit {
@@ -413,7 +418,7 @@ fn values_of_response_fields_are_replaced_in_order() {
     };
     assert_eq!(
         response(text, HopEdit::default(), &edit),
-        format!("{others}Location: /!\r\nlocation: https://c/\r\n\r\n")
+        format!("{other_fields}Location: /!\r\nlocation: https://c/\r\n\r\n")
     );
 }
 
@@ -421,8 +426,8 @@ fn values_of_response_fields_are_replaced_in_order() {
 fn only_the_sticky_cookie_is_changed() {
     let text = "HTTP/1.1 200 OK\r\nSet-Cookie: id=abc; Path=/\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\n\
                 set-cookie: id=3\r\n\r\n";
-    let others = "HTTP/1.1 200 OK\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\n";
-    let written = |prefix| {
+    let other_fields = "HTTP/1.1 200 OK\r\nSet-Cookie: idx=1\r\nX-Cookie: id=2\r\n";
+    let output = |prefix| {
         let cookie = CookieEdit {
             name: b"id",
             signature: b"s1",
@@ -435,12 +440,12 @@ fn only_the_sticky_cookie_is_changed() {
         response(text, HopEdit::default(), &edit)
     };
     assert_eq!(
-        written(true),
-        format!("{others}Set-Cookie: id=s1~abc; Path=/\r\nSet-Cookie: id=s1~3\r\n\r\n")
+        output(true),
+        format!("{other_fields}Set-Cookie: id=s1~abc; Path=/\r\nSet-Cookie: id=s1~3\r\n\r\n")
     );
     assert_eq!(
-        written(false),
-        format!("{others}Set-Cookie: id=s1; Path=/\r\nSet-Cookie: id=s1\r\n\r\n")
+        output(false),
+        format!("{other_fields}Set-Cookie: id=s1; Path=/\r\nSet-Cookie: id=s1\r\n\r\n")
     );
 }
 
@@ -459,8 +464,8 @@ fn compressed_response_describes_its_new_content() {
         let text = format!(
             "HTTP/1.1 200 OK\r\n{framing}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nA: 1\r\n\r\n"
         );
-        let written = response(&text, hop, &ResponseEdit::default());
-        let mut lines: Vec<_> = written.trim_end().lines().skip(1).collect();
+        let output = response(&text, hop, &ResponseEdit::default());
+        let mut lines: Vec<_> = output.trim_end().lines().skip(1).collect();
         lines.sort_unstable();
         assert_eq!(
             lines,
@@ -476,7 +481,7 @@ fn compressed_response_describes_its_new_content() {
 }
 
 #[test]
-fn rules_determine_single_fields_about_the_client() {
+fn rules_apply_to_individual_fields_about_the_client() {
     use FieldRule::{Append, Drop, Keep, Set};
     let received = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nX-Forwarded-Host: x\r\n\
                     X-Forwarded-Port: 9\r\nX-Real-IP: 5.6.7.8\r\n";
@@ -599,12 +604,12 @@ fn conditional_lines_are_added_for_their_statuses() {
         (&[(405, 599)], false),
         (&[], false),
     ] {
-        let added = head_after(line(statuses, false), None);
+        let head = head_after(line(statuses, false), None);
         let expected = match is_added {
             true => "a: 1\r\nb: 2\r\nA: new\r\n\r\n",
             false => unchanged,
         };
-        assert_eq!(added, expected, "{statuses:?}");
+        assert_eq!(head, expected, "{statuses:?}");
     }
     let replaced = "b: 2\r\nA: new\r\n\r\n";
     assert_eq!(head_after(line(&[(404, 404)], true), None), replaced);

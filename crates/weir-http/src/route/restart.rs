@@ -17,6 +17,7 @@ pub const MAX_RESTARTS: usize = 10;
 pub struct RestartedPath {
     /// Whether the path was rewritten; `buffer` then contains the new path.
     is_rewritten: bool,
+    /// Index of the first route that is considered.
     first_route: u32,
 }
 
@@ -72,8 +73,10 @@ impl RouteTable {
                 continue;
             };
             if let Some(rules) = rules {
-                let mut normal = Vec::new();
-                path = normalize(&path, rules, &mut normal)?.as_bytes().to_vec();
+                let mut normalized = Vec::new();
+                path = normalize(&path, rules, &mut normalized)?
+                    .as_bytes()
+                    .to_vec();
             }
             on_rewrite(route_index, &path);
             *buffer = path;

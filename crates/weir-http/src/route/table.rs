@@ -105,7 +105,7 @@ fn matches_path(conditions: &Conditions, route_input: &RouteInput<'_>) -> bool {
 }
 
 impl RouteTable {
-    /// Indexes routes.
+    /// Creates a table of routes, with an index if there are many.
     pub fn new(routes: Vec<Route>) -> Self {
         let needs_tls = routes
             .iter()
@@ -231,8 +231,8 @@ impl Index {
                 }
             }
         };
-        let indexed = u8::BITS - self.segments.leading_zeros();
-        for (count, hash) in prefixes(path).enumerate().take(indexed as usize) {
+        let prefix_count = u8::BITS - self.segments.leading_zeros();
+        for (count, hash) in prefixes(path).enumerate().take(prefix_count as usize) {
             if self.segments >> count & 1 == 1 {
                 add(hash);
             }
@@ -277,7 +277,7 @@ impl Index {
     }
 }
 
-/// Returns the hashes of a route's hosts; only `None` if the route does not match exact hosts only.
+/// Returns the hashes of a route's hosts, or only `None` if the route is not limited to exact hosts.
 fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     let exact = |pattern: &HostPattern| match pattern {
         HostPattern::Exact(host) => Some(hash_of_host(host.as_bytes())),
@@ -314,7 +314,7 @@ fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
     }
 }
 
-/// Returns the hash of all segments of a path, and their number.
+/// Returns the hash of the first [`MAX_SEGMENTS`] segments of a path, or of all if there are fewer, and their number.
 fn hash_segments(path: &str) -> (u64, usize) {
     let last = prefixes(path.as_bytes()).enumerate().last();
     last.map_or((BASIS, 0), |(count, hash)| (hash, count))

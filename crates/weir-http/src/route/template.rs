@@ -350,12 +350,12 @@ fn append(
 }
 
 /// Returns whether a value that follows this beginning of a URL would be part of the URL's authority.
-fn is_in_authority(written: &[u8], value: &[u8]) -> bool {
-    let Some(offset) = memchr::memmem::find(written, b"://") else {
-        return written.is_empty() && !value.starts_with(b"/");
+fn is_in_authority(url_start: &[u8], value: &[u8]) -> bool {
+    let Some(offset) = memchr::memmem::find(url_start, b"://") else {
+        return url_start.is_empty() && !value.starts_with(b"/");
     };
     // The authority ends before the next of these bytes (RFC 3986 section 3.2).
-    let is_ended = written[offset + 3..]
+    let is_ended = url_start[offset + 3..]
         .iter()
         .any(|byte| b"/?#".contains(byte));
     !is_ended && !value.is_empty() && !value.starts_with(b"/")

@@ -22,7 +22,7 @@ fn named_condition(name: &str, value: Option<&str>) -> NamedCondition {
 
 fn chosen_route(routes: &[Route], text: &str) -> Option<usize> {
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+    let request = head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     let client = "192.0.2.1".parse().unwrap();
@@ -45,7 +45,7 @@ fn conditions_and_keys_ignore_fields_that_the_client_may_not_set() {
         b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: a\r\n\
                  Forwarded: for=x\r\nX-Real-IP: 192.0.2.8\r\nX-User: u\r\n\r\n";
     let mut fields = Vec::new();
-    let request = head::request(head, &HeadLimits::default(), &mut fields);
+    let request = head::parse_request(head, &HeadLimits::default(), &mut fields);
     let request = request.unwrap().unwrap();
     let target = RequestPath::as_received(b"/");
     let rules = |rule| {
@@ -287,7 +287,7 @@ fn alternatives_and_negations_are_matched() {
 fn unmet_condition_is_returned() {
     let text = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+    let request = head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     let target = RequestPath::as_received(b"/a");
@@ -363,7 +363,7 @@ fn client_address_is_the_last_one_that_is_not_trusted() {
         }
         head.push_str("\r\n");
         let mut fields = Vec::new();
-        head::request(head.as_bytes(), &HeadLimits::default(), &mut fields).unwrap();
+        head::parse_request(head.as_bytes(), &HeadLimits::default(), &mut fields).unwrap();
         let found = client_address(head.as_bytes(), &fields, "x-forwarded-for", &trusted);
         let expected: Option<IpAddr> = expected.map(|text| text.parse().unwrap());
         assert_eq!(found, expected, "{values:?}");
@@ -374,7 +374,7 @@ fn client_address_is_the_last_one_that_is_not_trusted() {
 fn with_request(fields: &str, check: &dyn Fn(RouteInput<'_>)) {
     let text = format!("GET /p?q=1 HTTP/1.1\r\nHost: H:81\r\n{fields}\r\n");
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+    let request = head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields);
     let request = request.unwrap().unwrap();
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
     check(RouteInput {

@@ -66,7 +66,7 @@ impl Acls {
         }
     }
 
-    /// Returns the words of a condition, and those of the ACLs that it uses.
+    /// Returns the words of a condition and of the ACLs that it uses.
     pub(super) fn all_words(&self, words: &[String]) -> Vec<String> {
         let mut all = words.to_vec();
         for word in words {
@@ -258,10 +258,12 @@ fn all_of(conversions: &[Conversion]) -> Conversion {
                     .iter()
                     .flat_map(|a| more.iter().map(move |b| (a, b)));
                 let pairs = pairs.filter(|(a, b)| !a.excludes(b));
-                let all: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-                match all {
-                    Some(all) if all.len() > MAX_ROUTES => return too_many_routes(),
-                    Some(all) => combined = all,
+                let combinations: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
+                match combinations {
+                    Some(combinations) if combinations.len() > MAX_ROUTES => {
+                        return too_many_routes();
+                    }
+                    Some(combinations) => combined = combinations,
                     None => return Conversion::Unsupported(NOT_COMBINABLE.to_owned()),
                 }
             }
@@ -283,10 +285,10 @@ fn none_of(conditions: &[Condition]) -> Conversion {
         let pairs = combined
             .iter()
             .flat_map(|a| negated.iter().map(move |b| (a, b)));
-        let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-        match both {
-            Some(both) if both.len() > MAX_ROUTES => return too_many_routes(),
-            Some(both) => combined = both,
+        let combinations: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
+        match combinations {
+            Some(combinations) if combinations.len() > MAX_ROUTES => return too_many_routes(),
+            Some(combinations) => combined = combinations,
             None => return Conversion::Unsupported(NOT_COMBINABLE.to_owned()),
         }
     }
@@ -325,7 +327,7 @@ fn parse_terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
         let mut word = word.as_str();
         let mut is_negated = false;
         loop {
-            if let Some(tail) = word.strip_prefix('!') {
+            while let Some(tail) = word.strip_prefix('!') {
                 is_negated = !is_negated;
                 word = tail;
             }
@@ -360,111 +362,4 @@ fn parse_terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn convert(acls: &Acls, text: &str, tls: bool) -> Conversion {
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        acls.condition(
-            &words,
-            FrontendContext {
-                tls,
-                ..FrontendContext::default()
-            },
-        )
-    }
-
-    #[test]
-    fn conditions_are_converted() {
-        let acls = Acls::default();
-        let parse = |text: &str| convert(&acls, text, false);
-        assert_eq!(parse("if { ssl_fc }"), Conversion::Never);
-        assert_eq!(parse("unless { ssl_fc }"), Conversion::Always);
-        assert_eq!(parse("if !{ ssl_fc } TRUE"), Conversion::Always);
-        let Conversion::AnyOf(found) = parse("if { path_beg /a /b } { hdr(host) -i X.example }")
-        else {
-            panic!("not supported");
-        };
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[1].path.as_deref(), Some("/b*"));
-        assert_eq!(found[1].host.as_deref(), Some("x.example"));
-        let Conversion::AnyOf(found) = parse("if { src 10.0.0.0/8 ::1 } { path_reg -i ^/a[0-9]+ }")
-        else {
-            panic!("not supported");
-        };
-        assert_eq!(found[0].sources, ["10.0.0.0/8", "::1"]);
-        assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a[0-9]+"));
-        let Conversion::AnyOf(found) = parse("if { path_beg -i /a.b } { req.cook(beta) yes }")
-        else {
-            panic!("not supported");
-        };
-        assert_eq!(found[0].regex.as_deref(), Some("(?i)^/a\\.b"));
-        assert_eq!(found[0].cookies, ["beta=yes"]);
-        assert_eq!(parse("unless { path -m found }"), Conversion::Never);
-        assert_eq!(parse("if { method }"), Conversion::Never);
-        let Conversion::AnyOf(found) = parse("if { hdr(host) -m found }") else {
-            panic!("not supported");
-        };
-        assert_eq!(found[0].headers, ["host"]);
-        assert!(matches!(
-            parse("unless { ssl_fc_sni -m found }"),
-            Conversion::Unsupported(_)
-        ));
-        assert!(matches!(
-            parse("if { src office.example }"),
-            Conversion::Unsupported(_)
-        ));
-        assert!(matches!(parse("if { path /a"), Conversion::Unsupported(_)));
-        let Conversion::AnyOf(found) = parse("if { path_beg /a } { path_end .b }") else {
-            panic!("not supported");
-        };
-        assert_eq!(found[0].path.as_deref(), Some("/a*"));
-        assert_eq!(found[0].regex.as_deref(), Some("^.*\\.b$"));
-        assert_eq!(parse("if { path /a } { path /b }"), Conversion::Never);
-    }
-
-    #[test]
-    fn conditions_are_negated() {
-        let acls = Acls::default();
-        let parse = |text: &str| convert(&acls, text, false);
-        let Conversion::AnyOf(found) = parse("if !{ path /a /b } { method GET }") else {
-            panic!("not supported");
-        };
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].not["path"], ["/a", "/b"]);
-        let Conversion::AnyOf(found) = parse("unless { path /a } { method GET }") else {
-            panic!("not supported");
-        };
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[1].not["method"], ["GET"]);
-    }
-
-    /// A rule that restricts access may apply to more requests than in haproxy, but never to fewer.
-    #[test]
-    fn broadened_condition_omits_unsupported_terms() {
-        let acls = Acls::default();
-        let words: Vec<String> = [
-            "if",
-            "{",
-            "path",
-            "/a",
-            "}",
-            "{",
-            "src_conn_rate",
-            "gt",
-            "9",
-            "}",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let Conversion::AnyOf(found) = acls.broadened_condition(&words, FrontendContext::default())
-        else {
-            panic!("not supported");
-        };
-        assert_eq!(found[0].path.as_deref(), Some("/a"));
-        assert_eq!(
-            acls.broadened_condition(&words[5..], FrontendContext::default()),
-            Conversion::Always
-        );
-    }
-}
+mod tests;

@@ -139,7 +139,7 @@ fn replace_store_references(line: &mut Line, store: &HashMap<String, String>) {
     }
 }
 
-/// Adds the directory to relative paths of certificates.
+/// Prepends the base directory to relative paths of certificate files. Adds a note if none is configured.
 fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut Notes) {
     for index in 1..line.words.len() {
         let base = bases
@@ -263,3 +263,6 @@ pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
 pub(super) fn sets_variable(variables: &Variables, position: Position) -> bool {
     variables.iter().any(|(_, it)| it.set_by == position)
 }
+
+#[cfg(test)]
+mod tests;

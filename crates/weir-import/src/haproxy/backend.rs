@@ -21,7 +21,7 @@ pub(super) fn write(
 ) {
     let scope = ServerScope::read(context, proxy, sections, notes);
     let mut servers = Vec::new();
-    let mut by_name: Vec<(String, PoolServer)> = Vec::new();
+    let mut named_servers: Vec<(String, PoolServer)> = Vec::new();
     let mut tls = None;
     let mut proxy_version = None;
     let mut http2: Option<Position> = None;
@@ -32,7 +32,7 @@ pub(super) fn write(
     let mut probes: Option<Vec<Probe>> = None;
     for line in &proxy.lines {
         match line.keyword() {
-            // The address of a name may change at run time.
+            // The addresses of a host name may change at run time.
             "server" | "server-template"
                 if line.keyword() == "server-template"
                     || line.word(2).is_some_and(server::is_host_name) =>
@@ -68,7 +68,8 @@ pub(super) fn write(
                 context.mark_used(line);
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
-                by_name.push((line.word(1).unwrap_or_default().to_owned(), server.clone()));
+                let name = line.word(1).unwrap_or_default().to_owned();
+                named_servers.push((name, server.clone()));
                 add_server(&mut servers, server);
                 merge_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
                 merge_tls(&mut tls, options.tls, line, notes);
@@ -115,7 +116,7 @@ pub(super) fn write(
             None => line.reject(notes, "haproxy requires a time"),
         }
     }
-    if server::read_only_cookie(proxy).is_none() {
+    if proxy.is_http() && server::read_only_cookie(proxy).is_none() {
         push_sticky(context, &mut entries, proxy, notes);
     }
     if let Some((version, position)) = proxy_version.flatten() {
@@ -150,7 +151,7 @@ pub(super) fn write(
     context.writer.write_pool(pool.clone());
     super::cookie::read(context, &scope, notes);
     if !proxy.is_http() {
-        preferred::write(context, proxy, (&pool, &by_name), notes);
+        preferred::write(context, proxy, (&pool, &named_servers), notes);
     }
 }
 
@@ -161,11 +162,11 @@ fn is_backup(server: &PoolServer) -> bool {
     server.entries.iter().any(|entry| entry.key == "backup")
 }
 
-/// Adds a note for each backup server after the first. `names` are the lines of backup servers from DNS.
-fn note_additional_backups(servers: &[PoolServer], names: Vec<Position>, notes: &mut Notes) {
+/// Adds a note for each backup server after the first. `dns_backups` are the lines of backup servers from DNS.
+fn note_additional_backups(servers: &[PoolServer], dns_backups: Vec<Position>, notes: &mut Notes) {
     let servers = servers.iter().filter(|server| is_backup(server));
     let mut backups: Vec<Position> = servers.map(|server| server.position).collect();
-    backups.extend(names);
+    backups.extend(dns_backups);
     backups.sort_unstable();
     for position in backups.into_iter().skip(1) {
         notes.add(position, ADDITIONAL_BACKUP);
@@ -173,8 +174,8 @@ fn note_additional_backups(servers: &[PoolServer], names: Vec<Position>, notes: 
 }
 
 /// If there are exactly two backup servers, removes the second one and returns it as `sorry`. If there are more, adds
-/// notes. Without `option allbackups`, haproxy uses only the first backup server that is up, while Weir distributes
-/// requests over all backup servers.
+/// a note for each one after the second. Without `option allbackups`, haproxy uses only the first backup server that
+/// is up, while Weir distributes requests over all backup servers.
 fn sorry_entry(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -213,8 +214,8 @@ fn sorry_entry(
     Some(Entry::new("sorry", server.entries, server.position))
 }
 
-/// Returns the line and the value of an unconditional `http-request set-header Host www.example`; the value becomes the
-/// pool's `host`.
+/// Returns the line and the value of the last unconditional `http-request set-header Host www.example`; the value
+/// becomes the pool's `host`.
 pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
     let mut lines = proxy.lines.iter().rev();
     lines.find_map(|line| match line.words.as_slice() {
@@ -634,7 +635,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_become_keys_of_the_hash_scheduler() {
+    fn hash_expressions_become_keys_of_the_hash_scheduler() {
         let key = |text: &str| Some(Some(text.to_owned()));
         for (expression, expected) in [
             ("src", Some(None)),

@@ -18,20 +18,20 @@ pub(super) struct Binds {
     certificates: Vec<Item>,
     /// Other keys of `tls`.
     keys: Vec<Entry>,
-    /// The first bind without any address that Weir can listen on, and whether it uses TLS.
+    /// Position of the first bind that added no address, and whether it uses TLS.
     first_unusable: Option<(Position, bool)>,
 }
 
 /// Data that the binds of a file share.
 pub(super) struct BindContext<'f> {
     pub(super) environment: &'f dyn Environment,
-    /// Base directory for relative paths.
+    /// Base directory for relative paths in certificate lists.
     pub(super) base: &'f str,
     /// Returns whether a frontend listens on 0.0.0.0 with this port.
     pub(super) is_ipv4_port_taken: &'f dyn Fn(&str) -> bool,
-    /// Addresses of earlier frontends.
+    /// Addresses that earlier sections listen on.
     pub(super) listen_addresses: &'f HashSet<String>,
-    /// `ssl-default-bind-…` of `global`.
+    /// The lists of the `ssl-default-bind-…` lines in `global`.
     pub(super) suites: &'f Suites,
 }
 
@@ -87,9 +87,9 @@ impl Binds {
         tls: bool,
         proxy_protocol: bool,
     ) -> Vec<(String, Position)> {
-        let is_wanted = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
-        let found = self.listen.iter().filter(is_wanted);
-        found
+        let has_settings = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
+        let binds = self.listen.iter().filter(has_settings);
+        binds
             .map(|bind| (bind.address.clone(), bind.position))
             .collect()
     }
@@ -116,11 +116,11 @@ impl Binds {
                     replacements,
                 }) => {
                     let replacements: Vec<String> = replacements.into_iter().flatten().collect();
-                    let used = match replacements.as_slice() {
+                    let usage = match replacements.as_slice() {
                         [first, .., last] => format!("{first} to {last} are used"),
                         names => format!("{} is used", names.concat()),
                     };
-                    let reason = format!("{reason}; {used} instead");
+                    let reason = format!("{reason}; {usage} instead");
                     notes.add(line.position, reason);
                     replacements
                 }
@@ -430,8 +430,8 @@ impl Binds {
 /// Returns the port of a bind's first address, or `None` if the address is unusable.
 pub(super) fn first_port(line: &Line, environment: &dyn Environment) -> Option<u16> {
     let address = line.word(1)?.split(',').next()?;
-    let found = parse_endpoints(address, environment).ok()?;
-    found.first()?.rsplit(':').next()?.parse().ok()
+    let endpoints = parse_endpoints(address, environment).ok()?;
+    endpoints.first()?.rsplit(':').next()?.parse().ok()
 }
 
 /// Returns whether one of the lines listens on 0.0.0.0 with this port.
@@ -440,11 +440,11 @@ pub(super) fn has_ipv4_wildcard<'l>(
     port: &str,
     environment: &dyn Environment,
 ) -> bool {
-    let wanted = format!("0.0.0.0:{port}");
+    let wildcard = format!("0.0.0.0:{port}");
     let listens = |line: &Line| {
         let mut addresses = line.word(1).unwrap_or_default().split(',');
         addresses.any(|address| {
-            parse_endpoints(address, environment).is_ok_and(|found| found.contains(&wanted))
+            parse_endpoints(address, environment).is_ok_and(|found| found.contains(&wildcard))
         })
     };
     lines.any(|line| line.keyword() == "bind" && listens(line))
@@ -578,5 +578,7 @@ mod tests {
         let replacements = |text: &str| parse(text).expect_err(text).replacements.expect(text);
         assert_eq!(replacements("name:80"), ["127.0.0.1:80"]);
         assert_eq!(replacements("*:1-65535").len(), MAX_PORTS);
+        assert_eq!(parse("*:80-335").expect("256 ports").len(), MAX_PORTS);
+        assert_eq!(replacements("*:80-336").len(), MAX_PORTS);
     }
 }

@@ -61,10 +61,10 @@ impl Blocks {
                     );
                     return true;
                 };
-                let is_wanted = is_outer_read && !block.has_read_branch;
+                let can_be_read = is_outer_read && !block.has_read_branch;
                 block.line = position;
                 block.is_read =
-                    is_wanted && (name == ".else" || evaluate(&text, scope, position, notes));
+                    can_be_read && (name == ".else" || evaluate(&text, scope, position, notes));
                 block.has_read_branch |= block.is_read;
             }
             ".endif" => {
@@ -104,7 +104,7 @@ impl Blocks {
     }
 }
 
-/// Evaluates a condition; returns true if the condition cannot be parsed.
+/// Evaluates a condition. Returns false if it is empty, and true if it cannot be parsed.
 fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes) -> bool {
     if text.is_empty() {
         return false;

@@ -311,34 +311,35 @@ impl Checks {
 
     /// Adds header fields of the request; `Host` has a separate key.
     fn add_fields(&mut self, fields: Vec<String>, position: Position) {
-        let mut others = Vec::new();
+        let mut other_fields = Vec::new();
         for field in fields {
             match field.split_once(':') {
                 Some((name, value)) if name.trim().eq_ignore_ascii_case("host") => {
                     self.entries
                         .push(Entry::new("host", value.trim(), position));
                 }
-                Some(_) => others.push(field),
+                Some(_) => other_fields.push(field),
                 None => {}
             }
         }
-        if others.is_empty() {
+        if other_fields.is_empty() {
             return;
         }
         if let Some(headers) = self.entries.iter_mut().find(|entry| entry.key == "headers")
             && let crate::document::Value::List(items) = &mut headers.item.value
         {
             items.extend(
-                others
+                other_fields
                     .into_iter()
                     .map(|text| crate::document::Item::new(text, Some(position))),
             );
             return;
         }
-        self.entries.push(Entry::new("headers", others, position));
+        self.entries
+            .push(Entry::new("headers", other_fields, position));
     }
 
-    /// Returns the checks of one server.
+    /// Returns the checks for one server.
     pub(super) fn for_server(
         &self,
         context: &Context<'_>,
@@ -475,7 +476,7 @@ fn is_plain_connect(line: &Line) -> bool {
 
 /// Returns the words of `expect` without options that have no equivalent in Weir.
 fn pattern_words(words: &[String]) -> Vec<&str> {
-    const NAMES: [&str; 7] = [
+    const OPTIONS_WITH_VALUE: [&str; 7] = [
         "comment",
         "ok-status",
         "error-status",
@@ -487,7 +488,7 @@ fn pattern_words(words: &[String]) -> Vec<&str> {
     let mut remaining = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
-        match NAMES.contains(&word) {
+        match OPTIONS_WITH_VALUE.contains(&word) {
             // Skip the value of the option.
             true => drop(words.next()),
             false => {
@@ -503,7 +504,7 @@ fn pattern_words(words: &[String]) -> Vec<&str> {
 }
 
 /// Returns the statuses that a regular expression matches (or does not match, if `negated`) as ranges. Returns `None`
-/// if the regular expression is invalid or there is no such status.
+/// if the regular expression is invalid or no status remains.
 fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
     let regex = regex::Regex::new(pattern).ok()?;
     let mut ranges: Vec<(u16, u16)> = Vec::new();
@@ -526,16 +527,16 @@ fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
 
 /// Returns the regular expression for a list of statuses such as `200,301-302`, or `None` if the list is invalid.
 fn statuses_to_regex(codes: &str) -> Option<String> {
-    let mut all = Vec::new();
+    let mut statuses = Vec::new();
     for part in codes.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
         if !(100..600).contains(&first) || !(100..600).contains(&last) {
             return None;
         }
-        all.extend((first..=last).map(|code| code.to_string()));
+        statuses.extend((first..=last).map(|code| code.to_string()));
     }
-    Some(format!("^({})$", all.join("|")))
+    Some(format!("^({})$", statuses.join("|")))
 }
 
 /// Returns `timeout check` in milliseconds.
@@ -553,7 +554,7 @@ fn read_timeout(
     millis.map(|time| (time, line.position))
 }
 
-/// Adds remarks about HTTP rules in a section whose checks do not use HTTP.
+/// Adds remarks about `http-check` rules in a section whose checks do not use HTTP.
 fn note_ignored_rules(proxy: &Proxy, notes: &mut Notes) {
     let rules = proxy.lines.iter();
     for rule in rules.filter(|line| line.keyword() == "http-check") {
@@ -621,7 +622,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expected_responses_become_keys() {
+    fn expect_rules_are_converted_or_reported() {
         for (rule, expected) in [
             ("status 200,204", Some(("status", "200,204"))),
             ("string up", Some(("body", "up"))),

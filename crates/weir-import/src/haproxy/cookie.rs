@@ -12,7 +12,7 @@ use crate::note::Notes;
 /// Maximum number of servers: each adds one route for every route to the pool.
 const MAX_SERVERS: usize = 32;
 
-/// A server that requests with a cookie prefer.
+/// The server that requests with a certain cookie value prefer.
 #[derive(Clone, Debug)]
 pub(super) struct CookieServer {
     condition: Condition,
@@ -37,7 +37,7 @@ impl CookieServer {
     }
 }
 
-/// Records the servers that requests with the cookie of a section prefer.
+/// Records the preferred server for each value of a section's cookie.
 pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &mut Notes) {
     let proxy = scope.proxy;
     let Some((line, pool)) = read_only_cookie(proxy).zip(context.pools.get(&proxy.name).cloned())

@@ -3,7 +3,7 @@
 //! Routes have no counters, so a limit is lost if a rule rejects clients by such a criterion. The imported rule must
 //! neither admit clients that other parts of its condition reject, nor reject every client.
 
-/// Counters of a client, after `sc_`, `sc0_`, `sc1_`, `sc2_` or `src_`.
+/// Names of a client's counters, without the prefix `sc_`, `sc0_`, `sc1_`, `sc2_` or `src_`.
 const CLIENT_COUNTERS: &[&str] = &[
     "bytes_in_rate",
     "bytes_out_rate",
@@ -149,8 +149,11 @@ fn split_outside_parentheses(sample: &str) -> Vec<&str> {
         }
     }
     parts.push(&sample[start..]);
-    let name = |part: &'_ str| part.find('(').unwrap_or(part.len());
-    parts.into_iter().map(|part| &part[..name(part)]).collect()
+    let name_len = |part: &'_ str| part.find('(').unwrap_or(part.len());
+    parts
+        .into_iter()
+        .map(|part| &part[..name_len(part)])
+        .collect()
 }
 
 #[cfg(test)]
@@ -182,6 +185,28 @@ mod tests {
             ("src,in_table(t) -m bool false", Some(true)),
             ("sc_http_req_rate(0),sub(txn.max) gt 0", Some(false)),
             ("be_conn(app) gt 100", Some(false)),
+            ("sc_http_req_rate(0,t) gt 5", Some(false)),
+            ("sc_http_req_rate(0,t),sub(1) lt 5", Some(true)),
+            ("src_conn_cur(t) -- 0", Some(true)),
+            ("src_conn_cur(t) -m int -- 1", Some(false)),
+            ("src_conn_cur(t) -m bool true", Some(false)),
+            ("src_conn_cur(t)", Some(false)),
+            ("src_conn_cur(t) 0:0", Some(true)),
+            ("src_conn_cur(t) -5:-1", None),
+            ("src_conn_cur(t) -- -5:-1", Some(false)),
+            ("src_conn_cur(t) -- -1:1", Some(true)),
+            ("src_conn_cur(t) 1:", Some(false)),
+            ("src_conn_cur(t) :x", None),
+            ("src_conn_cur(t) x", None),
+            ("src_conn_cur(t) -m str 0", None),
+            ("src_conn_cur(t) -m", None),
+            ("src_conn_cur(t) -i 0", None),
+            ("src,table_expire(t) gt 5", None),
+            ("src,lower gt 5", None),
+            ("be_conn(app),div(2) ge 0", Some(true)),
+            ("table_cnt(t) lt 0", Some(false)),
+            ("conn_cur gt 5", None),
+            ("src_be_conn gt 5", None),
             ("sc_get_gpc0(0),not", None),
             ("src 10.0.0.0/8", None),
             ("src_is_local", None),

@@ -1,5 +1,7 @@
 //! Converts ACL criteria, which consist of a sample fetch method, a match method and values.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use super::acl::{Conversion, any_of};
 use super::counter;
 use super::line::Line;
@@ -42,12 +44,12 @@ impl FrontendContext<'_> {
     }
 }
 
-fn method_condition(words: &[&str]) -> Conversion {
+fn method_condition(words: &[impl AsRef<str>]) -> Conversion {
     if words.is_empty() {
         return Conversion::Never;
     }
     Conversion::AnyOf(vec![Condition {
-        methods: words.iter().map(|word| (*word).to_owned()).collect(),
+        methods: words.iter().map(|word| word.as_ref().to_owned()).collect(),
         ..Condition::default()
     }])
 }
@@ -120,7 +122,7 @@ pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>)
                 return Conversion::Unsupported(reason.to_owned());
             }
         },
-        "method" => return method_condition(&criterion.values),
+        "method" if criterion.is_list_of_methods() => return criterion.match_methods(),
         "src" if frontend.is_source_changed => {
             return Conversion::Unsupported(source::CHANGED.to_owned());
         }
@@ -131,7 +133,7 @@ pub(super) fn convert_criterion(words: &[String], frontend: FrontendContext<'_>)
         "hdr_ip" | "req.hdr_ip" if !criterion.argument.eq_ignore_ascii_case("host") => {
             return criterion.match_field_addresses();
         }
-        "path" | "pathq" | "url" | "base" if is_presence => return Conversion::Always,
+        "path" | "pathq" | "url" | "base" | "method" if is_presence => return Conversion::Always,
         _ => {}
     }
     if is_presence && criterion.values.is_empty() {
@@ -173,7 +175,7 @@ fn split_converters(text: &str) -> (&str, &str) {
 /// 16, 24 or 32, or if the network is invalid.
 fn network_expression(network: &str) -> Option<String> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
-    let address: std::net::Ipv4Addr = address.parse().ok()?;
+    let address: Ipv4Addr = address.parse().ok()?;
     let length: usize = length.parse().ok()?;
     if !length.is_multiple_of(8) || !(8..=32).contains(&length) {
         return None;
@@ -200,14 +202,34 @@ impl<'a> Criterion<'a> {
         }
     }
 
+    /// Returns whether the criterion compares the whole method with known values.
+    fn is_list_of_methods(&self) -> bool {
+        matches!(self.matcher, "str" | "meth") && self.file.is_none()
+    }
+
+    /// Converts a list of methods. If case is ignored, they become upper case, as clients send them.
+    fn match_methods(&self) -> Conversion {
+        let methods = self.values.iter();
+        let methods = methods.map(|word| match self.ignore_case {
+            true => word.to_ascii_uppercase(),
+            false => (*word).to_owned(),
+        });
+        method_condition(&methods.collect::<Vec<String>>())
+    }
+
     /// Compares the listeners' ports with the criterion's values.
     fn match_ports(&self, ports: &[u16]) -> Conversion {
+        // Each bound of a range is optional.
+        let bound = |text: &str, default: u32| match text {
+            "" => Ok(default),
+            number => number.parse(),
+        };
         let is_match = |port: &u16| {
             let mut values = self.values.iter();
             values.any(|value| match value.split_once(['-', ':']) {
                 Some((low, high)) => {
-                    let bounds = (low.parse::<u16>(), high.parse::<u16>());
-                    matches!(bounds, (Ok(low), Ok(high)) if (low..=high).contains(port))
+                    let bounds = (bound(low, 0), bound(high, u32::MAX));
+                    matches!(bounds, (Ok(low), Ok(high)) if (low..=high).contains(&u32::from(*port)))
                 }
                 None => value.parse() == Ok(*port),
             })
@@ -360,7 +382,8 @@ impl<'a> Criterion<'a> {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "-i" => ignore_case = true,
-                "-n" | "--" => {}
+                "-n" => {}
+                "--" => values.extend(words.by_ref().map(String::as_str)),
                 "-m" => matcher = words.next().map_or("str", String::as_str),
                 "-f" => match words.next() {
                     Some(path) if path.starts_with('/') && file.is_none() => file = Some(path),
@@ -418,7 +441,6 @@ impl<'a> Criterion<'a> {
                     _ => for_each_value(&|value| match_host(matcher, value)),
                 }
             }
-            "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if matcher == "found" => unsupported,
             "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => {
                 for_each_value(&|value| match_host(matcher, value))
             }
@@ -494,7 +516,7 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
 
 /// Converts a value of `base`: host and path.
 fn match_base(matcher: &str, value: &str) -> Option<Vec<Condition>> {
-    let (host, path) = value.split_at(value.find('/').filter(|offset| *offset > 0)?);
+    let (host, path) = value.split_at(value.find('/')?);
     let hosts = match_host("str", host)?;
     let paths = match matcher {
         "str" | "beg" => match_path(matcher, path)?,
@@ -555,22 +577,41 @@ fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>
 
 /// Converts addresses and networks; host names are not supported.
 fn source_condition(criterion: &Criterion<'_>) -> Conversion {
-    let network = |value: &&str| {
-        let address = value.split('/').next().unwrap_or("");
-        address.parse::<std::net::IpAddr>().is_ok()
-    };
-    let values = &criterion.values;
-    if values.is_empty() && criterion.file.is_none() || !values.iter().all(network) {
+    let networks = criterion.values.iter().map(|value| network_text(value));
+    let sources = networks.collect::<Option<Vec<String>>>();
+    let sources = sources.filter(|it| !it.is_empty() || criterion.file.is_some());
+    let Some(mut sources) = sources else {
         return Conversion::Unsupported(
             "a route's `source` accepts only addresses and networks".to_owned(),
         );
-    }
-    let mut sources: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+    };
     sources.extend(criterion.file.map(|file| format!("{FILE_PREFIX}{file}")));
     Conversion::AnyOf(vec![Condition {
         sources,
         ..Condition::default()
     }])
+}
+
+/// Returns an address or a network; a mask such as 255.0.0.0 becomes a prefix length. Returns `None` if the network is
+/// invalid, or if its mask has no prefix length.
+fn network_text(value: &str) -> Option<String> {
+    let (address, mask) = match value.split_once('/') {
+        Some((address, mask)) => (address, Some(mask)),
+        None => (value, None),
+    };
+    let ip: IpAddr = address.parse().ok()?;
+    let Some(mask) = mask else {
+        return Some(value.to_owned());
+    };
+    let length = match mask.parse::<Ipv4Addr>() {
+        Ok(mask) => {
+            let mask = u32::from(mask);
+            (mask.leading_ones() == mask.count_ones()).then_some(mask.count_ones())?
+        }
+        Err(_) => mask.parse().ok()?,
+    };
+    let max = if ip.is_ipv4() { 32 } else { 128 };
+    (length <= max).then(|| format!("{address}/{length}"))
 }
 
 /// Returns whether a route compares the value literally: `*` is a wildcard, and `~` begins a regular expression.
@@ -641,3 +682,6 @@ fn match_header(
         ..Condition::default()
     }])
 }
+
+#[cfg(test)]
+mod tests;

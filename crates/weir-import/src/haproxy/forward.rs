@@ -58,7 +58,7 @@ impl ForwardFor {
         (!condition.not.is_empty()).then_some(condition)
     }
 
-    /// Returns the rule that adds the field to these requests.
+    /// Returns a rule that adds the field, without its condition.
     pub(super) fn rule(&self, line: &Line) -> Line {
         let words = ["http-request", "add-header", self.field(), "%[src]"];
         Line {

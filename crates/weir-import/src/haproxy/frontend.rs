@@ -65,7 +65,7 @@ pub(super) fn write(
     let tls_keys = binds.tls();
     let acls = Acls::read(context.environment, &proxy.lines, notes);
     let limit = limit::find_limit(proxy, sections, &acls, notes).filter(|_| proxy.is_http());
-    let (rate, limit_lines) = match limit {
+    let (limit_keys, limit_lines) = match limit {
         Some(limit) => (limit.keys, limit.lines),
         None => (Vec::new(), Vec::new()),
     };
@@ -78,7 +78,7 @@ pub(super) fn write(
         !binds.addresses_with(*tls, *has_proxy_protocol).is_empty()
     };
     if combinations.iter().filter(has_listeners).count() > 1 {
-        limit::note_services(proxy, &rate, notes);
+        limit::note_services(proxy, &limit_keys, notes);
     }
     let mut is_first = true;
     for (tls, has_proxy_protocol) in combinations {
@@ -86,7 +86,7 @@ pub(super) fn write(
         if listen.is_empty() {
             continue;
         }
-        let wanted = match (is_first, tls, has_proxy_protocol) {
+        let preferred_name = match (is_first, tls, has_proxy_protocol) {
             (true, ..) => proxy.name.clone(),
             (_, true, false) => format!("{}-tls", proxy.name),
             (_, false, _) => format!("{}-proxied", proxy.name),
@@ -94,7 +94,7 @@ pub(super) fn write(
         };
         is_first = false;
         // Services and pools have separate namespaces.
-        let name = super::super::name::sanitize(&wanted);
+        let name = super::super::name::sanitize(&preferred_name);
         let name = context.writer.document.free_name("service", &name);
         let keys = if tls { tls_keys.as_slice() } else { &[] };
         let ports: Vec<u16> = listen
@@ -127,7 +127,7 @@ pub(super) fn write(
             listen,
             keys,
             (&pool, &default),
-            (sections, &rate),
+            (sections, &limit_keys),
             notes,
         );
         if has_proxy_protocol && let Some(table) = context.writer.document.tables.last_mut() {
@@ -166,7 +166,7 @@ pub(super) fn write(
         let any_request = Condition::default();
         if default
             .as_ref()
-            .is_some_and(|(name, _)| *name != proxy.name)
+            .is_some_and(|(name, _)| !is_own_backend(proxy, name))
         {
             let routes_of_backend = backend_routes(context, &pool, scope, notes);
             write_routes(
@@ -197,7 +197,13 @@ pub(super) fn write(
                 notes,
             );
         }
-        monitor::add_routes(context, proxy, &name, (&changes.frontend, &rate), notes);
+        monitor::add_routes(
+            context,
+            proxy,
+            &name,
+            (&changes.frontend, &limit_keys),
+            notes,
+        );
         if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
@@ -275,17 +281,17 @@ fn import_statistics(
     notes: &mut Notes,
 ) {
     let mut binds = proxy.lines.iter().filter(|line| line.keyword() == "bind");
-    let first = binds.find_map(|line| {
+    let bind_with_port = binds.find_map(|line| {
         let port = bind::first_port(line, context.environment)?;
-        let others = sections.iter().filter(|other| other.name != proxy.name);
-        let mut others = others.flat_map(|other| &other.lines);
-        let is_same = |line: &Line| {
+        let other_sections = sections.iter().filter(|other| other.name != proxy.name);
+        let mut other_lines = other_sections.flat_map(|other| &other.lines);
+        let has_same_port = |line: &Line| {
             let suffix = format!(":{port}");
             line.keyword() == "bind" && line.word(1).is_some_and(|word| word.ends_with(&suffix))
         };
-        (!others.any(is_same)).then_some((line, port))
+        (!other_lines.any(has_same_port)).then_some((line, port))
     });
-    if let Some((line, port)) = first.filter(|_| !context.has_node_key("admin")) {
+    if let Some((line, port)) = bind_with_port.filter(|_| !context.has_node_key("admin")) {
         let admin = format!("127.0.0.1:{port}");
         notes.remark(
             line.position,
@@ -366,7 +372,12 @@ fn write_routes(
     }
 }
 
-/// Returns the redirects and responses of the rules of a pool's backend, in order.
+/// Returns whether the backend is the backend half of the section: a `frontend` and a `backend` may have the same name.
+fn is_own_backend(proxy: &Proxy, name: &str) -> bool {
+    proxy.is_backend && proxy.name == name
+}
+
+/// Returns the routes for the rules of a pool's backend, in order: redirects, responses and `use-server`.
 fn backend_routes(
     context: &mut Context<'_>,
     pool: &str,
@@ -401,7 +412,7 @@ fn backend_routes(
     convert_rules(&rules, &acls, scope.backend(), backend, notes)
 }
 
-/// Header and path changes made by the rules of a frontend, and of each backend, by pool.
+/// Header and path changes by the rules of a frontend and, for each pool, of its backend.
 struct AllChanges {
     frontend: Changes,
     by_pool: HashMap<String, Changes>,
@@ -465,7 +476,7 @@ fn service_changes(
         (scope.frontend, forwarded, &listen),
         notes,
     );
-    for backend in backends().filter(|backend| backend.name != proxy.name) {
+    for backend in backends().filter(|backend| !is_own_backend(proxy, &backend.name)) {
         let Some(pool) = context.pools.get(&backend.name).cloned() else {
             continue;
         };
@@ -688,7 +699,7 @@ fn convert_rejection(
     conversion
 }
 
-/// Adds the route of a rule for one of its conditions.
+/// Adds the routes of a rule for one of its conditions.
 fn push_route(
     routes: &mut Vec<FrontendRoute>,
     rule: &FrontendRule<'_>,

@@ -30,7 +30,7 @@ pub(super) struct Changes {
     conditions: Vec<Vec<Condition>>,
 }
 
-/// A rule without its condition.
+/// A rule, with a reference to its condition.
 #[derive(Clone, Debug)]
 struct Change {
     line: Line,
@@ -47,7 +47,7 @@ impl Changes {
         self.rules.is_empty() && self.options.is_empty()
     }
 
-    /// Adds keys of routes.
+    /// Adds keys for the routes.
     pub(super) fn add_keys(&mut self, keys: Vec<Entry>) {
         self.options.keys.extend(keys);
     }
@@ -63,8 +63,8 @@ impl Changes {
     }
 
     fn edits_of(&self, mut edits: Edits, applied: &[bool], is_last: bool) -> Edits {
-        let is_wanted = |change: &&Change| generated::is_after_response(&change.line) == is_last;
-        for change in self.rules.iter().filter(is_wanted) {
+        let is_selected = |change: &&Change| generated::is_after_response(&change.line) == is_last;
+        for change in self.rules.iter().filter(is_selected) {
             let is_applied = change
                 .condition
                 .is_none_or(|index| applied.get(index) == Some(&true));
@@ -122,7 +122,7 @@ impl Changes {
     }
 }
 
-/// Maximum number of routes into which one route is split because its changes have conditions.
+/// If the conditions of changes have split a route into more routes than this, further conditions are not imported.
 const MAX_VARIANTS: usize = 64;
 
 /// Returns the routes for a condition, one for each combination of the changes' conditions, the most specific first.
@@ -147,23 +147,23 @@ pub(super) fn variants(
                 .for_each(|(_, applied)| applied.push(false));
             continue;
         }
-        let mut next = Vec::new();
+        let mut next_variants = Vec::new();
         let mut is_lost = variants.len() > MAX_VARIANTS;
         for (condition, applied) in variants {
             let with_applied = |applies: bool| [applied.as_slice(), &[applies]].concat();
             let mut covers_all = false;
             for alternative in alternatives.iter().filter(|it| !condition.excludes(it)) {
                 match condition.and(alternative).filter(|_| !is_lost) {
-                    Some(both) => {
-                        covers_all |= both == condition;
-                        next.push((both, with_applied(true)));
+                    Some(combined) => {
+                        covers_all |= combined == condition;
+                        next_variants.push((combined, with_applied(true)));
                     }
                     None => is_lost = true,
                 }
             }
             if !covers_all {
                 let not_applied = with_applied(false);
-                next.push((condition, not_applied));
+                next_variants.push((condition, not_applied));
             }
         }
         if is_lost {
@@ -176,7 +176,7 @@ pub(super) fn variants(
                 notes.add(change.line.position, reason);
             }
         }
-        variants = next;
+        variants = next_variants;
     }
     let frontend_count = frontend.conditions.len();
     let edits = |(condition, applied): (Condition, Vec<bool>)| {
@@ -284,7 +284,8 @@ fn add_change(context: &mut Context<'_>, changes: &mut Changes, change: Change, 
     }
 }
 
-/// Replaces variables that have the same value for all requests to a service.
+/// Replaces `%[ssl_fc]` with its value for the service, and `%[ssl_fc_protocol]` with text in haproxy's format. Adds a
+/// remark about `%[uuid…]`.
 fn replace_constants(
     action: &[String],
     line: &Line,
@@ -490,7 +491,7 @@ fn forwarded_port(line: &Line, action: &[String]) -> Vec<Entry> {
     }
 }
 
-/// Returns the route's key for `set-timeout server 5m`.
+/// Returns the route's key for a rule such as `set-timeout server 5m`.
 fn timeout_key(line: &Line, action: &[String]) -> Option<Entry> {
     let [verb, name, time] = action else {
         return None;
@@ -708,5 +709,7 @@ fn convert_groups(text: &str) -> Option<String> {
     Some(out)
 }
 
+#[cfg(test)]
+mod import_tests;
 #[cfg(test)]
 mod tests;

@@ -64,7 +64,8 @@ fn only_waits_for_data(words: &[String]) -> bool {
     has_data_term
 }
 
-/// Returns whether the rule requires no route. If so, adds a note, which reports a loss if Weir behaves differently.
+/// Returns whether the rule, which does not admit requests, requires no route. If so, adds a note, which reports a loss
+/// if Weir behaves differently.
 pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();
@@ -72,7 +73,8 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
         ("tcp-request", ["inspect-delay", ..]) => {
             "Weir waits for the server name or the request up to `timeouts.request`"
         }
-        ("tcp-request", ["content", "accept"]) if only_waits_for_data(words) => {
+        // The rule only waits for data.
+        ("tcp-request", ["content", "accept"]) => {
             "Weir waits for the server name or the request automatically"
         }
         ("tcp-request", ["content", "reject"])

@@ -59,7 +59,7 @@ fn split_field(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && name.bytes().all(is_name_byte)).then(|| (name, value.trim()))
 }
 
-/// Returns the field of `^Name:.*`, a regular expression that matches the whole line of the field.
+/// Returns the field name in `^Name:.*`, a regular expression that matches the field's whole line.
 fn field_name(pattern: &str) -> Option<&str> {
     let (name, value_pattern) = pattern.strip_prefix('^')?.split_once(':')?;
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -168,6 +168,75 @@ mod tests {
         }
     }
 
+    /// Rules from before haproxy 2.1, and the rules that replaced them.
+    const RULES: &[(&[&str], &str)] = &[
+        (&["reqadd", "X_A-1:b"], "http-request add-header X_A-1 b"),
+        (&["rspadd", "X-A:  b "], "http-response add-header X-A b"),
+        (
+            &["reqdel", "^X-A:", "unless", "a"],
+            "http-request del-header X-A unless a",
+        ),
+        (&["reqidel", "^x_a:.*$"], "http-request del-header x_a"),
+        (&["rspdel", "^X-A: .*"], "http-response del-header X-A"),
+        (&["rspdel", "^X-A:\\ .*"], "http-response del-header X-A"),
+        (&["rspdel", "^X-A:(.*)"], "http-response del-header X-A"),
+        (
+            &["rsprep", "^Location:.*", "location: /x"],
+            "http-response set-header location /x",
+        ),
+        (
+            &["reqrep", "^Host:.*", "HOST: a", "if", "b"],
+            "http-request set-header HOST a if b",
+        ),
+        (
+            &["rsprep", "^X-A:[ ]*(a)(.*)", "x-a: \\2"],
+            "http-response replace-header X-A ^(a)(.*) \\2",
+        ),
+        (
+            &["rsprep", "^X-A: *(.*)", "X-A: \\1"],
+            "http-response replace-header X-A ^(.*) \\1",
+        ),
+        (
+            &["rsprep", "^X-A:\\s+(.*)", "X-A: \\1"],
+            "http-response replace-header X-A ^(.*) \\1",
+        ),
+        (
+            &["rsprep", "^X-A:\\ (.*)", "X-A: \\1"],
+            "http-response replace-header X-A ^(.*) \\1",
+        ),
+        (
+            &["rsprep", "^X-A:(a.*)", "X-A: \\1"],
+            "http-response replace-header X-A ^(a.*) \\1",
+        ),
+        (
+            &["reqirep", "^([^\\ :]*)\\ /a(.*)", "\\1 /b\\2", "if", "c"],
+            "http-request replace-path ^/a(.*) /b\\1 if c",
+        ),
+        (
+            &["reqrep", "^([^ ]*) /a(.*)$", "\\1  /\\2"],
+            "http-request replace-path ^/a(.*) /\\1",
+        ),
+        (
+            &["reqrep", "^([^\\ ]*)\\ /(.*)", "\\1 /x/\\2"],
+            "http-request replace-path ^/(.*) /x/\\1",
+        ),
+        (
+            &["reqrep", "^([^ :]* /)a/(.*)", "\\1/\\2"],
+            "http-request replace-path ^/a/(.*) /\\1",
+        ),
+        (
+            &["reqrep", "^([^\\ ]*\\ /)a/(.*)", "\\1b/\\2"],
+            "http-request replace-path ^/a/(.*) /b/\\1",
+        ),
+    ];
+
+    #[test]
+    fn each_form_of_an_old_rule_is_recognized() {
+        for (words, expected) in RULES {
+            assert_eq!(modern_line(words), *expected, "{words:?}");
+        }
+    }
+
     #[test]
     fn rules_without_an_equivalent_are_unchanged() {
         for words in [
@@ -175,8 +244,38 @@ mod tests {
             &["reqdeny", "^GET"],
             &["rspidel", "Server"],
             &["reqrep", "^([^ ]*) /(a|b)(.*)", "\\1 /\\2\\3"],
+            // The pattern is unsupported, or the replacement changes the method or the end of the line.
+            &["reqrep", "^([^ :]*) /a/(.*)", "\\1 /\\2\\2"],
+            &["reqrep", "^([^ :]*) /a/(.*)", "\\1 /\\2x"],
+            &["reqrep", "^([^ :]*) /a/(.*)", "\\1 /b"],
+            &["reqrep", "^([^ :]*) /a/(.+)", "\\1 /\\2"],
+            &["reqrep", "^([^ ]*) /(a|b)(.*)", "\\1 /\\2"],
+            &["reqrep", "^([^ ]* /)(a|b)(.*)", "\\1\\2"],
+            &["reqrep", "^([^ :]*) /a/(.*)", "GET /\\2"],
+            &["reqrep", "^([^ :]*) /a/(.*)", "\\1 x\\2"],
+            &["reqrep", "/a/(.*)", "/\\1"],
+            // Rules for responses do not match the request line.
+            &["rsprep", "^([^ :]*) /a/(.*)", "\\1 /\\2"],
+            &["reqrep", "^Host:(.*)", "Host: www.\\1"],
+            &["reqrep", "^Host:.*", "X-Host: a"],
+            &["reqrep", "^Host:.*", "a"],
+            &["reqrep", "^Host:.*"],
+            &["rsprep", "^Location: a(.*)", "Refresh: \\1"],
+            &["rsprep", "^Server: a(.*)", "Server: b"],
+            &["reqadd", ":value"],
+            &["reqadd", "X A: b"],
+            &["reqadd", "X-A"],
+            &["reqadd"],
+            &["reqdel", "^:.*"],
+            &["reqdel", "^X A:.*"],
+            &["reqdel", "^X-A: b"],
+            &["reqdel", "^X-A"],
+            &["redirect", "^X-A:"],
+            &["req", "^X-A:"],
+            &["re"],
+            &[],
         ] {
-            assert_eq!(modern_line(words), words.join(" "));
+            assert_eq!(modern_line(words), words.join(" "), "{words:?}");
         }
     }
 }

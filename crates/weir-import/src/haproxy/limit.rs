@@ -19,7 +19,7 @@ pub(super) struct Limit {
     pub(super) lines: Vec<Position>,
 }
 
-/// Note for a limit of a section or a file that becomes a limit of several services.
+/// Note about a limit of a section or file that becomes a limit of each of several services.
 pub(super) const PER_SERVICE: &str =
     "the limit applies to each service, not to all services together";
 
@@ -46,8 +46,8 @@ pub(super) fn find_limit(
     acls: &Acls,
     notes: &mut Notes,
 ) -> Option<Limit> {
-    let requests = request_rate(proxy, sections, acls, notes);
-    let Some((key, position)) = concurrent_requests(proxy, acls, notes) else {
+    let requests = find_request_rate(proxy, sections, acls, notes);
+    let Some((key, position)) = find_connection_limit(proxy, acls, notes) else {
         return requests;
     };
     let mut limit = requests.unwrap_or(Limit {
@@ -60,7 +60,11 @@ pub(super) fn find_limit(
 }
 
 /// Returns `concurrent` of `limits` and its line, for a rule that rejects clients with too many connections.
-fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entry, Position)> {
+fn find_connection_limit(
+    proxy: &Proxy,
+    acls: &Acls,
+    notes: &mut Notes,
+) -> Option<(Entry, Position)> {
     let is_rejection = |line: &&Line| {
         let words = [line.keyword(), line.word(1).unwrap_or_default()];
         matches!(words, ["http-request", "deny" | "reject"])
@@ -93,7 +97,7 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
 }
 
 /// Returns the limit on the rate of requests.
-fn request_rate(
+fn find_request_rate(
     proxy: &Proxy,
     sections: &[Proxy],
     acls: &Acls,
@@ -168,9 +172,7 @@ fn parse_threshold(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     let (_, words) = condition(line.arguments());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let inner: Vec<String> = match words.as_slice() {
-        ["if", "{", inner @ .., "}"] if !inner.contains(&"}") => {
-            inner.iter().map(|word| (*word).to_owned()).collect()
-        }
+        ["if", "{", inner @ .., "}"] => inner.iter().map(|word| (*word).to_owned()).collect(),
         ["if", name] => acls.single_criterion(name)?.to_vec(),
         _ => return None,
     };
@@ -268,8 +270,8 @@ fn tracks_changed_source(line: &Line) -> bool {
 /// Returns the period of `http_req_rate(10s)` among the stored counters, in milliseconds.
 fn period_ms(table: &Line) -> Option<u64> {
     let index = table.words.iter().position(|word| word == "store")?;
-    let mut stored = table.words.get(index + 1)?.split(',');
-    let text = stored.find_map(|it| it.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
+    let mut counters = table.words.get(index + 1)?.split(',');
+    let text = counters.find_map(|it| it.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
     parse_time(text).filter(|millis| *millis > 0)
 }
 
@@ -282,26 +284,4 @@ fn rate_per_second(max: u64, period_ms: u64) -> Option<(u64, bool)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_per_second_and_rounded_up() {
-        assert_eq!(rate_per_second(100, 10_000), Some((10, true)));
-        assert_eq!(rate_per_second(20, 60_000), Some((1, false)));
-        assert_eq!(rate_per_second(100_000, 1_000), None);
-    }
-
-    #[test]
-    fn counter_is_found_in_every_form_of_the_fetch_method() {
-        let table = || Some("t".to_owned());
-        assert_eq!(counter_of("sc_http_req_rate(0)"), Some((Some('0'), None)));
-        assert_eq!(counter_of("sc1_http_req_rate"), Some((Some('1'), None)));
-        assert_eq!(
-            counter_of("sc0_http_req_rate(t)"),
-            Some((Some('0'), table()))
-        );
-        assert_eq!(counter_of("src_http_req_rate(t)"), Some((None, table())));
-        assert_eq!(counter_of("sc_conn_rate(0)"), None);
-    }
-}
+mod tests;

@@ -70,7 +70,7 @@ pub(super) fn read_lines(
             continue;
         }
         let Some(words) = words else {
-            // The contents of the line are unknown.
+            // The words are unknown, so the line may restrict access.
             notes.mark_restriction(position);
             notes.add(
                 position,
@@ -152,14 +152,14 @@ fn expand_address(
     let options_start = address_index.map_or(0, |address_index| address_index + 1);
     loop {
         let mut indexed_words = words.iter().enumerate();
-        let (found, name) = indexed_words.find_map(|(index, word)| {
+        let (word_index, name) = indexed_words.find_map(|(index, word)| {
             let name = unset_variable(word).filter(|_| Some(index) != address_index)?;
             Some((index, name))
         })?;
-        if options_start == 0 || found < options_start {
+        if options_start == 0 || word_index < options_start {
             return Some(name);
         }
-        let option = (found - 1).max(options_start);
+        let option = (word_index - 1).max(options_start);
         if matches!(words[option].as_str(), "ca-file" | "crl-file" | "verify") {
             notes.mark_restriction(position);
         }
@@ -170,7 +170,7 @@ fn expand_address(
                 words[option]
             ),
         );
-        words.drain(option..=found);
+        words.drain(option..=word_index);
     }
 }
 

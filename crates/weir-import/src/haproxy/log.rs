@@ -194,7 +194,7 @@ fn split_name(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Returns Weir's equivalent of a variable of a log format.
+/// Returns Weir's equivalent of a log format variable.
 fn variable(name: &str) -> Option<String> {
     let field = name
         .strip_prefix("[req.hdr(")
@@ -232,47 +232,4 @@ fn variable(name: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::note::Position;
-
-    fn line(text: &str) -> Line {
-        Line {
-            position: Position::FIRST,
-            words: text.split('|').map(str::to_owned).collect(),
-            uses_capture: false,
-            follows_source_change: false,
-        }
-    }
-
-    #[test]
-    fn targets_are_paths_of_access_logs() {
-        for (text, expected) in [
-            ("log|/dev/log|local0", Some("syslog")),
-            ("log|/dev/log|len|4096|local0|info", Some("syslog")),
-            ("log|/dev/log|local1|notice", None),
-            ("log|unix@/run/log|daemon", Some("syslog:/jail/run/log")),
-            ("log|stdout|format|raw|local0", Some("-")),
-            ("log|stderr|format|raw|local0", None),
-            ("log|127.0.0.1:514|local0", None),
-            ("log|ring@buffer|local0", None),
-        ] {
-            let found = target(&line(text), Some("/jail/")).ok();
-            assert_eq!(found.as_deref(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn formats_become_templates() {
-        let convert = |text: &str| convert_format(&line(&format!("log-format|{text}"))).ok();
-        assert_eq!(
-            convert("%ci:%cp [%tr] %{+Q}r %ST %Ta%% %[req.hdr(host)]").as_deref(),
-            Some(
-                "{client}:{port} [{date}] \"{method} {target} {version}\" {status} {total_ms}% {header.host}"
-            )
-        );
-        for text in ["%ac", "%{+X}o %ci", "{client} %ci", "%[rand]"] {
-            assert_eq!(convert(text), None, "{text}");
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Converts `email-alert` lines to emails about the servers of a backend.
+//! Converts `email-alert` lines to email notifications about the servers of a backend.
 
 use super::Context;
 use super::section::Proxy;
@@ -34,7 +34,7 @@ pub(super) fn write(
         Some(position),
         Some(to.1),
         Some(server.1),
-        from.as_ref().map(|it| it.1),
+        from.as_ref().map(|(_, position)| *position),
     ];
     context.used.extend(used_lines.into_iter().flatten());
     context.writer.mails.push(Mail {

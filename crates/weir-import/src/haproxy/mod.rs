@@ -223,7 +223,7 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the name of the map for a lookup. Writes the map unless an earlier lookup was the same.
+    /// Returns the name of the map for a lookup. Writes the map unless an identical lookup already has one.
     fn map_name(&mut self, lookup: &rule::Lookup, position: Position) -> String {
         if let Some((_, name)) = self.maps.iter().find(|(existing, _)| existing == lookup) {
             return name.clone();
@@ -306,7 +306,8 @@ fn reject_global(line: &Line, notes: &mut Notes) {
     line.reject(notes, reason);
 }
 
-/// Adds a note for every line that was neither used nor noted.
+/// Adds a note for every line that was not imported and has no note yet, except for `mode` and lines that set
+/// variables.
 fn note_unused_lines(
     context: &Context<'_>,
     proxy: &Proxy,
@@ -433,7 +434,8 @@ fn limits_half_closed(line: &Line) -> bool {
     line.keyword() == "timeout" && matches!(line.word(1), Some("client-fin" | "server-fin"))
 }
 
-/// Returns why a line has no effect: the file does not use the feature that the line configures.
+/// Returns why a line has no effect on clients, usually because the file does not use the feature that the line
+/// configures. Returns `None` if the line may have an effect.
 fn no_effect_reason(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
     let is_tracking = || line.words.iter().any(|word| word.starts_with("track-sc"));
     match (line.keyword(), line.word(1).unwrap_or("")) {
@@ -509,8 +511,8 @@ fn is_imported_default(line: &Line) -> bool {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "a table of directives")]
 /// Returns why a line of a proxy is not imported.
+#[expect(clippy::too_many_lines, reason = "a table of directives")]
 fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {

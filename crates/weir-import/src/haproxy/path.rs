@@ -78,3 +78,6 @@ pub(super) fn push_normalize_path(
 pub(super) fn is_normalizer(line: &Line) -> bool {
     line.keyword() == "http-request" && line.word(1) == Some("normalize-uri")
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,8 +87,8 @@ fn is_backup(server: &PoolServer) -> bool {
     server.entries.iter().any(|entry| entry.key == "backup")
 }
 
-/// Returns the server as the only regular server of its pool, without `weight`: in the backend's pool, a weight of 0
-/// may exclude the other connections.
+/// Returns the server as the only regular server of its pool, without `weight`: a weight of 0 in the backend's pool
+/// can be meant to exclude other connections only.
 fn as_preferred(server: &PoolServer) -> PoolServer {
     let mut server = server.clone();
     let keeps = |entry: &Entry| !matches!(entry.key, "backup" | "weight");

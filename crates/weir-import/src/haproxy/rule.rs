@@ -1,4 +1,4 @@
-//! Parses rules that become routes: those that select pools, redirect or send fixed responses.
+//! Parses rules that become routes: rules that select pools, redirect or reject requests, or send fixed responses.
 
 use super::line::Line;
 use crate::Environment;
@@ -42,21 +42,15 @@ pub(super) fn parse_rule<'l>(
     };
     let options = action.get(1..).unwrap_or_default();
     Some(match action.first().map(String::as_str)? {
-        "deny" | "block" if options.iter().any(|word| CONTENTS.contains(&word.as_str())) => {
+        verb @ ("deny" | "block" | "tarpit") => {
+            let default = if verb == "tarpit" { 500 } else { 403 };
+            // haproxy implies `default-errorfiles`.
+            let options = options.iter().filter(|word| *word != "default-errorfiles");
             let options: Vec<String> = options
-                .iter()
                 .map(|word| word.replace("deny_status", "status"))
                 .collect();
-            parse_return(&options, 403, condition, environment)
+            parse_return(&options, default, condition, environment)
         }
-        "deny" | "block" => match parse_status(options, "deny_status", 403) {
-            Some(status) => Ok((fixed_response(status, String::new()), condition)),
-            None => Err("invalid response status".to_owned()),
-        },
-        "tarpit" => match parse_status(options, "deny_status", 500) {
-            Some(status) => Ok((fixed_response(status, String::new()), condition)),
-            None => Err("invalid response status".to_owned()),
-        },
         // The users are not imported, so the route rejects all clients.
         "auth" => Ok((fixed_response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
@@ -257,7 +251,7 @@ fn weir_variable(fetch: &str) -> Option<String> {
     })
 }
 
-/// A lookup in a file: `hdr(host),lower,map(/etc/haproxy/hosts.map,default)`.
+/// A lookup in a file, such as `hdr(host),lower,map(/etc/haproxy/hosts.map,default)`, or in a list of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lookup {
     /// The text to look up, with Weir's variables.
@@ -377,9 +371,6 @@ fn parse_status(words: &[String], name: &str, default: u64) -> Option<u64> {
     }
 }
 
-/// Options of `return` and `deny` for the contents of the response.
-const CONTENTS: [&str; 5] = ["content-type", "string", "lf-string", "file", "hdr"];
-
 /// Maximum size of a file whose text is copied to weir.toml, in bytes.
 const FILE_MAX_BYTES: usize = 16 << 10;
 
@@ -409,9 +400,9 @@ fn parse_return<'l>(
             "lf-string" => {
                 let text = remaining.next().map_or("", String::as_str);
                 // These variables include the query, but `{path}` includes it only in a redirect.
-                let has_query = ["capture.req.uri", "[url]", "pathq"];
+                let variables_with_query = ["capture.req.uri", "[url]", "pathq"];
                 let is_plain = |text: &&str| {
-                    !has_variable(text) && !has_query.iter().any(|it| text.contains(it))
+                    !has_variable(text) && !variables_with_query.iter().any(|it| text.contains(it))
                 };
                 let supported = Some(text).filter(is_plain);
                 body = supported

@@ -15,9 +15,9 @@ pub(super) struct Proxy {
     pub(super) is_frontend: bool,
     /// Whether the section is a `backend` or `listen`.
     pub(super) is_backend: bool,
-    /// The section's lines.
+    /// The rules that the section inherits from a named `defaults` section, and the section's own lines.
     pub(super) lines: Vec<Line>,
-    /// Lines of the `defaults` section that applies.
+    /// The other lines of the `defaults` section that applies.
     pub(super) defaults: Vec<Line>,
 }
 
@@ -48,7 +48,7 @@ const SECTIONS: &[&str] = &[
 /// The sections of a file.
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// The last `defaults` section, with its line.
+    /// Position and lines of the last `defaults` section, including the lines that it inherits.
     pub(super) defaults: Option<(Position, Vec<Line>)>,
     pub(super) proxies: Vec<Proxy>,
     pub(super) global: Vec<Line>,
@@ -60,7 +60,7 @@ pub(super) struct File {
     pub(super) users: HashMap<String, Vec<User>>,
     /// Pages of the `http-errors` sections.
     pub(super) pages: HashMap<String, Vec<Line>>,
-    /// Files of the `crt-store` sections, by `@STORE/ALIAS`.
+    /// Files of the `crt-store` sections, by `@STORE/ALIAS` and `@STORE/FILE`.
     pub(super) certificates: HashMap<String, String>,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                         })
                     }
                     Some(_) if kind != "backend" => {
-                        // The old form of `bind`.
+                        // In haproxy's old syntax, the address follows the name of the section.
                         let mut bind = head.clone();
                         bind.words.splice(0..2, ["bind".to_owned()]);
                         body.insert(0, bind);
@@ -380,7 +380,7 @@ impl Proxy {
                 && keywords
                     .iter()
                     .zip(&line.words)
-                    .all(|(word, have)| word == have)
+                    .all(|(keyword, word)| keyword == word)
         };
         let own_line = self.lines.iter().rev().find(is_match);
         own_line.or_else(|| self.defaults.iter().rev().find(is_match))

@@ -38,7 +38,7 @@ pub(super) struct Options {
     pub(super) send_proxy: Option<(&'static str, Position)>,
     /// Name of the `resolvers` section.
     pub(super) resolvers: Option<(String, Position)>,
-    /// Set if servers use HTTP/2.
+    /// Set if Weir must use HTTP/2 (`proto h2`).
     pub(super) http2: Option<Position>,
     pub(super) check_name: Option<(String, Position)>,
     /// The name that the server's certificate must have.
@@ -86,7 +86,7 @@ impl<'p> ServerScope<'p> {
         }
     }
 
-    /// Returns the server's key `cookie`. Adds a note if haproxy ignores the value.
+    /// Returns the server's key `cookie`; `None` if the value does not become part of `sticky`.
     pub(super) fn cookie_entry(&self, options: &Options, notes: &mut Notes) -> Option<Entry> {
         let (value, position) = options.cookie.as_ref()?;
         if !self.has_sticky_cookie(*position, notes) {
@@ -96,7 +96,7 @@ impl<'p> ServerScope<'p> {
     }
 
     /// Returns whether the values of servers' cookies become part of `sticky` rather than of routes. Adds a note if
-    /// haproxy ignores them.
+    /// haproxy ignores them, or if the section's `cookie` is not imported.
     fn has_sticky_cookie(&self, position: Position, notes: &mut Notes) -> bool {
         if read_only_cookie(self.proxy).is_some() {
             return false;
@@ -340,6 +340,7 @@ impl Options {
             "no-sni-auto" | "no-check-sni-auto" => {}
             "no-agent-check" => self.agent = None,
             "no-check-ssl" => self.check_tls = None,
+            "no-check-send-proxy" => self.check_proxy = None,
             word if word.starts_with("no-sslv") || word.starts_with("no-tlsv") => {}
             word => notes.add(
                 position,
@@ -565,7 +566,7 @@ pub(super) fn preferred_server(
     Ok(Entry::new("server", address, line.position))
 }
 
-/// Returns whether an address is a host name, which is resolved at run time.
+/// Returns whether an address contains a host name that must be resolved at run time.
 pub(super) fn is_host_name(text: &str) -> bool {
     let text = text
         .strip_prefix("ipv4@")
@@ -596,8 +597,8 @@ fn unix_socket_address(context: &Context<'_>, path: &str) -> Result<String, Stri
     }
 }
 
-/// Returns `ADDRESS[:PORT]` with a numeric address, or a Unix socket. Without a port, Weir connects to the port that
-/// the client used.
+/// Returns `ADDRESS[:PORT]` with a numeric address or a variable, or a Unix socket. Without a port, Weir connects to
+/// the port that the client used.
 pub(super) fn resolve_address(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
@@ -646,7 +647,7 @@ pub(super) fn resolve_address(context: &Context<'_>, text: &str) -> Result<Strin
     let address = match host.parse() {
         Ok(address) => address,
         Err(_) => {
-            let found = match ipv6 {
+            let resolved_address = match ipv6 {
                 _ if host == "localhost" => Some(match ipv6 {
                     Some(true) => std::net::Ipv6Addr::LOCALHOST.into(),
                     _ => std::net::Ipv4Addr::LOCALHOST.into(),
@@ -657,7 +658,7 @@ pub(super) fn resolve_address(context: &Context<'_>, text: &str) -> Result<Strin
                     .address(host, false)
                     .or_else(|| context.environment.address(host, true)),
             };
-            found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
+            resolved_address.ok_or_else(|| format!("the name {host} cannot be resolved"))?
         }
     };
     Ok(match (port, address) {

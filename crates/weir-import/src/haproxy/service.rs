@@ -78,7 +78,12 @@ pub(super) fn write_service(
         push_request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         path::push_normalize_path(context, &mut table, proxy, notes);
         table.push(underscores_entry(context, proxy));
-        push_compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        push_compression(
+            context,
+            &mut table,
+            [proxy, backend.unwrap_or(proxy)],
+            notes,
+        );
         let proxies = [proxy, backend.unwrap_or(proxy)];
         push_error_pages(context, &mut table, proxies, notes);
     }
@@ -105,7 +110,7 @@ pub(super) fn write_defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &m
         table.push(x_forwarded_entry(line, notes));
     }
     if proxy.is_http() {
-        push_compression(context, &mut table, [proxy, proxy]);
+        push_compression(context, &mut table, [proxy, proxy], notes);
         push_error_pages(context, &mut table, [proxy, proxy], notes);
     }
     log::push_access_log(context, &mut table, proxy, notes);
@@ -274,8 +279,9 @@ fn error_pages_of(context: &Context<'_>, line: &Line) -> Vec<ErrorPage> {
                 .into_iter()
                 .flatten()
                 .filter_map(page_of_line);
-            let is_wanted = |page: &ErrorPage| statuses.is_empty() || statuses.contains(&page.0);
-            section_pages.filter(is_wanted).collect()
+            let has_listed_status =
+                |page: &ErrorPage| statuses.is_empty() || statuses.contains(&page.0);
+            section_pages.filter(has_listed_status).collect()
         }
         _ => page_of_line(line).into_iter().collect(),
     }
@@ -297,13 +303,17 @@ fn media_type(file: &str) -> &'static str {
     }
 }
 
-/// Adds `compression` for `compression algo gzip` and `compression type text/html`. The default types are the same.
-fn push_compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
-    let mut entries = Vec::new();
+/// Adds `compression` for `compression algo gzip` and `compression type text/html`. Without types, Weir compresses its
+/// default types.
+fn push_compression(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    proxies: [&Proxy; 2],
+    notes: &mut Notes,
+) {
     let mut find = |name: &str| {
-        let line = proxies
-            .iter()
-            .find_map(|proxy| proxy.last(&["compression", name]))?;
+        let mut proxies = proxies.iter();
+        let line = proxies.find_map(|proxy| proxy.last(&["compression", name]))?;
         context.mark_used(line);
         let words = line.words.get(2..).unwrap_or_default().to_vec();
         Some((words, line.position))
@@ -312,20 +322,24 @@ fn push_compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Pro
     let Some((algorithms, position)) = algorithm_line else {
         return;
     };
-    // gzip is the only algorithm that haproxy, Weir and browsers have in common.
-    if algorithms.iter().any(|word| word == "gzip") {
-        entries.push(Entry::new("codings", vec!["gzip".to_owned()], position));
-    }
-    if let Some((types, position)) = ["type", "type-res"].into_iter().find_map(&mut find) {
-        entries.push(Entry::new("types", types, position));
-    }
-    if entries.is_empty() {
+    let types = ["type", "type-res"].into_iter().find_map(&mut find);
+    // gzip is the only algorithm that both haproxy and Weir support.
+    if !algorithms.iter().any(|word| word == "gzip") {
+        // `identity` does not compress.
+        if algorithms.iter().any(|word| word != "identity") {
+            let reason = "not imported: of haproxy's algorithms, `codings` accepts only gzip";
+            notes.add(position, reason);
+        }
         return;
+    }
+    let mut entries = vec![Entry::new("codings", vec!["gzip".to_owned()], position)];
+    if let Some((types, position)) = types {
+        entries.push(Entry::new("types", types, position));
     }
     table.push(Entry::implied("compression", entries));
 }
 
-/// Adds the timeouts of the frontend, and the server timeouts of its default backend.
+/// Adds the client timeouts of the frontend, and the server timeouts of its default backend.
 fn push_timeouts(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -362,7 +376,8 @@ fn push_timeouts(
     }
 }
 
-/// Returns the timeouts and retries of a backend that differ from those of the service, for the routes to the backend.
+/// Returns the timeouts and retry settings of a backend that differ from those of the service, for the routes to the
+/// backend.
 pub(super) fn route_keys(
     context: &mut Context<'_>,
     backend: &Proxy,

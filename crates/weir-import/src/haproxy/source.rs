@@ -145,3 +145,6 @@ fn uses_source(line: &Line) -> bool {
         _ => action.iter().any(is_source),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ fn times_with_units_are_parsed() {
     }
 }
 
-/// Lines of a proxy, and parts of the reasons why they are not imported.
+/// Lines of proxy sections, each with part of the reason why it is not imported.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("log global", "the frontend's `log` applies"),
     ("log-format x", "`format` is a key of `access_log`"),
@@ -111,7 +111,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn lines_of_proxies_are_rejected_with_their_reason() {
+fn unsupported_lines_of_proxy_sections_have_specific_reasons() {
     for (text, part) in UNSUPPORTED {
         let reason = unsupported_reason(&line(text));
         assert!(reason.contains(part), "{text}: {reason}");
@@ -119,7 +119,7 @@ fn lines_of_proxies_are_rejected_with_their_reason() {
 }
 
 #[test]
-fn lines_of_global_are_rejected_with_their_reason() {
+fn unsupported_lines_of_global_are_reported_with_their_reason() {
     for (text, reason) in [
         (
             "log-tag x",
@@ -247,7 +247,7 @@ fn used_features_are_found_in_all_lines() {
 }
 
 #[test]
-fn lines_for_http_have_no_effect_in_mode_tcp() {
+fn http_only_lines_half_closed_timeouts_and_imported_defaults_are_recognized() {
     for (text, expected) in [
         ("option forwardfor", true),
         ("option httpclose", true),
@@ -285,7 +285,7 @@ fn lines_for_http_have_no_effect_in_mode_tcp() {
     }
 }
 
-/// Imports a file; returns its losses and its other notes without the source text.
+/// Imports a file; returns its losses and its other notes.
 fn notes_of(text: &str) -> (Vec<String>, Vec<String>) {
     let imported = haproxy("haproxy.cfg", text, &EmptyEnvironment);
     let (losses, remarks): (Vec<String>, Vec<String>) = imported
@@ -296,7 +296,7 @@ fn notes_of(text: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn unused_lines_have_the_note_that_fits_their_effect() {
+fn unused_lines_are_losses_only_if_they_have_an_effect() {
     let file = |mode: &str, line: &str, defaults: &str| {
         format!(
             "defaults\n mode {mode}\n{defaults}frontend f\n bind :80\n{line} default_backend b\nbackend b\n mode \
@@ -361,7 +361,7 @@ fn unused_lines_have_the_note_that_fits_their_effect() {
 }
 
 #[test]
-fn unused_acl_has_a_note_about_its_rules() {
+fn note_about_unused_acl_says_whether_a_rule_uses_it() {
     let file = |lines: &str| {
         format!(
             "frontend f\n mode http\n bind :80\n{lines} default_backend b\nbackend b\n mode http\n server a \
@@ -414,7 +414,7 @@ fn defaults_that_no_section_uses_are_not_losses() {
 }
 
 #[test]
-fn settings_of_global_become_keys_of_the_node() {
+fn global_settings_are_imported() {
     let import = |global: &str| {
         let text = format!("global\n{global}listen l\n mode http\n bind :80\n server a /a.sock\n");
         haproxy("haproxy.cfg", &text, &EmptyEnvironment)
@@ -485,4 +485,25 @@ fn mailers_that_no_backend_uses_are_noted() {
         !losses.contains(&note) && !remarks.contains(&note),
         "{losses:?} {remarks:?}"
     );
+}
+
+#[test]
+fn cookies_of_more_than_32_servers_are_reported() {
+    let import = |count: u32| {
+        let servers: Vec<String> = (1..=count)
+            .map(|number| format!(" server s{number} 10.0.0.{number}:80 cookie c{number}\n"))
+            .collect();
+        let text = format!(
+            "frontend f\n mode http\n bind :80\n default_backend b\nbackend b\n mode http\n cookie C\n{}",
+            servers.concat()
+        );
+        haproxy("haproxy.cfg", &text, &EmptyEnvironment)
+    };
+    let imported = import(32);
+    assert_eq!(imported.toml.matches("cookie = [\"C=c").count(), 32);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let imported = import(33);
+    assert_eq!(imported.toml.matches("cookie = [\"C=c").count(), 0);
+    let loss = "line 7: cookie C: not imported: each server with a cookie requires a route; the maximum is 32 servers";
+    assert_eq!(imported.losses, [loss]);
 }

@@ -115,4 +115,23 @@ mod tests {
         assert_ne!(hash_of("anna", "secret"), hash_of("bert", "secret"));
         assert_ne!(hash_of("anna", "secret"), hash_of("anna", "public"));
     }
+
+    #[test]
+    fn users_with_the_same_password_have_different_hashes() {
+        let hash_of = |name| hash_password(name, "secret").unwrap_or_default();
+        for (name, other) in [
+            ("a", "b"),
+            ("a", "c"),
+            ("a", "e"),
+            ("ab", "ba"),
+            ("ab", "cb"),
+            ("ab", "ac"),
+            ("aaaaaaaaa", "aaaaaaaaaa"),
+            ("administrator-one", "administrator-two"),
+            ("aaaaaaaaaz", "caaaaaaaaz"),
+            ("aaaaaaaaaz", "cqqqqqqqqz"),
+        ] {
+            assert_ne!(hash_of(name), hash_of(other), "{name} {other}");
+        }
+    }
 }

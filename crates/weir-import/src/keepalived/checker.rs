@@ -160,8 +160,12 @@ impl<'a> Checker<'a> {
         if let Some((address, position)) = endpoint.address {
             probe.push(Entry::new("address", address.to_string(), position));
         }
-        if let Some((port, position)) = endpoint.port.filter(|_| kind != "ping") {
-            probe.push(Entry::new("port", port, position));
+        match endpoint.port {
+            Some((_, position)) if kind == "ping" => {
+                notes.remark(position, "not imported: a ping has no port");
+            }
+            Some((port, position)) => probe.push(Entry::new("port", port, position)),
+            None => {}
         }
         if let Some((source, position)) = endpoint.source {
             probe.push(Entry::new("source", source.to_string(), position));
@@ -245,7 +249,6 @@ impl Endpoint {
 
 fn smtp_checks(checker: &Checker<'_>, default_retries: u64, notes: &mut Notes) -> Vec<Probe> {
     let mut helo = Entry::implied("helo", "smtpchecker.keepalived.org");
-    let mut hosts = Vec::new();
     for node in &checker.specific_lines {
         match node.keyword() {
             "helo_name" => {
@@ -253,36 +256,54 @@ fn smtp_checks(checker: &Checker<'_>, default_retries: u64, notes: &mut Notes) -
                     helo = Entry::new("helo", name, position);
                 }
             }
-            "host" => {
-                let mut endpoint = Endpoint::default();
-                for inner in node.inner() {
-                    if inner.keyword() == "connect_timeout" {
-                        inner.reject(notes, "a `host` uses the timeout of its checker");
-                    } else if !endpoint.read_line(inner, notes) {
-                        note_unknown_keyword(inner, "host", notes);
-                    }
-                }
-                hosts.push(endpoint);
-            }
+            "host" => {}
             _ => note_unknown_keyword(node, "SMTP_CHECK", notes),
         }
     }
-    if hosts.is_empty() {
-        hosts.push(checker.endpoint.clone());
+    let mut host_checkers = smtp_hosts(checker, notes);
+    if host_checkers.is_empty() {
+        host_checkers.push(Checker {
+            specific_lines: Vec::new(),
+            endpoint: checker.endpoint.clone(),
+            settings: checker.settings.clone(),
+            node: checker.node,
+        });
     }
     let mut probes = Vec::new();
-    for endpoint in hosts {
-        let host_checker = Checker {
-            endpoint,
-            settings: checker.settings.clone(),
-            specific_lines: Vec::new(),
-            node: checker.node,
-        };
+    for host_checker in host_checkers {
         let mut probe = host_checker.probe("smtp", default_retries, notes);
         probe.push(helo.clone());
         probes.push(probe);
     }
     probes
+}
+
+/// Returns a checker for each `host`. A host has the addresses that its checker sets before it, and the checker's
+/// timeout, unless it has its own.
+fn smtp_hosts<'a>(checker: &Checker<'a>, notes: &mut Notes) -> Vec<Checker<'a>> {
+    let mut hosts = Vec::new();
+    let mut checker_endpoint = Endpoint::default();
+    for node in checker.node.inner() {
+        if node.keyword() != "host" {
+            checker_endpoint.read_line(node, notes);
+            continue;
+        }
+        let mut host = Checker {
+            node: checker.node,
+            endpoint: checker_endpoint.clone(),
+            settings: checker.settings.clone(),
+            specific_lines: Vec::new(),
+        };
+        for inner in node.inner() {
+            if inner.keyword() == "connect_timeout" {
+                host.settings.read_line(inner, Level::Checker, notes);
+            } else if !host.endpoint.read_line(inner, notes) {
+                note_unknown_keyword(inner, "host", notes);
+            }
+        }
+        hosts.push(host);
+    }
+    hosts
 }
 
 fn dns_check(checker: &Checker<'_>, default_retries: u64, notes: &mut Notes) -> Option<Probe> {

@@ -20,8 +20,6 @@ pub(super) struct Definitions<'w> {
     unused: RefCell<HashMap<String, Position>>,
     /// The directory of the current file, for `${_PWD}`.
     pub(super) directory: String,
-    /// The value of `${_INSTANCE}`.
-    pub(super) instance: String,
 }
 
 impl<'w> Definitions<'w> {
@@ -31,7 +29,6 @@ impl<'w> Definitions<'w> {
             values: HashMap::new(),
             unused: RefCell::default(),
             directory: String::new(),
-            instance: String::new(),
         }
     }
 
@@ -63,7 +60,8 @@ impl<'w> Definitions<'w> {
         self.values.get(name)
     }
 
-    /// Expands every defined name in a line. A multi-line definition yields several lines.
+    /// Expands every defined name in a line. A multi-line definition yields several lines. Names in them are not
+    /// expanded yet, because the lines may contain definitions.
     ///
     /// # Errors
     /// Returns why the line cannot be expanded.
@@ -72,7 +70,10 @@ impl<'w> Definitions<'w> {
         // Values may refer to other names. Recursion is limited because a value may refer to itself.
         for _ in 0..32 {
             match self.expand_once(&line)? {
-                None => return Ok(line.split(LINE_END).map(str::to_owned).collect()),
+                None => return Ok(vec![line]),
+                Some(replaced) if replaced.contains(LINE_END) => {
+                    return Ok(replaced.split(LINE_END).map(str::to_owned).collect());
+                }
                 Some(replaced) => line = replaced,
             }
         }
@@ -134,7 +135,8 @@ impl<'w> Definitions<'w> {
     fn predefined(&self, name: &str, argument: &str) -> Result<Option<String>, String> {
         Ok(match name {
             "_PWD" => Some(self.directory.clone()),
-            "_INSTANCE" => Some(self.instance.clone()),
+            // The instance name defaults to the host name.
+            "_INSTANCE" => Some(self.environment.host_name()),
             "_HASH" => Some("#".to_owned()),
             "_BANG" => Some("!".to_owned()),
             "_ENV" => match self.environment.variable(argument) {
@@ -176,13 +178,13 @@ mod tests {
         assert_eq!(expand("$OTHER $"), Ok(vec!["$OTHER $".to_owned()]));
         assert_eq!(
             expand("$TWO c"),
-            Ok(vec!["a 10.0.0".to_owned(), "b c".to_owned()])
+            Ok(vec!["a $NET".to_owned(), "b c".to_owned()])
         );
         assert_eq!(expand("a${_HASH}${_BANG}"), Ok(vec!["a#!".to_owned()]));
     }
 
     #[test]
-    fn recursive_definitions_are_rejected() {
+    fn recursive_definitions_and_random_numbers_are_rejected() {
         let mut definitions = Definitions::new(&EmptyEnvironment);
         definitions.set("A", "$A");
         definitions.set("B", "$B$B");
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn definition_requires_name() {
+    fn definition_requires_a_valid_name() {
         assert_eq!(split_definition("$A_1= x y"), Some(("A_1", "x y")));
         assert_eq!(split_definition("$1=x"), None);
         assert_eq!(split_definition("$A =x"), None);

@@ -185,6 +185,24 @@ mod tests {
         assert_eq!(expanded("10.0.0.255-10.0.1.0"), ["10.0.0.255", "10.0.1.0"]);
         assert_eq!(expanded("10.0.0.2/31"), ["10.0.0.2", "10.0.0.3"]);
         assert_eq!(expanded("fe80::a-b"), ["fe80::a", "fe80::b"]);
+        for single in [
+            "10.0.0.9",
+            "10.0.0.9-9",
+            "10.0.0.9/32",
+            "fd00::9-9",
+            "fd00::9/128",
+        ] {
+            assert_eq!(expanded(single).len(), 1, "{single}");
+            assert!(single.starts_with(&expanded(single)[0]), "{single}");
+        }
+        assert_eq!(
+            expanded("fd00:0:0:1::fffe-ffff"),
+            ["fd00:0:0:1::fffe", "fd00:0:0:1::ffff"]
+        );
+        assert_eq!(expanded("fd00::fffe/127"), ["fd00::fffe", "fd00::ffff"]);
+        for largest in ["10.0.0.0/18", "10.0.0.0-10.0.63.255", "fd00::/114"] {
+            assert_eq!(expanded(largest).len(), 16_384, "{largest}");
+        }
         for invalid in [
             "10.0.0.9-8",
             "10.0.0.1/31",
@@ -192,6 +210,19 @@ mod tests {
             "x",
             "10.0.0.1-",
             "0.0.0.0/0",
+            "10.0.0.0/33",
+            "10.0.0.0/x",
+            "x/24",
+            "10.0.0.1-256",
+            "10.0.0.1-x",
+            "x-9",
+            "10.0.0.1-fd00::1",
+            "fd00::9-8",
+            "fd00::1-10000",
+            "10.0.0.0/17",
+            "10.0.0.0-10.0.64.0",
+            "fd00::/129",
+            "fd00::/64",
         ] {
             assert!(parse_addresses(invalid).is_err(), "{invalid}");
         }

@@ -25,6 +25,10 @@ struct Reader<'w, 'n> {
     notes: &'n mut Notes,
     definitions: Definitions<'w>,
     lines: Vec<Line>,
+    /// Reading stops when there are more lines than this.
+    max_lines: usize,
+    /// The number of lines of multi-line definitions that were read.
+    part_count: usize,
     /// Lines whose condition does not match, and the reason.
     unmatched: Vec<(Position, String)>,
     /// Whether a condition matched: the file contains lines for this director.
@@ -38,11 +42,22 @@ pub(super) fn read_lines(
     name: &str,
     text: &str,
 ) -> Vec<Line> {
+    read_limited_lines(environment, notes, (name, text), MAX_LINES)
+}
+
+fn read_limited_lines(
+    environment: &dyn Environment,
+    notes: &mut Notes,
+    (name, text): (&str, &str),
+    max_lines: usize,
+) -> Vec<Line> {
     let mut reader = Reader {
         environment,
         notes,
         definitions: Definitions::new(environment),
         lines: Vec::new(),
+        max_lines,
+        part_count: 0,
         unmatched: Vec::new(),
         has_match: false,
     };
@@ -102,7 +117,7 @@ impl Reader<'_, '_> {
                 continue;
             }
             open = self.read_line(&line, position, depth);
-            if self.lines.len() > MAX_LINES {
+            if self.lines.len() > self.max_lines {
                 self.notes
                     .add(position, "not imported: there are too many lines");
                 break;
@@ -158,17 +173,32 @@ impl Reader<'_, '_> {
         match self.definitions.expand(line) {
             Err(reason) => self.notes.add(position, format!("not imported: {reason}")),
             Ok(lines) => {
+                let is_multiline = lines.len() > 1;
                 for part in lines {
                     // An expanded definition may contain a comment; the original line was already checked.
                     let part = match part == line {
                         true => part,
                         false => self.without_comment(&part, position),
                     };
-                    self.read_expanded_line(&part, position, depth);
+                    match is_multiline {
+                        true => self.read_part(&part, position, depth + 1),
+                        false => self.read_expanded_line(&part, position, depth),
+                    }
                 }
             }
         }
         None
+    }
+
+    /// Reads a line of a multi-line definition, which can itself define and expand names.
+    fn read_part(&mut self, line: &str, position: Position, depth: usize) {
+        self.part_count += 1;
+        if self.part_count > self.max_lines || depth >= MAX_DEPTH {
+            let reason = "not imported: too many lines, or definitions are nested too deeply";
+            self.notes.add(position, reason);
+        } else {
+            let _ = self.read_line(line, position, depth);
+        }
     }
 
     /// Reads a line after its definitions were expanded.
@@ -176,8 +206,8 @@ impl Reader<'_, '_> {
         let Some(line) = self.apply_conditions(line, position) else {
             return;
         };
-        if line.starts_with('~') && depth < MAX_DEPTH {
-            return self.repeat(line, position, depth + 1);
+        if line.starts_with('~') {
+            return self.repeat(line, position, depth);
         }
         match parse_include(line) {
             Some((required, pattern)) => self.include(required, pattern, position, depth),
@@ -228,7 +258,7 @@ impl Reader<'_, '_> {
                     for (name, value) in &repetition {
                         self.definitions.set(name, value);
                     }
-                    if self.lines.len() > MAX_LINES || depth >= MAX_DEPTH {
+                    if self.lines.len() > self.max_lines || depth >= MAX_DEPTH {
                         self.notes.add(
                             position,
                             "not imported: too many lines, or sequences are nested too deeply",
@@ -364,38 +394,4 @@ fn parse_include(line: &str) -> Option<(bool, &str)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::EmptyEnvironment;
-
-    fn read(text: &str) -> (Vec<String>, Vec<String>) {
-        let mut notes = Notes::default();
-        let lines = read_lines(&EmptyEnvironment, &mut notes, "f", text);
-        (
-            lines.into_iter().map(|line| line.text).collect(),
-            notes.finish(),
-        )
-    }
-
-    #[test]
-    fn braces_are_split_off_and_comments_removed() {
-        let (lines, notes) = read("a \"x{#\" { b c } # d\n  e\\#f !g\n");
-        assert_eq!(lines, ["a \"x{#\"", "{", "b c", "}", "e#f"]);
-        assert!(notes.is_empty());
-    }
-
-    #[test]
-    fn conditions_definitions_and_sequences_are_applied() {
-        let text = "$A=1\n@other x\n@^other y $A\n~SEQ(n, 2) z $n\n$B=p q \\\n  r\n$B s\n";
-        let (lines, notes) = read(text);
-        assert_eq!(lines, ["y 1", "z 1", "z 2", "p q", "r s"]);
-        assert_eq!(notes.len(), 1);
-        assert!(notes[0].starts_with("line 2: @other x: not imported"));
-    }
-
-    #[test]
-    fn missing_included_file_is_noted() {
-        let (_, notes) = read("include /etc/none*\nincluder x\n");
-        assert_eq!(notes.len(), 2);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Imports keepalived.conf: all layer 4 blocks and VRRP blocks.
+//! Imports keepalived.conf: virtual servers and VRRP instances, with the blocks that they use.
 //!
 //! Like keepalived, the importer continues after an invalid line: it adds a note and skips the line.
 
@@ -13,13 +13,15 @@ mod method;
 mod routing;
 mod sequence;
 mod setting;
+#[cfg(test)]
+mod tests;
 mod track;
 mod tree;
 mod unused;
 mod virtual_server;
 mod vrrp;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::document::{Entry, Table};
 use crate::inert;
@@ -60,6 +62,8 @@ struct Globals {
     /// The sync group of each VRRP instance.
     group_of_instance: HashMap<String, (String, Position)>,
     sync_groups: HashMap<String, vrrp::SyncGroup>,
+    /// The names of the VRRP instances.
+    instances: HashSet<String>,
     /// Whether `vrrp_strict` is set.
     strict: bool,
     /// Whether there are virtual servers; only their connections are synchronized.
@@ -80,16 +84,19 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let lines = line::read_lines(environment, &mut notes, name, text);
     let nodes = tree::parse_blocks(&mut notes, &lines);
     record_effect(&nodes, &mut notes, false);
+    let instances = nodes.iter().filter(|it| it.keyword() == "vrrp_instance");
+    let instances = instances.filter_map(|it| it.word(1));
     let mut globals = Globals {
+        instances: instances.map(str::to_owned).collect(),
         has_virtual_servers: nodes.iter().any(|it| it.keyword() == "virtual_server"),
         ..Globals::default()
     };
     // Other blocks may be defined after they are referenced, so all of them are read before virtual servers and
     // instances. `global_defs` is read first: it sets the default user of scripts.
-    let (first, others): (Vec<&Node>, Vec<&Node>) = nodes
+    let (global_blocks, other_blocks): (Vec<&Node>, Vec<&Node>) = nodes
         .iter()
         .partition(|node| node.keyword() == "global_defs");
-    for node in first.into_iter().chain(others) {
+    for node in global_blocks.into_iter().chain(other_blocks) {
         read_block(&mut globals, node, &mut notes);
     }
     let mut writer = Writer::default();
@@ -109,19 +116,14 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
             _ => {}
         }
     }
-    for group in globals.sync_groups.values() {
-        let is_instance = |node: &Node| {
-            node.keyword() == "vrrp_instance" && node.word(1) == Some(group.program_member.as_str())
-        };
-        let positions = group
-            .programs
-            .iter()
-            .filter_map(|program| program.item.position);
-        for position in positions.filter(|_| !nodes.iter().any(is_instance)) {
+    let groups = globals.sync_groups.values();
+    for group in groups.filter(|group| group.program_member.is_empty()) {
+        let programs = group.programs.iter();
+        for position in programs.filter_map(|program| program.item.position) {
             notes.remark(position, "not imported: the group has no vrrp_instance");
         }
     }
-    unused::note_unused(&globals, &nodes, &mut notes);
+    unused::note_unused(&globals, &nodes, &writer.document, &mut notes);
     note_unused_email_settings(&globals, &writer, &mut notes);
     mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
@@ -129,15 +131,24 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
 
 /// Adds a remark to each email setting without effect: recipients without `smtp_alert`, or vice versa.
 fn note_unused_email_settings(globals: &Globals, writer: &Writer, notes: &mut Notes) {
-    if writer.mails.is_empty() {
-        let mail = &globals.mail;
-        for (_, position) in mail.to.iter().chain(&mail.from).chain(&mail.server) {
-            notes.remark(*position, "not imported: no virtual server has smtp_alert");
+    if !writer.mails.is_empty() {
+        return;
+    }
+    let mail = &globals.mail;
+    for (_, position) in mail.to.iter().chain(&mail.from).chain(&mail.server) {
+        notes.remark(*position, "not imported: no virtual server has smtp_alert");
+    }
+    match globals.alerts {
+        Some((_, position)) if mail.to.is_empty() => {
+            notes.remark(position, "not imported: there is no notification_email");
         }
-    } else if globals.mail.to.is_empty()
-        && let Some((_, position)) = globals.alerts
-    {
-        notes.remark(position, "not imported: there is no notification_email");
+        Some((true, position)) => {
+            notes.remark(
+                position,
+                "not imported: no virtual server uses this default",
+            );
+        }
+        _ => {}
     }
 }
 

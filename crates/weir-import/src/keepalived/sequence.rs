@@ -1,5 +1,7 @@
 //! Expands `~SEQ(…)` and `~LST(…)`, which repeat one line.
 
+use std::cmp::Ordering;
+
 /// The variables of each repetition: names and values.
 pub(super) type Repetitions = Vec<Vec<(String, String)>>;
 
@@ -28,17 +30,22 @@ pub(super) fn parse_sequence(line: &str) -> Result<(Repetitions, &str), String> 
         .filter(|name| !name.is_empty())
         .ok_or_else(invalid)?;
     let numbers: Option<Vec<i64>> = parts.map(parse_number).collect();
+    let default_step = |start: i64, end: i64| if start <= end { 1 } else { -1 };
     let (start, step, end) = match numbers.as_deref() {
-        Some([end]) => (
-            if *end < 0 { -1 } else { 1 },
-            if *end < 1 { -1 } else { 1 },
-            *end,
-        ),
-        Some([start, end]) => (*start, if start <= end { 1 } else { -1 }, *end),
+        Some([end]) => {
+            let start = if *end < 0 { -1 } else { 1 };
+            (start, default_step(start, *end), *end)
+        }
+        Some([start, end]) => (*start, default_step(*start, *end), *end),
         Some([start, step, end]) => (*start, *step, *end),
         _ => return Err(invalid()),
     };
-    if step == 0 || start < end && step < 0 || start > end && step > 0 {
+    let reaches_end = match start.cmp(&end) {
+        Ordering::Less => step > 0,
+        Ordering::Equal => step != 0,
+        Ordering::Greater => step < 0,
+    };
+    if !reaches_end {
         return Err("the sequence never reaches its end".to_owned());
     }
     if is_hex && (start < 0 || end < 0) {
@@ -46,7 +53,7 @@ pub(super) fn parse_sequence(line: &str) -> Result<(Repetitions, &str), String> 
     }
     let mut repetitions = Repetitions::new();
     let mut current = start;
-    while if step > 0 {
+    while if step.is_positive() {
         current <= end
     } else {
         current >= end
@@ -173,6 +180,82 @@ mod tests {
             assert!(parse_sequence(invalid).is_err(), "{invalid}");
         }
         assert!(parse_sequence("~SEQ(n, 1, 9999999999)").is_err());
+    }
+
+    #[test]
+    fn start_and_step_of_a_sequence_have_defaults() {
+        for (line, expected) in [
+            ("~SEQ(n, 1)", "1"),
+            ("~SEQ(n, 0)", "1 0"),
+            ("~SEQ(n, -1)", "-1"),
+            ("~SEQ(n, -3)", "-1 -2 -3"),
+            ("~SEQ(n, 3, 3)", "3"),
+            ("~SEQ(n, -1, 1)", "-1 0 1"),
+            ("~SEQ(n, 1, -1)", "1 0 -1"),
+            ("~SEQ(n, 9, -4, 0)", "9 5 1"),
+            ("~SEQ(n, 9, -4, 1)", "9 5 1"),
+            ("~SEQ(n, 1, 4, 9)", "1 5 9"),
+            ("~SEQ (n, 1, 4, 10)", "1 5 9"),
+            (
+                "~SEQ(n, 9223372036854775806, 9223372036854775807)",
+                "9223372036854775806 9223372036854775807",
+            ),
+            // Numbers can be octal and hexadecimal; the values are decimal.
+            ("~SEQ(n, 010, 011)", "8 9"),
+            ("~SEQ(n, 0, 01)", "0 1"),
+            ("~SEQ(n, 10, 11)", "10 11"),
+            ("~SEQ(n, -0x10, -017)", "-16 -15"),
+            // Only ~SEQx formats the values in hexadecimal.
+            ("~SEQx(n, 0, 1)", "0 1"),
+            ("~SEQx(n, 1, 0)", "1 0"),
+            ("~SEQx (n, 0x90, 0x10, 0xc0)", "90 a0 b0 c0"),
+        ] {
+            assert_eq!(values(line).join(" "), expected, "{line}");
+        }
+        for (line, reason) in [
+            ("~SEQ(n, 1, 0, 5)", "the sequence never reaches its end"),
+            ("~SEQ(n, 5, 0, 1)", "the sequence never reaches its end"),
+            ("~SEQ(n, 5, 1, 1)", "the sequence never reaches its end"),
+            ("~SEQ(n, 1, -1, 5)", "the sequence never reaches its end"),
+            ("~SEQx(n, -1, 2)", "~SEQx does not support negative numbers"),
+            ("~SEQx(n, 2, -1)", "~SEQx does not support negative numbers"),
+            (
+                "~SEQx(n, -2, -1)",
+                "~SEQx does not support negative numbers",
+            ),
+            ("~SEQ(n, 65537)", "the sequence has more than 65536 lines"),
+            ("~SEQ(, 1)", "keepalived rejects this sequence"),
+            ("~SEQ(n, 1, 2, 3, 4)", "keepalived rejects this sequence"),
+            ("~SEQ(n, 08)", "keepalived rejects this sequence"),
+            ("~SEQ n, 1)", "keepalived rejects this sequence"),
+            ("~SEQ(n, 1", "keepalived rejects this sequence"),
+            ("~ROW(n, 1)", "keepalived rejects this sequence"),
+        ] {
+            assert_eq!(parse_sequence(line), Err(reason.to_owned()), "{line}");
+        }
+        assert_eq!(values("~SEQ(n, 65536)").len(), 65_536);
+        let (repetitions, text) = parse_sequence("~SEQ(n, 1)  a (b) ").unwrap();
+        assert_eq!(repetitions, [[("n".to_owned(), "1".to_owned())]]);
+        assert_eq!(text, "a (b) ");
+    }
+
+    #[test]
+    fn invalid_lists_are_rejected() {
+        for line in [
+            "~LST",
+            "~LST n, a)",
+            "~LST(n",
+            "~LST(n, a",
+            "~LST(n a)",
+            "~LST({a, b)",
+            "~LST({a, b}, {1, 2, 3})",
+            "~LST({a, b}, {1, 2} {3, 4})",
+            "~LST({a, b})",
+        ] {
+            let expected = Err("keepalived rejects this list".to_owned());
+            assert_eq!(parse_sequence(line), expected, "{line}");
+        }
+        assert_eq!(values("~LST (n , a b , c ) text"), ["a b", "c"]);
     }
 
     #[test]

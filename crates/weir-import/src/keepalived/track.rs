@@ -19,11 +19,17 @@ pub(super) struct TrackedObject {
 
 /// Parses a weight from -254 to 254; a following word such as `reverse` is not imported.
 pub(super) fn parse_weight(node: &Node, index: usize, notes: &mut Notes) -> Located<i64> {
-    let word = node.word(index)?;
+    let Some(word) = node.word(index) else {
+        notes.remark(
+            node.position,
+            "not imported: the weight is missing, and keepalived ignores it",
+        );
+        return None;
+    };
     let value = word
         .parse::<i64>()
         .ok()
-        .filter(|weight| weight.abs() <= 254);
+        .filter(|weight| (-254..=254).contains(weight));
     let Some(value) = value else {
         notes.add(
             node.position,
@@ -57,7 +63,11 @@ fn default_file_weight() -> Entry {
 /// Returns `penalty` or `bonus`, or `None` for weight 0: a failure then puts the instance into the fault state.
 pub(super) fn weight_entry(weight: Located<i64>) -> Option<Entry> {
     let (weight, position) = weight.filter(|(weight, _)| *weight != 0)?;
-    let key = if weight < 0 { "penalty" } else { "bonus" };
+    let key = if weight.is_negative() {
+        "penalty"
+    } else {
+        "bonus"
+    };
     Some(Entry::new(key, weight.unsigned_abs(), position))
 }
 
@@ -66,7 +76,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "a name");
     };
-    let mut tracked = TrackedObject {
+    let mut object = TrackedObject {
         position: node.position,
         entries: Vec::new(),
         weight: None,
@@ -78,24 +88,23 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     };
     for inner in node.inner() {
         match (kind, inner.keyword()) {
-            (_, "weight") => tracked.weight = parse_weight(inner, 1, notes),
+            (_, "weight") => object.weight = parse_weight(inner, 1, notes),
             ("script", "script" | "interval" | "timeout" | "rise" | "fall" | "user") => {
                 if let Some(entry) = script_key(inner, notes) {
-                    tracked.entries.retain(|other| other.key != entry.key);
-                    tracked.entries.push(entry);
+                    object.entries.retain(|other| other.key != entry.key);
+                    object.entries.push(entry);
                 }
             }
             ("process", "process") => {
-                if let Some(process) = inner.word(1) {
-                    let entry = Entry::new("process", process, inner.position);
-                    add_once(&mut tracked, entry.essential(), notes);
-                    field::note_extra_arguments(notes, inner, 1);
+                if let Some((name, position)) = field::parse_word(notes, inner, "a process") {
+                    let entry = Entry::new("process", name, position);
+                    add_once(&mut object, entry.essential(), notes);
                 }
             }
             ("file", "file") => {
                 if let Some((path, position)) = field::parse_word(notes, inner, "a path") {
                     let entry = Entry::new("file", path, position);
-                    add_once(&mut tracked, entry.essential(), notes);
+                    add_once(&mut object, entry.essential(), notes);
                 }
             }
             ("process", "quorum") if inner.word(1) == Some("1") => {
@@ -111,21 +120,21 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             (..) => inner.ignore(notes, "keepalived has no such keyword here"),
         }
     }
-    if !tracked.entries.iter().any(|entry| entry.essential) {
+    if !object.entries.iter().any(|entry| entry.essential) {
         return node.reject(notes, &format!("the {kind} is missing"));
     }
-    if kind == "script" && !tracked.entries.iter().any(|entry| entry.key == "user") {
-        tracked.entries.push(default_user(globals));
+    if kind == "script" && !object.entries.iter().any(|entry| entry.key == "user") {
+        object.entries.push(default_user(globals));
     }
     // The required key comes first.
-    tracked.entries.sort_by_key(|entry| !entry.essential);
-    globals.tracked.insert(name.to_owned(), tracked);
+    object.entries.sort_by_key(|entry| !entry.essential);
+    globals.tracked.insert(name.to_owned(), object);
 }
 
 /// Adds the tracked process or file; keepalived uses only the first of several.
-fn add_once(tracked: &mut TrackedObject, entry: Entry, notes: &mut Notes) {
-    if !tracked.entries.iter().any(|other| other.key == entry.key) {
-        tracked.entries.push(entry);
+fn add_once(object: &mut TrackedObject, entry: Entry, notes: &mut Notes) {
+    if !object.entries.iter().any(|other| other.key == entry.key) {
+        object.entries.push(entry);
     } else if let Some(position) = entry.item.position {
         notes.remark(
             position,

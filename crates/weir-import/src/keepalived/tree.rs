@@ -7,7 +7,7 @@ use crate::note::{Notes, Position};
 /// Maximum nesting depth; keepalived's blocks are at most five deep.
 const MAX_DEPTH: usize = 32;
 
-/// Parses lines into blocks, and adds notes about unbalanced braces.
+/// Parses lines into blocks, and adds notes about syntax errors.
 pub(super) fn parse_blocks(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {
     let mut index = 0;
     let mut nodes = Vec::new();
@@ -109,8 +109,7 @@ pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Parses a program path and its arguments. If the first word is quoted and contains spaces, it is the whole command
-/// line.
+/// Parses a program path and its arguments. If the first word contains spaces, it is the whole command line.
 pub(super) fn parse_command(text: &str) -> Option<Vec<String>> {
     let words = shell_words(text)?;
     match words.as_slice() {
@@ -132,5 +131,85 @@ mod tests {
         );
         assert_eq!(shell_words("a 'b"), None);
         assert_eq!(shell_words("a\\"), None);
+    }
+
+    #[test]
+    fn words_are_split_at_blanks_outside_of_quotes() {
+        for (text, expected) in [
+            ("", &[][..]),
+            (" \t", &[]),
+            ("a\tb  c ", &["a", "b", "c"]),
+            ("a\"b c\"d", &["a", "b c", "d"]),
+            ("\"\" a", &["", "a"]),
+            ("\"a b", &["a b"]),
+        ] {
+            assert_eq!(split_words(text), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("", &[][..]),
+            ("a\tb  c ", &["a", "b", "c"]),
+            ("a\"b c\"d", &["ab cd"]),
+            ("a'b c'd", &["ab cd"]),
+            ("\"a'b\" 'c\"d'", &["a'b", "c\"d"]),
+            (r"a\ b \\", &["a b", "\\"]),
+            (r#""a\"b" 'c\d'"#, &["a\"b", "c\\d"]),
+            ("\"\" ''", &["", ""]),
+        ] {
+            let words = shell_words(text).unwrap();
+            assert_eq!(words, expected, "{text}");
+        }
+        for text in ["\"a", "'a\"", "a 'b", "\\"] {
+            assert_eq!(shell_words(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn quoted_command_line_is_split_again() {
+        for (text, expected) in [
+            ("\"/bin/a 'b c'\" d", Some(&["/bin/a", "b c"][..])),
+            ("/bin/a 'b c'", Some(&["/bin/a", "b c"])),
+            // A quoted word without spaces is a program path.
+            ("\"it's\"", Some(&["it's"])),
+            ("\"/bin/a it's\"", None),
+            ("/bin/a it's", None),
+            ("", Some(&[])),
+        ] {
+            let expected = expected.map(|words| words.iter().map(ToString::to_string).collect());
+            assert_eq!(parse_command(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_nested_up_to_the_limit() {
+        let nested = |depth: usize| {
+            let texts = (0..depth)
+                .flat_map(|_| ["a", "{"])
+                .chain((0..depth).map(|_| "}"));
+            let lines: Vec<Line> = texts
+                .map(|text| Line {
+                    position: Position::FIRST,
+                    text: text.to_owned(),
+                })
+                .collect();
+            let mut notes = Notes::default();
+            notes.add_file("f", "");
+            let mut nodes = parse_blocks(&mut notes, &lines);
+            let mut count = 0;
+            while let Some(node) = nodes.pop() {
+                count += 1;
+                nodes.extend(node.block.into_iter().flatten());
+            }
+            (count, notes.finish())
+        };
+        assert_eq!(nested(2), (2, vec![]));
+        assert_eq!(nested(MAX_DEPTH), (MAX_DEPTH, vec![]));
+        let (count, notes) = nested(MAX_DEPTH + 1);
+        assert_eq!(count, MAX_DEPTH + 1);
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.ends_with("blocks are nested too deeply")),
+            "{notes:?}"
+        );
     }
 }

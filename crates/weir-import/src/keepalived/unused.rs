@@ -4,17 +4,19 @@ use std::collections::HashSet;
 
 use super::Globals;
 use super::tree::Node;
+use crate::document::{Document, visit_positions};
 use crate::note::{Notes, Position};
 
-/// Adds remarks about unused groups, tracked objects and global settings.
-pub(super) fn note_unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
+/// Adds notes about unused groups, tracked objects and global settings.
+pub(super) fn note_unused(
+    globals: &Globals,
+    nodes: &[Node],
+    document: &Document,
+    notes: &mut Notes,
+) {
     note_unused_groups(globals, nodes, notes);
     note_unused_tracked(globals, nodes, notes);
-    let nodes_of =
-        |keyword: &'static str| nodes.iter().filter(move |node| node.keyword() == keyword);
-    let instances: HashSet<&str> = nodes_of("vrrp_instance")
-        .filter_map(|node| node.word(1))
-        .collect();
+    let instances = &globals.instances;
     if instances.is_empty()
         && let Some((_, position)) = globals.vrrp_version
     {
@@ -26,33 +28,31 @@ pub(super) fn note_unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) 
         }
     }
     for (name, (group, position)) in &globals.group_of_instance {
-        if !instances.contains(name.as_str()) {
+        if !instances.contains(name) {
             let reason =
                 format!("not imported: there is no vrrp_instance {name} for group {group}");
             notes.remark(*position, reason);
         }
     }
-    let has_virtual_routers = !instances.is_empty();
-    let has_scripts = has_virtual_routers
-        || nodes_of("virtual_server").any(|server| {
-            let blocks = server.inner().iter();
-            blocks
-                .flat_map(Node::inner)
-                .any(|checker| checker.keyword() == "MISC_CHECK")
-        });
-    if let Some((_, position)) = globals.script_user.as_ref().filter(|_| !has_scripts) {
-        notes.remark(*position, "not imported: no script runs as this user");
+    if let Some((_, position)) = globals.script_user {
+        let mut is_used = false;
+        for table in &document.tables {
+            visit_positions(&table.entries, &mut |used| is_used |= used == position);
+        }
+        if !is_used {
+            notes.remark(position, "not imported: no script runs as this user");
+        }
     }
 }
 
 fn note_unused_groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
-    let used: HashSet<&str> = nodes
+    let used_names: HashSet<&str> = nodes
         .iter()
         .filter(|node| node.keyword() == "virtual_server" && node.word(1) == Some("group"))
         .filter_map(|node| node.word(2))
         .collect();
     for (name, group) in &globals.groups {
-        if used.contains(name.as_str()) {
+        if used_names.contains(name.as_str()) {
             continue;
         }
         let addresses = group.addresses.iter().map(|block| block.position);
@@ -67,7 +67,7 @@ fn note_unused_groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
 }
 
 fn note_unused_tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
-    let used: HashSet<&str> = nodes
+    let used_names: HashSet<&str> = nodes
         .iter()
         .filter(|node| matches!(node.keyword(), "vrrp_instance" | "vrrp_sync_group"))
         .flat_map(Node::inner)
@@ -76,7 +76,7 @@ fn note_unused_tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         .map(Node::keyword)
         .collect();
     for (name, tracked) in &globals.tracked {
-        if used.contains(name.as_str()) {
+        if used_names.contains(name.as_str()) {
             continue;
         }
         let positions = tracked

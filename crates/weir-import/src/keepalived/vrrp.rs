@@ -132,7 +132,7 @@ pub(super) fn read_sync_group(globals: &mut Globals, node: &Node, notes: &mut No
                 let lines =
                     lines.flat_map(|line| line.words.iter().map(|word| (word, line.position)));
                 for (member, position) in words.chain(lines) {
-                    if settings.program_member.is_empty() {
+                    if settings.program_member.is_empty() && globals.instances.contains(member) {
                         settings.program_member.clone_from(member);
                     }
                     globals
@@ -220,7 +220,7 @@ fn has(table: &Table, key: &str) -> bool {
     table.entries.iter().any(|entry| entry.key == key)
 }
 
-/// Adds the version of an instance and the defaults of `global_defs`, and removes keys that the version ignores.
+/// Adds the version of an instance and the defaults of `global_defs`, and removes keys that this version does not use.
 fn set_version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, regardless of the configuration.
@@ -320,7 +320,7 @@ fn is_ipv6(node: &Node) -> bool {
 /// Settings of a sync group. Its programs are run for one member, because all members change state together.
 #[derive(Debug, Default)]
 pub(super) struct SyncGroup {
-    /// The first member, for which the programs are run.
+    /// The first member that is an instance, for which the programs are run; empty = there is none.
     pub(super) program_member: String,
     pub(super) programs: Vec<Entry>,
     /// The `track_…` blocks, which apply to each member.

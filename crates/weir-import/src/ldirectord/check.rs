@@ -57,7 +57,7 @@ const PERL: &str = "/usr/bin/perl";
 /// Returns the check of one real server. `service` is the VIP or mark and its port, as passed to external programs.
 #[expect(
     clippy::too_many_arguments,
-    reason = "ldirectord's own checks take the same arguments"
+    reason = "each is a separate input of the conversion"
 )]
 pub(super) fn check(
     section: &Section,
@@ -91,7 +91,7 @@ pub(super) fn check(
                 );
             }
             is_negotiate = true;
-            let real = (address, port);
+            let real = (address, service.1.parse().unwrap_or(0));
             negotiate(section, line, globals, real, is_udp, position, notes)?
         }
     };
@@ -120,8 +120,8 @@ pub(super) fn maintenance_check(
     // The first probe that finds a file takes the server down.
     probe.entries.retain(|entry| entry.key != "fall");
     probe.push(Entry::implied("fall", 1_u32));
-    let reason = "a file takes a server out of service if the file's name is the address; Weir \
-                 does not look up host names";
+    let reason = "a file takes a server out of service only if it is named ADDRESS or ADDRESS:PORT; \
+                  Weir does not look up host names";
     notes.remark(*position, reason);
     Some(probe)
 }
@@ -142,7 +142,7 @@ fn note_unused(section: &Section, notes: &mut Notes) {
     }
 }
 
-/// Adds the keys for times and counts.
+/// Adds the keys that all checks have: times, counts, `on_failure` and `start`.
 fn push_common_keys(
     probe: &mut Probe,
     section: &Section,
@@ -212,7 +212,7 @@ fn push_common_keys(
 }
 
 /// Returns the check for an external program, which gets the virtual service and the real server as arguments.
-/// ldirectord runs a script of `external-perl` in its own process; Weir runs it as a separate process with the same
+/// ldirectord runs an `external-perl` script in its own process; Weir runs it as a separate process with the same
 /// arguments and exit codes.
 fn external_check(
     section: &Section,
@@ -245,3 +245,6 @@ fn external_check(
     probe.push(Entry::implied("user", "root"));
     probe
 }
+
+#[cfg(test)]
+mod tests;

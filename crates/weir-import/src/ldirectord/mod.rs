@@ -120,7 +120,7 @@ fn belongs_to_section(line: &str) -> bool {
         .is_some_and(|(name, _)| is_indented || SECTION_DIRECTIVES.contains(&name))
 }
 
-/// Reads a line that belongs to a section, although ldirectord rejects it there.
+/// Reads a line of a section, although ldirectord rejects it at this position.
 fn read_unindented_line(section: &mut Section, line: &str, position: Position, notes: &mut Notes) {
     let uncommented = line.split('#').next().unwrap_or("");
     section.read_line(uncommented.trim(), position, notes);
@@ -197,3 +197,6 @@ fn parse_yes_no(text: &str) -> Option<bool> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,12 @@ pub(super) fn parse_port(
         .ok_or_else(|| format!("{text} is not a known service name"))
 }
 
-/// Parses `HOST[:PORT] [METHOD]`; the default port is `service_port`.
+/// Parses the port of a real server or fallback: a number, or the name of a TCP or UDP service.
+fn parse_server_port(text: &str, environment: &dyn Environment) -> Result<u16, String> {
+    parse_port(text, "tcp", environment).or_else(|_| parse_port(text, "udp", environment))
+}
+
+/// Parses `HOST[:PORT] [METHOD]`. The default port is `service_port`; the default method is `gate`.
 pub(super) fn parse_fallback(
     value: &str,
     ipv6: bool,
@@ -106,7 +111,7 @@ pub(super) fn parse_fallback(
         position,
         address: parse_address(host, ipv6, environment)?,
         port: match port_text {
-            Some(port_text) => parse_port(port_text, "tcp", environment)?,
+            Some(port_text) => parse_server_port(port_text, environment)?,
             None => service_port,
         },
         forward: method.map_or(Ok(Forward::Direct), parse_method)?,
@@ -138,7 +143,7 @@ pub(super) fn parse_real(
         return Err(invalid());
     }
     let first = parse_address(first, ipv6, environment)?;
-    let port = port_text.map_or(Ok(0), |port_text| parse_port(port_text, "tcp", environment))?;
+    let port = port_text.map_or(Ok(0), |text| parse_server_port(text, environment))?;
     let addresses = match last {
         None => vec![first],
         Some(last) => expand_range(first, parse_address(last, ipv6, environment)?)?,
@@ -219,7 +224,7 @@ fn find_number<'t>(text: &'t str, prefix: &str) -> Option<(u64, &'t str)> {
     None
 }
 
-/// Parses `"request","receive"`. Returns both texts and the text after them.
+/// Parses `"request","receive"`; a blank may replace the comma. Returns both strings and the text after them.
 fn parse_dialogue(text: &str) -> Option<(&str, &str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let (inner, rest) = inner.rsplit_once('"')?;
@@ -253,6 +258,195 @@ mod tests {
         );
         assert_eq!(line.request.as_deref(), Some("/index"));
         assert_eq!(line.receive.as_deref(), Some("Up"));
+    }
+
+    /// An environment with the host `web-1`, and the port names `http-alt` (TCP) and `syslog` (UDP).
+    struct Names;
+
+    impl Environment for Names {
+        fn read(&self, _: &str) -> Result<String, String> {
+            Err(String::new())
+        }
+
+        fn glob(&self, _: &str) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr> {
+            let address = if ipv6 { "fd00::7" } else { "10.0.0.7" };
+            (host == "web-1").then(|| address.parse().expect("invalid address"))
+        }
+
+        fn port(&self, service: &str, protocol: &str) -> Option<u16> {
+            match (service, protocol) {
+                ("http-alt", "tcp") => Some(8008),
+                ("syslog", "udp") => Some(514),
+                _ => None,
+            }
+        }
+
+        fn host_name(&self) -> String {
+            String::new()
+        }
+
+        fn variable(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
+
+    /// Parses a `real=` line. Returns its addresses, port, method, weight, request, expected response and limits as
+    /// text, or the reason why it is invalid.
+    fn describe_real(value: &str, ipv6: bool) -> String {
+        match parse_real(value, ipv6, &Names) {
+            Err(reason) => reason,
+            Ok(line) => format!(
+                "{:?} {} {} {} {:?} {:?} {} {}",
+                line.addresses,
+                line.port,
+                line.forward.as_str(),
+                line.weight,
+                line.request.as_deref().unwrap_or("-"),
+                line.receive.as_deref().unwrap_or("-"),
+                line.min_connections,
+                line.max_connections
+            ),
+        }
+    }
+
+    const INVALID: &str = "invalid address format";
+
+    #[test]
+    fn targets_of_real_lines_are_parsed() {
+        let resolve = "cannot be resolved";
+        for (target, ipv6, expected) in [
+            ("10.0.0.1:80", false, "[10.0.0.1] 80"),
+            ("10.0.0.1", false, "[10.0.0.1] 0"),
+            ("10.0.0.1:http-alt", false, "[10.0.0.1] 8008"),
+            ("10.0.0.1:syslog", false, "[10.0.0.1] 514"),
+            ("10.0.0.1:nope", false, "nope is not a known service name"),
+            ("10.0.0.1:65536", false, "invalid port 65536"),
+            ("web-1:80", false, "[10.0.0.7] 80"),
+            ("web-1:80", true, "[fd00::7] 80"),
+            ("other:80", false, resolve),
+            (
+                "10.0.0.1->10.0.0.3:80",
+                false,
+                "[10.0.0.1, 10.0.0.2, 10.0.0.3] 80",
+            ),
+            ("10.0.0.1->10.0.0.1", false, "[10.0.0.1] 0"),
+            (
+                "10.0.0.2->10.0.0.1",
+                false,
+                "the range ends before it begins",
+            ),
+            (
+                "10.0.0.0->10.0.16.0",
+                false,
+                "the range has more than 4096 addresses",
+            ),
+            ("10.0.0.1->", false, INVALID),
+            ("->10.0.0.1", false, INVALID),
+            ("10.0.0.1->10.0.0_2", false, INVALID),
+            ("10.0.0_1:80", false, INVALID),
+            ("", false, INVALID),
+            ("[fd00::1]:80", true, "[fd00::1] 80"),
+            ("[fd00::1]", true, "[fd00::1] 0"),
+            ("[fd00::1", true, INVALID),
+            ("[fd00::1:80", true, INVALID),
+            (
+                "[fd00::1]->[fd00::2]",
+                true,
+                "IPv6 ranges are not supported",
+            ),
+            (
+                "[fd00::1]:80",
+                false,
+                "the address family of [fd00::1] differs from the service's",
+            ),
+            (
+                "10.0.0.1",
+                true,
+                "the address family of 10.0.0.1 differs from the service's",
+            ),
+        ] {
+            let shown = describe_real(&format!("{target} gate"), ipv6);
+            let is_expected = shown.starts_with(expected) || shown.ends_with(expected);
+            assert!(is_expected, "{target}: {shown}");
+        }
+        assert_eq!(describe_real("10.0.0.1:80", false), INVALID);
+        let line = parse_real("10.0.0.1->10.0.16.0 gate", false, &Names)
+            .expect("4096 addresses were rejected");
+        assert_eq!(line.addresses.len(), 4096);
+    }
+
+    #[test]
+    fn flags_of_real_lines_are_parsed() {
+        let method = "the method must be gate, masq or ipip";
+        for (flags, expected) in [
+            ("gate", "direct 1 \"-\" \"-\" 0 0"),
+            ("masq", "nat 1 \"-\" \"-\" 0 0"),
+            (" \tipip", "tunnel 1 \"-\" \"-\" 0 0"),
+            ("\"gate\"", "unexpected \""),
+            ("dr", method),
+            ("gate_x", method),
+            ("", method),
+            ("gate 5", "direct 5 \"-\" \"-\" 0 0"),
+            ("gate\t5\t", "direct 5 \"-\" \"-\" 0 0"),
+            ("gate 0", "direct 0 \"-\" \"-\" 0 0"),
+            ("gate 5x", "unexpected x"),
+            ("gate x 5", "direct 5 \"-\" \"-\" 0 0"),
+            ("gate l:3", "direct 1 \"-\" \"-\" 3 0"),
+            ("gate u:9", "direct 1 \"-\" \"-\" 0 9"),
+            ("gate 2 l:3 u:9", "direct 2 \"-\" \"-\" 3 9"),
+            // ldirectord skips the text before a flag.
+            ("gate u:9 l:3", "direct 1 \"-\" \"-\" 3 0"),
+            ("gate \"a\", \"b\"", "direct 1 \"/a\" \"b\" 0 0"),
+            ("gate 2 \"/a\",\"b\" l:3", "direct 2 \"/a\" \"b\" 3 0"),
+            ("gate \"a\" \"b\"", "direct 1 \"/a\" \"b\" 0 0"),
+            ("gate \"a,\"x\", \"b\"", r#"direct 1 "/a,\"x" "b" 0 0"#),
+            ("gate \"a\"", "unexpected \"a\""),
+            ("gate \"\",\"\"", "direct 1 \"/\" \"\" 0 0"),
+        ] {
+            let shown = describe_real(&format!("10.0.0.1:80 {flags}"), false);
+            let shown = shown.strip_prefix("[10.0.0.1] 80 ").unwrap_or(&shown);
+            assert_eq!(shown, expected, "{flags}");
+        }
+    }
+
+    #[test]
+    fn fallbacks_are_parsed() {
+        for (value, ipv6, expected) in [
+            ("10.0.0.9", false, "10.0.0.9 5 direct"),
+            ("10.0.0.9:80", false, "10.0.0.9 80 direct"),
+            ("10.0.0.9:http-alt masq", false, "10.0.0.9 8008 nat"),
+            ("10.0.0.9:80 x ipip", false, "the name x cannot be resolved"),
+            ("10.0.0.9 gate", false, "10.0.0.9 5 direct"),
+            (
+                "10.0.0.9 dr",
+                false,
+                "the method must be gate, masq or ipip",
+            ),
+            ("10.0.0.9:nope", false, "nope is not a known service name"),
+            ("10.0.0.9:syslog", false, "10.0.0.9 514 direct"),
+            ("10.0.0.9:a_b", false, "a_b is not a known service name"),
+            ("10.0.0.9:", false, "the name 10.0.0.9: cannot be resolved"),
+            (
+                "10.0.0.9:8+",
+                false,
+                "the name 10.0.0.9:8+ cannot be resolved",
+            ),
+            ("web-1:80", false, "10.0.0.7 80 direct"),
+            ("[::1]:80", true, "::1 80 direct"),
+            ("[::1]", true, "::1 5 direct"),
+            ("", false, "the fallback server is missing"),
+        ] {
+            let found = parse_fallback(value, ipv6, 5, Position::FIRST, &Names);
+            let shown = found.map_or_else(
+                |reason| reason,
+                |it| format!("{} {} {}", it.address, it.port, it.forward.as_str()),
+            );
+            assert_eq!(shown, expected, "{value}");
+        }
     }
 
     #[test]

@@ -465,3 +465,6 @@ fn parse_target(ipv6: bool, value: &str) -> Result<Target, String> {
         Err(_) => Err("the address of the virtual service is invalid".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;

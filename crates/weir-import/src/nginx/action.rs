@@ -109,7 +109,7 @@ fn convert_rewrite(line: &Node, variables: ServerVariables<'_>) -> Result<Action
     })
 }
 
-/// Returns whether a `rewrite` redirects every path to another URL.
+/// Returns whether a `rewrite` matches every path and its replacement is a URL.
 pub(super) fn is_whole_url(line: &Node) -> bool {
     let matches_all_paths = matches!(
         line.word(1),

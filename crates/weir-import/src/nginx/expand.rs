@@ -1,7 +1,7 @@
 //! Expands variables of `set`, `map` and `geo` before directives that use them are converted.
 //!
-//! If a variable's value is known, or depends on parts of the request that routes can compare, the directives that use
-//! it are rewritten.
+//! If a variable's value is known, or depends only on parts of the request that routes can compare, the directives that
+//! use it are rewritten.
 //!
 //! `set $x v` outside of `if` makes `$x` the text `v`. After `if (c) { set $x v; }`, the variable has one value for
 //! requests that meet `c` and another value for all others. An `if` that compares the variable becomes an `if` with the
@@ -15,14 +15,15 @@ use super::value_map::{Case, Maps};
 use super::when::{ALWAYS, AND, negated, split_condition};
 use crate::note::Position;
 
-/// Maximum number of values of a variable: each becomes a route.
+/// Maximum number of values that a variable can have: each becomes a route.
 const MAX_CASES: usize = 64;
 
 /// The values of the variables that `set` assigns, each with the conditions under which it applies. Exactly one value
 /// of a variable applies to each request. `None` if the value is unknown.
 type Values = HashMap<String, Option<Vec<Case>>>;
 
-/// Rewrites the server blocks and the formats of logs among `nodes`. Returns the lines that are no longer needed.
+/// Rewrites the `server` blocks and `log_format` lines in `nodes`. Returns the positions of the `set` lines that are no
+/// longer needed.
 pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
     let mut used = HashSet::new();
     for node in nodes.iter_mut().filter(|it| it.keyword() == "log_format") {
@@ -42,7 +43,7 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
         };
         let (inner, _) = rewriter.expand(node.inner(), &Values::new(), &mut sets);
         node.block = Some(inner);
-        // Where a directive still contains a variable, the variable's value is unknown.
+        // A variable is still needed if a remaining directive, or the `set` line of a needed variable, contains it.
         let names: HashSet<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
         let mut needed: HashSet<&str> = names.iter().copied().collect();
         needed.retain(|name| uses_variable(node.inner(), name));
@@ -67,7 +68,7 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
     used
 }
 
-/// Returns whether a directive changes the path: `$uri` then has several values.
+/// Returns whether a directive in the block changes the path; `$uri` then has several values.
 fn changes_path(node: &Node) -> bool {
     let is_path_change =
         |line: &Node| line.keyword() == "rewrite" && line.word(3) != Some("permanent");
@@ -103,7 +104,7 @@ fn variables(text: &str) -> Vec<&str> {
         let inner = rest.strip_prefix('{').unwrap_or(rest);
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         let end = inner.find(is_end).unwrap_or(inner.len());
-        // `$` at the end of a regular expression is not a variable.
+        // A `$` without a name, as at the end of a regular expression, is not a variable.
         if end > 0 {
             names.push(&inner[..end]);
         }
@@ -208,13 +209,17 @@ impl Rewriter<'_> {
             conditions: Vec::new(),
             value: text.to_owned(),
         }];
-        for name in variables(text) {
+        let mut seen = HashSet::new();
+        for name in variables(text)
+            .into_iter()
+            .filter(|name| seen.insert(*name))
+        {
             let is_path = matches!(name, "uri" | "document_uri" | "args" | "query_string");
             if name.starts_with(|c: char| c.is_ascii_digit()) || is_path && self.changes_path {
                 return None;
             }
             let variable_cases = match values.get(name) {
-                Some(known) => known.clone()?,
+                Some(cases) => cases.clone()?,
                 None => match self.maps.cases(name) {
                     Some(cases) => cases,
                     None if self.maps.defines(name) => return None,
@@ -253,7 +258,24 @@ impl Rewriter<'_> {
         if node.inner().iter().all(is_set) && !node.inner().is_empty() {
             return self.evaluate_conditional_set(node, alternatives, values, sets);
         }
-        let (inner, _) = self.expand(node.inner(), values, sets);
+        let (inner, values_inside) = self.expand(node.inner(), values, sets);
+        // If the block ends the processing of its requests, all other requests have the values from before the block.
+        let ends = |line: &Node| {
+            matches!(line.keyword(), "return" | "break") || line.keyword().ends_with("_pass")
+        };
+        if !node.inner().iter().any(ends) {
+            let condition = only_alternative(alternatives.as_deref());
+            let before = values.clone();
+            for line in node.inner().iter().filter(|line| is_set(line)) {
+                let name = assigned_variable(line);
+                let merged = merge_values(
+                    condition,
+                    value_before(&before, name),
+                    values_inside.get(name),
+                );
+                values.insert(name.to_owned(), merged);
+            }
+        }
         let Some(alternatives) = alternatives else {
             return vec![Node {
                 block: Some(inner),
@@ -275,10 +297,7 @@ impl Rewriter<'_> {
         values: &mut Values,
         sets: &mut Vec<(String, Position)>,
     ) -> Vec<Node> {
-        let condition = match alternatives.as_deref() {
-            Some([conditions]) => Some(conditions.clone()),
-            _ => None,
-        };
+        let condition = only_alternative(alternatives.as_deref());
         let values_before = values.clone();
         let mut values_inside = values.clone();
         for line in node.inner() {
@@ -286,17 +305,10 @@ impl Rewriter<'_> {
             let Some(name) = line.word(1).map(|name| name.trim_start_matches('$')) else {
                 continue;
             };
-            let unset = || {
-                Some(vec![Case {
-                    conditions: Vec::new(),
-                    value: String::new(),
-                }])
-            };
-            let previous = values_before.get(name).cloned().unwrap_or_else(unset);
-            let merged = merge_values(condition.as_deref(), previous, values_inside.get(name));
+            let previous = value_before(&values_before, name);
+            let merged = merge_values(condition, previous, values_inside.get(name));
             values.insert(name.to_owned(), merged);
         }
-        sets.push((first_assigned_variable(node), node.position));
         let is_known = node.inner().iter().all(|line| {
             values
                 .get(assigned_variable(line))
@@ -313,16 +325,16 @@ impl Rewriter<'_> {
     fn alternatives(&self, node: &Node, values: &Values) -> Option<Vec<Vec<String>>> {
         let text = node.words.get(1..)?.join(" ");
         let text = text.strip_prefix('(')?.strip_suffix(')')?.trim().to_owned();
-        let (variable, operator, wanted) = split_condition(&text)?;
+        let (variable, operator, operand) = split_condition(&text)?;
         let name = variable.strip_prefix('$')?;
-        let wanted = match variables(wanted).is_empty() {
-            true => wanted.to_owned(),
+        let operand = match variables(operand).is_empty() {
+            true => operand.to_owned(),
             false => return None,
         };
         let holds: Box<dyn Fn(&str) -> bool> = match operator {
             None => Box::new(|value: &str| !value.is_empty() && value != "0"),
-            Some("=") => Box::new(move |value: &str| value == wanted),
-            Some("!=") => Box::new(move |value: &str| value != wanted),
+            Some("=") => Box::new(move |value: &str| value == operand),
+            Some("!=") => Box::new(move |value: &str| value != operand),
             Some(_) if self.is_defined(name, values) => return None,
             Some(_) => return Some(vec![vec![text.clone()]]),
         };
@@ -347,7 +359,7 @@ impl Rewriter<'_> {
     }
 
     /// Replaces the variables of a directive with their values. A `proxy_pass` with several values becomes an `if` for
-    /// each value.
+    /// each value except the last.
     fn replace_variables(&self, node: &Node, values: &Values) -> Vec<Node> {
         if node.keyword() == "proxy_pass"
             && let Some(target) = node.word(1)
@@ -416,11 +428,23 @@ fn assigned_variable(line: &Node) -> &str {
     line.word(1).unwrap_or_default().trim_start_matches('$')
 }
 
-fn first_assigned_variable(node: &Node) -> String {
-    node.inner()
-        .first()
-        .map_or("", |line| assigned_variable(line))
-        .to_owned()
+/// Returns the conditions of the only alternative, or `None` if there are several or none.
+fn only_alternative(alternatives: Option<&[Vec<String>]>) -> Option<&[String]> {
+    match alternatives {
+        Some([conditions]) => Some(conditions),
+        _ => None,
+    }
+}
+
+/// Returns the values of a variable before an `if`; a variable that is not set is empty.
+fn value_before(values: &Values, name: &str) -> Option<Vec<Case>> {
+    let unset = || {
+        Some(vec![Case {
+            conditions: Vec::new(),
+            value: String::new(),
+        }])
+    };
+    values.get(name).cloned().unwrap_or_else(unset)
 }
 
 /// Returns the values of a variable after an `if` that sets it: `inside` if the condition holds, `previous` otherwise.

@@ -23,7 +23,7 @@ pub(super) struct NamedPool<'n> {
 }
 
 /// Returns the location that `try_files … @name`, `error_page 404 = @name` or `error_page 404 /PAGE` names, for a
-/// location without another target.
+/// location that has no other target.
 pub(super) fn named_pool<'n>(
     context: &mut Context<'_>,
     node: &Node,
@@ -66,8 +66,8 @@ pub(super) fn named_pool<'n>(
         }
         None => return None,
     };
-    let is_pass = |line: &Node| line.keyword() == "proxy_pass";
-    if page.is_some() && !named.inner().iter().any(is_pass) {
+    let is_proxy_pass = |line: &Node| line.keyword() == "proxy_pass";
+    if page.is_some() && !named.inner().iter().any(is_proxy_pass) {
         return None;
     }
     let named_levels = [named.inner()]

@@ -144,4 +144,80 @@ mod tests {
             "http://a/${weir_group_1}/${weir_group_1}x${weir_group_1}-$2$host"
         );
     }
+
+    #[test]
+    fn other_parentheses_are_not_groups() {
+        let ten = "(a)(b)(c)(d)(e)(f)(g)(h)(i)(?<ten>j)";
+        for (expression, count, names) in [
+            ("[(](a)", 1, vec![]),
+            ("(?<=a)(b)(?<!c)", 1, vec![]),
+            ("(?<a>b)", 1, vec![("a", 1)]),
+            ("(?:(?P<a>b)|(c))", 2, vec![("a", 1)]),
+            (r"\((a)\)", 1, vec![]),
+            (r"\\(a)", 1, vec![]),
+            (r"[\](](a)", 1, vec![]),
+            ("(a)(?<b>c)", 2, vec![("b", 2)]),
+            ("abc", 0, vec![]),
+            ("(a)(b)(c)(d)(e)(f)(g)(h)(?<nine>i)", 9, vec![("nine", 9)]),
+            // A route has nine groups.
+            (ten, 9, vec![]),
+        ] {
+            let (found_count, found) = parse_groups(expression);
+            let found: Vec<(&str, usize)> = found.into_iter().collect();
+            assert_eq!((found_count, found), (count, names), "{expression}");
+        }
+    }
+
+    #[test]
+    fn other_variables_remain() {
+        let names = HashMap::from([("a_b", 2)]);
+        for (word, expected) in [
+            ("x$1", "x${weir_group_1}"),
+            ("$12", "${weir_group_1}2"),
+            ("${1}2", "${weir_group_1}2"),
+            ("$3/$0", "$3/$0"),
+            ("$a_b-$a", "${weir_group_2}-$a"),
+            ("${a_b}c${d}e", "${weir_group_2}c${d}e"),
+            ("a$", "a$"),
+            ("", ""),
+        ] {
+            assert_eq!(replace_groups(word, 2, &names), expected, "{word}");
+        }
+        let all = replace_numbered_groups("$1$9$0$a");
+        assert_eq!(all, "${weir_group_1}${weir_group_9}$0$a");
+    }
+
+    #[test]
+    fn groups_of_other_expressions_remain() {
+        let shown = |text: &str| {
+            let mut notes = crate::note::Notes::default();
+            let environment = crate::EmptyEnvironment;
+            let nodes = super::super::tree::read_file(&environment, &mut notes, "f", text);
+            let node = with_groups(&nodes[0], "^/(?<n>a)/(b)");
+            let mut lines = vec![node.words.join(" ")];
+            for line in node.inner() {
+                lines.push(line.words.join(" "));
+                lines.extend(line.inner().iter().map(|it| it.words.join(" ")));
+            }
+            lines
+        };
+        let (first, second) = ("${weir_group_1}", "${weir_group_2}");
+        assert_eq!(
+            shown("location ~ x$1 { set $c $1$2$n; if ($2 ~ (d)) { set $e $1$n; } }"),
+            [
+                "location ~ x$1".to_owned(),
+                format!("set $c {first}{second}{first}"),
+                format!("if ({second} ~ (d))"),
+                format!("set $e $1{first}"),
+            ]
+        );
+        assert_eq!(
+            shown("location ~ x { rewrite ^/(c) /$1$n; set $d $1$n; }"),
+            [
+                "location ~ x",
+                "rewrite ^/(c) /$1$n",
+                "set $d $1${weir_group_1}"
+            ]
+        );
+    }
 }

@@ -10,7 +10,7 @@ use crate::document::Entry;
 use crate::edit::{Edits, Replacement, with_leading_slash};
 use crate::note::{Notes, Position};
 
-/// Returns the header and path changes of a location. `levels` are innermost first.
+/// Returns the header and path changes of a location, and other keys for its route. `levels` begin with the innermost.
 pub(super) fn edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -86,7 +86,7 @@ pub(super) fn edits(
 fn add_redirects(context: &mut Context<'_>, edits: &mut Edits, levels: &[&[Node]]) {
     for line in inherited(levels, "proxy_redirect") {
         let replacements = match (line.word(1), line.word(2)) {
-            // Weir does not change the fields.
+            // By default, Weir does not change these fields.
             (Some("off"), None) => Vec::new(),
             (Some(from), Some(to)) => match redirect_replacements(from, to, line.position) {
                 Some(replacements) => replacements,
@@ -132,8 +132,10 @@ fn redirect_replacements(from: &str, to: &str, position: Position) -> Option<Vec
         to,
         position,
     };
-    // `Refresh: 5; url=http://inside/`; a regular expression may match anywhere in the URL.
-    let refresh = regex.strip_prefix('^').map(|rest| {
+    // An expression that begins with `^` also applies to `Refresh: 5; url=http://inside/`. A new first group matches
+    // the text before the URL, so the expression's ninth group cannot be used: there is no tenth group.
+    let start = regex.strip_prefix('^').filter(|_| !to.contains("{9}"));
+    let refresh = start.map(|rest| {
         let to = (1..=8).rev().fold(to.clone(), |to, group| {
             to.replace(&format!("{{{group}}}"), &format!("{{{}}}", group + 1))
         });
@@ -194,7 +196,7 @@ pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
     })
 }
 
-/// Returns the changes to the responses of a location with files.
+/// Returns the changes to the responses of a location that serves files, and its authentication.
 pub(super) fn file_edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -331,7 +333,7 @@ fn add_response_edits(
     }
 }
 
-/// Returns `Cache-Control` for `expires 30d`, or `None` for `off` and for a time of day.
+/// Returns the value of `Cache-Control` for a line such as `expires 30d`, or `None` for `off` and for a time of day.
 fn cache_control(line: &Node) -> Option<String> {
     match line.word(1)? {
         "epoch" => Some("no-cache".to_owned()),
@@ -352,7 +354,7 @@ pub(super) fn expiry_ms(text: &str) -> Option<u64> {
     unit_ms.or_else(|| super::parse_time(text))
 }
 
-/// Statuses of responses that `add_header` without `always` applies to.
+/// Statuses of the responses to which `add_header` without `always` applies.
 const ADD_HEADER_STATUSES: &str = "200-201,204,206,301-304,307-308";
 
 /// Returns the name and the value of a field that is added to responses.

@@ -39,7 +39,7 @@ pub(super) fn limits(
     entries
 }
 
-/// Returns the key for `client_max_body_size`. A limit above Weir's maximum becomes unlimited.
+/// Returns the key for `client_max_body_size`. A limit of 4 GiB is reduced by one byte; a larger one becomes unlimited.
 pub(super) fn body_limit(
     context: &mut Context<'_>,
     key: &'static str,
@@ -163,7 +163,7 @@ fn zone_of(line: &Node) -> Option<&str> {
     }
 }
 
-/// Returns the line of a zone, and its key in weir.toml.
+/// Returns the line that defines a zone, and the zone's key in weir.toml.
 fn find_zone<'n>(
     outer: &'n [Node],
     keyword: &str,
@@ -292,9 +292,22 @@ mod tests {
 
     #[test]
     fn sizes_with_units_are_parsed() {
-        assert_eq!(parse_size("10m"), Some(10 << 20));
-        assert_eq!(parse_size("1K"), Some(1024));
-        assert_eq!(parse_size("0"), Some(0));
-        assert_eq!(parse_size("much"), None);
+        for (text, bytes) in [
+            ("10m", Some(10 << 20)),
+            ("3M", Some(3 << 20)),
+            ("1K", Some(1024)),
+            ("2k", Some(2048)),
+            ("1g", Some(1 << 30)),
+            ("1G", Some(1 << 30)),
+            ("0", Some(0)),
+            ("4294967295", Some(4_294_967_295)),
+            ("4294967295k", Some(4_294_967_295 << 10)),
+            ("4294967296", None),
+            ("much", None),
+            ("1t", None),
+            ("m", None),
+        ] {
+            assert_eq!(parse_size(text), bytes, "{text}");
+        }
     }
 }

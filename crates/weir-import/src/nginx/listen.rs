@@ -187,16 +187,192 @@ pub(super) fn group_by_servers(server_listens: &[Vec<Listen>]) -> Vec<ListenGrou
     }
     let mut groups: Vec<ListenGroup> = Vec::new();
     for address in addresses {
-        let same = groups.iter_mut().find(|group| {
+        let matching_group = groups.iter_mut().find(|group| {
             group.servers == address.servers
                 && group.default == address.default
                 && group.listen[0].tls == address.listen[0].tls
                 && group.listen[0].proxy_protocol == address.listen[0].proxy_protocol
         });
-        match same {
+        match matching_group {
             Some(group) => group.listen.extend(address.listen),
             None => groups.push(address),
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::EmptyEnvironment;
+
+    fn listens(lines: &str, use_default: bool) -> (Vec<Listen>, Vec<String>) {
+        let mut notes = Notes::default();
+        let text = format!("server {{ {lines} }}");
+        let nodes = super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", &text);
+        let listens = read_listens(&nodes[0], &EmptyEnvironment, use_default, &mut notes);
+        (listens, notes.finish())
+    }
+
+    /// Returns the address, and the options as letters: TLS, default, PROXY protocol and UDP.
+    fn describe_listen(listen: &Listen) -> String {
+        let options = [
+            (listen.tls, " t"),
+            (listen.is_default, " d"),
+            (listen.proxy_protocol, " p"),
+            (listen.udp, " u"),
+        ];
+        let options = options.into_iter().filter(|(is_set, _)| *is_set);
+        let options: String = options.map(|(_, letter)| letter).collect();
+        format!("{}{options}", listen.address)
+    }
+
+    #[test]
+    fn addresses_with_options_are_read() {
+        for (line, expected) in [
+            ("80", "0.0.0.0:80"),
+            ("*:81", "0.0.0.0:81"),
+            ("*", "0.0.0.0:80"),
+            ("[::]:80", "[::]:80"),
+            ("[::1]", "[::1]:80"),
+            ("192.0.2.1", "192.0.2.1:80"),
+            ("192.0.2.1:8080", "192.0.2.1:8080"),
+            ("localhost:82", "127.0.0.1:82"),
+            ("443 ssl", "0.0.0.0:443 t"),
+            ("80 default_server", "0.0.0.0:80 d"),
+            ("80 default", "0.0.0.0:80 d"),
+            ("80 proxy_protocol ssl", "0.0.0.0:80 t p"),
+            ("53 udp", "0.0.0.0:53 u"),
+        ] {
+            let (found, notes) = listens(&format!("listen {line};"), true);
+            let found: Vec<String> = found.iter().map(describe_listen).collect();
+            assert_eq!(found, [expected], "{line}");
+            assert!(notes.is_empty(), "{line}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn other_addresses_and_options_are_reported() {
+        for (line, is_read, expected) in [
+            ("listen;", false, "not imported: the address is missing"),
+            (
+                "listen unix:/run/x;",
+                false,
+                "not imported: Weir cannot listen on a Unix socket",
+            ),
+            ("listen 65536;", false, "not imported: invalid port 65536"),
+            (
+                "listen other:80;",
+                false,
+                "not imported: the name other cannot be resolved",
+            ),
+            (
+                "listen 80 setfib=1;",
+                true,
+                "setfib is not imported: `listen` has no such option",
+            ),
+            (
+                "listen 80 backlog=9;",
+                true,
+                "backlog is not imported: `listen` has no such option",
+            ),
+            (
+                "listen 80 http2;",
+                true,
+                "http2 is not imported: with ALPN, Weir offers the protocols that it supports",
+            ),
+            ("", true, "no listen: port 80 is used, as in nginx"),
+        ] {
+            let (found, notes) = listens(line, true);
+            assert_eq!(found.len(), usize::from(is_read), "{line}");
+            assert_eq!(notes, [format!("line 1: server {{ {line} }}: {expected}")]);
+        }
+        let (found, notes) = listens("", false);
+        assert!(found.is_empty() && notes.is_empty(), "{found:?} {notes:?}");
+        let (found, _) = listens("", true);
+        assert_eq!(describe_listen(&found[0]), "0.0.0.0:80");
+    }
+
+    #[test]
+    fn standard_ports_are_80_and_443() {
+        for (port, is_plain, is_nonstandard) in [
+            ("80", true, false),
+            ("443", false, false),
+            ("8080", false, true),
+            ("180", false, true),
+        ] {
+            let (found, _) = listens(&format!("listen 192.0.2.1:{port};"), true);
+            assert_eq!(found[0].is_for_plain_http(), is_plain, "{port}");
+            assert_eq!(found[0].has_nonstandard_port(), is_nonstandard, "{port}");
+        }
+    }
+
+    /// Returns the groups of server blocks, each as its addresses, its server blocks, and the default one.
+    fn groups(servers: &[&str]) -> Vec<String> {
+        let server_listens: Vec<Vec<Listen>> =
+            servers.iter().map(|lines| listens(lines, true).0).collect();
+        let describe_group = |group: ListenGroup| {
+            let addresses: Vec<String> = group.listen.iter().map(describe_listen).collect();
+            format!(
+                "{} {:?} {}",
+                addresses.join(","),
+                group.servers,
+                group.default
+            )
+        };
+        group_by_servers(&server_listens)
+            .into_iter()
+            .map(describe_group)
+            .collect()
+    }
+
+    #[test]
+    fn addresses_with_the_same_blocks_and_protocols_are_grouped() {
+        for (servers, expected) in [
+            (
+                vec!["listen 80; listen [::]:80;", "listen 80; listen [::]:80;"],
+                vec!["0.0.0.0:80,[::]:80 [0, 1] 0"],
+            ),
+            (
+                vec!["listen 80; listen 81;", "listen 80;"],
+                vec!["0.0.0.0:80 [0, 1] 0", "0.0.0.0:81 [0] 0"],
+            ),
+            (
+                vec!["listen 80;", "listen 80 default_server;"],
+                vec!["0.0.0.0:80 [0, 1] 1"],
+            ),
+            (
+                vec!["listen 80; listen 81;", "listen 80 default; listen 81;"],
+                vec!["0.0.0.0:80 [0, 1] 1", "0.0.0.0:81 [0, 1] 0"],
+            ),
+            (vec!["listen 80; listen 80;"], vec!["0.0.0.0:80 [0] 0"]),
+            (
+                vec!["listen 80; listen 443 ssl; listen 444 ssl;"],
+                vec!["0.0.0.0:80 [0] 0", "0.0.0.0:443 t,0.0.0.0:444 t [0] 0"],
+            ),
+            (
+                vec!["listen 443;", "listen 443 ssl;"],
+                vec!["0.0.0.0:443 t [0, 1] 0"],
+            ),
+            (
+                vec!["listen 443 ssl;", "listen 443;"],
+                vec!["0.0.0.0:443 t [0, 1] 0"],
+            ),
+            (
+                vec!["listen 80 proxy_protocol; listen 81;"],
+                vec!["0.0.0.0:80 p [0] 0", "0.0.0.0:81 [0] 0"],
+            ),
+            (
+                vec!["listen 80;", "listen 80 proxy_protocol;"],
+                vec!["0.0.0.0:80 p [0, 1] 0"],
+            ),
+            (
+                vec!["listen 80 proxy_protocol;", "listen 80;"],
+                vec!["0.0.0.0:80 p [0, 1] 0"],
+            ),
+        ] {
+            assert_eq!(groups(&servers), expected, "{servers:?}");
+        }
+    }
 }

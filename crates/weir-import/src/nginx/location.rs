@@ -3,25 +3,21 @@
 use std::rc::Rc;
 
 use super::action::action;
-use super::fallback::{
-    NamedPool, action_without_pool, edits_with_named, edits_with_page, named_pool,
-};
+use super::fallback::{action_without_pool, edits_with_named, edits_with_page, named_pool};
 use super::header::{content_type, edits, file_edits, response_edits};
-use super::path::{
-    absolute_path, parse_extensions, percent_encode, prefix_pattern, try_candidates,
-};
+use super::path::{parse_extensions, percent_encode, prefix_pattern};
 use super::rewrite::{location_rewrites, server_rewrites};
+use super::static_files::file_action;
 use super::tree::{Node, exclusive_prefixes, inheritable_lines};
 use super::variable::ServerVariables;
 use super::when::{IfCondition, access_rules, parse_if};
 use super::{Context, group, log, mirror, page, split, tls, unsupported_reason};
-use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 
-/// A route of a server block: a path, or the catch-all, and its action.
+/// A route of a server block: a path, a regular expression or the catch-all, and its action.
 #[derive(Clone, Debug)]
 pub(super) struct BlockRoute {
     pub(super) position: Position,
@@ -103,7 +99,7 @@ pub(super) fn block_routes(
     notes: &mut Notes,
 ) -> BlockRoutes {
     let is_named = |node: &&Node| node.word(1).is_some_and(|name| name.starts_with('@'));
-    let (named, locations): (Vec<&Node>, Vec<&Node>) = server
+    let (named_locations, locations): (Vec<&Node>, Vec<&Node>) = server
         .inner()
         .iter()
         .filter(|node| node.keyword() == "location")
@@ -161,7 +157,7 @@ pub(super) fn block_routes(
         add_location(context, node, server, scheme, outer, &mut routes, notes);
     }
     add_server_files(context, server, scheme, &levels, &mut routes, notes);
-    for node in named {
+    for node in named_locations {
         if !context.used.contains(&node.position) {
             node.reject(
                 notes,
@@ -207,7 +203,8 @@ fn add_server_files(
     if !levels.iter().any(has_root) {
         return;
     }
-    let Some((action, position)) = file_action(context, server, "/", levels, None) else {
+    let nodes = (server, server);
+    let Some((action, position)) = file_action(context, nodes, "/", levels, None, notes) else {
         return;
     };
     let cases = access_rules(context, levels, notes);
@@ -237,8 +234,8 @@ pub(super) fn rejection(status: u64) -> Action {
     }
 }
 
-/// Returns the first name of a server block; empty if there is none, or it does not begin with a letter or digit, such
-/// as `_` or a pattern.
+/// Returns the first name of a server block, or an empty string if it has none, or if the name does not begin with a
+/// letter or digit, such as `_` or `*.example`.
 pub(super) fn first_name(server: &Node) -> String {
     let mut lines = server.inner().iter();
     let names = lines.find(|line| line.keyword() == "server_name");
@@ -259,7 +256,7 @@ fn mark_unneeded(context: &mut Context<'_>, locations: &[&Node]) {
 }
 
 /// Converts the `if` blocks of a server block or a location, which nginx evaluates before its other directives.
-/// `template` has the other conditions of the routes. Returns whether one of the blocks matches every request.
+/// `template` has the other conditions of the routes. Returns whether one of the blocks responds to every request.
 fn add_if_blocks(
     context: &mut Context<'_>,
     node: &Node,
@@ -350,10 +347,10 @@ fn add_location(
     notes: &mut Notes,
 ) {
     let disabling_line = log::disabling_line(context, node, notes);
-    let earlier = routes.all.len();
+    let previous_len = routes.all.len();
     add_location_routes(context, node, server, scheme, outer, routes, notes);
     if let Some(position) = disabling_line {
-        log::disable(context, routes.all.iter_mut().skip(earlier), position);
+        log::disable(context, routes.all.iter_mut().skip(previous_len), position);
     }
 }
 
@@ -402,19 +399,21 @@ fn add_location_routes(
         ..BlockRoute::catch_all(node.position, Action::Pool(String::new()))
     });
     let templates: Vec<BlockRoute> = templates.collect();
+    let mut always_responds = false;
     for template in &templates {
-        if add_if_blocks(context, node, scheme, template, &levels, routes, notes) {
-            let other_lines = node.inner().iter().filter(|line| line.keyword() != "if");
-            let other_lines = other_lines.map(|line| {
-                (
-                    line.clone(),
-                    "its `if` applies to every request and responds first",
-                )
-            });
-            context.unneeded.extend(other_lines);
-            context.used.insert(node.position);
-            return;
-        }
+        always_responds |= add_if_blocks(context, node, scheme, template, &levels, routes, notes);
+    }
+    if always_responds {
+        let other_lines = node.inner().iter().filter(|line| line.keyword() != "if");
+        let other_lines = other_lines.map(|line| {
+            (
+                line.clone(),
+                "its `if` applies to every request and responds first",
+            )
+        });
+        context.unneeded.extend(other_lines);
+        context.used.insert(node.position);
+        return;
     }
     location_rewrites(context, node, scheme, &templates, routes, notes);
     let target = action(context, node, scheme, path, &levels, routes, notes);
@@ -422,7 +421,16 @@ fn add_location_routes(
         Some(_) => None,
         None => named_pool(context, node, server, scheme, &levels, routes, notes),
     };
-    let target = target.or_else(|| file_action(context, node, path, &levels, fallback.as_ref()));
+    let target = target.or_else(|| {
+        file_action(
+            context,
+            (server, node),
+            path,
+            &levels,
+            fallback.as_ref(),
+            notes,
+        )
+    });
     let (action, position, cases) = with_access_rules(context, node, target, &levels, notes);
     context.used.insert(node.position);
     let routes_before = context.routes_per_location;
@@ -458,11 +466,11 @@ fn add_location_routes(
         }
     }
     let without_page = page.map(|_| {
-        let other = Edits {
+        let generated_edits = Edits {
             response: edits.response.clone(),
             ..Edits::default()
         };
-        (Vec::new(), action_without_pool(&action), other)
+        (Vec::new(), action_without_pool(&action), generated_edits)
     });
     let methods = match page {
         // nginx requests the page with GET even if the client used another method.
@@ -527,65 +535,11 @@ fn location_paths(
         "~*" => (vec![None], 2),
         _ => (vec![prefix_pattern(text)], 3),
     };
-    let has_star = |path: &String| path.trim_end_matches('*').contains('*');
-    if rank != 2 && paths.iter().flatten().any(has_star) {
+    if rank != 2 && text.contains('*') {
         node.reject(notes, "`*` in a route's `path` is a wildcard");
         return None;
     }
     Some((paths, rank))
-}
-
-/// Returns the action that serves the files of a location: its own `alias`, or a `root` of any level. `text` is the
-/// location's path. `fallback` receives requests for missing files.
-fn file_action(
-    context: &mut Context<'_>,
-    node: &Node,
-    text: &str,
-    levels: &[&[Node]],
-    fallback: Option<&NamedPool<'_>>,
-) -> Option<(Action, Position)> {
-    let is_pass = |line: &Node| line.keyword().ends_with("_pass") || line.keyword() == "internal";
-    if node.inner().iter().any(is_pass) || rejects_clients(node) {
-        return None;
-    }
-    let mut find = |keyword: &str| {
-        let mut levels = levels.iter();
-        let line =
-            levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))?;
-        context.used.insert(line.position);
-        Some(line)
-    };
-    let alias = node.inner().iter().find(|line| line.keyword() == "alias");
-    let Some(root) = alias.or_else(|| find("root")) else {
-        // Without `root`, nginx uses a directory that contains only its default pages.
-        let named = fallback?;
-        context.used.insert(named.position);
-        return Some((Action::Pool(named.pool.clone()), named.position));
-    };
-    let path = absolute_path(root.word(1)?.trim_end_matches('/'));
-    if path.contains('$') {
-        return None;
-    }
-    let path = if path.is_empty() { "/" } else { path.as_str() };
-    let mut keys = vec![Entry::new("root", path, root.position).essential()];
-    if alias.is_some() {
-        keys.push(Entry::new("strip", text.trim_end_matches('/'), root.position).essential());
-    }
-    if let Some(index) = find("index") {
-        let names = index.words[1..].to_vec();
-        keys.push(Entry::new("index", names, index.position));
-    }
-    if let Some(tries) = find("try_files")
-        && let Some(candidates) = try_candidates(&tries.words[1..], fallback.is_some())
-    {
-        keys.push(Entry::new("try", candidates, tries.position).essential());
-    }
-    if let Some(named) = fallback {
-        context.used.insert(named.position);
-        keys.push(Entry::new("pool", named.pool.as_str(), named.position).essential());
-    }
-    context.used.insert(root.position);
-    Some((Action::Files(keys, node.position), root.position))
 }
 
 /// Returns whether the location is `internal`, or requires `auth_request` or `auth_jwt`.
@@ -621,9 +575,9 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
                 if methods.iter().any(|method| method == "GET") {
                     methods.push("HEAD".to_owned());
                 }
-                let all = [vec!["deny".to_owned(), "all".to_owned()]];
+                let deny_all = [vec!["deny".to_owned(), "all".to_owned()]];
                 let words = line.inner().iter().map(|line| line.words.clone());
-                if words.eq(all) {
+                if words.eq(deny_all) {
                     context.used.extend(line.block_positions());
                     context.used.insert(line.position);
                 }
@@ -640,11 +594,11 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
     rejections
 }
 
-/// Lists of client networks, and whether these are allowed.
+/// Lists of client networks, and whether each list is allowed.
 type AccessCases = Vec<(Vec<String>, bool)>;
 
 /// Returns the action with its position and access rules. Without an action that Weir supports, the route responds with
-/// an error, so requests do not reach another location.
+/// an error, so requests do not reach a different location.
 fn with_access_rules(
     context: &mut Context<'_>,
     node: &Node,
@@ -736,7 +690,7 @@ fn edits_of(
     }
 }
 
-/// Adds a note for every line of a block that was not imported.
+/// Adds a note for every line of a block that was not imported, except for actions.
 pub(super) fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
         let is_action = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());

@@ -1,4 +1,4 @@
-//! Converts `access_log` to the access log of a service, and to routes without it.
+//! Converts `access_log` to the access log of a service, and to routes that disable it.
 
 use super::Context;
 use super::listen::ListenGroup;
@@ -15,7 +15,7 @@ const KEYWORD: &str = "access_log";
 #[derive(Clone, Debug)]
 pub(super) struct ServiceLog {
     pub(super) entry: Entry,
-    /// The line that configures the log.
+    /// The directive that configures the log.
     line: Node,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn group_log(
     service_log(context, &blocks, outer, Some(service), notes)
 }
 
-/// Returns the access log of a stream's service; `outer` are the lines of `stream`.
+/// Returns the access log of a stream's service; `outer` are the directives in `stream`.
 pub(super) fn stream_log(
     context: &mut Context<'_>,
     server: &Node,
@@ -84,7 +84,7 @@ fn service_log(
             notes.remark(
                 line.position,
                 format!(
-                    "a service has only one `access_log`; requests are written to the one on line {number}"
+                    "a service has only one `access_log`; requests are logged to the one on line {number}"
                 ),
             );
         }
@@ -92,13 +92,13 @@ fn service_log(
     selected
 }
 
-/// Returns whether the lines of a level disable the log, or there are no lines.
+/// Returns whether the `access_log` directives of a level disable the log, or there are none.
 fn is_off(lines: &[&Node]) -> bool {
     let mut words = lines.iter().map(|line| line.word(1));
     words.clone().all(|word| word == Some("/dev/null")) || words.any(|word| word == Some("off"))
 }
 
-/// Handles the lines of a level whose log is off. They are needed only if the outer level has a log.
+/// Handles the `access_log` directives of a level whose log is off. They are needed only if the outer level has a log.
 fn note_off(context: &mut Context<'_>, lines: &[&Node], outer: &[Node], notes: &mut Notes) {
     let is_outer_off = is_off(&inherited(&[outer], KEYWORD));
     for line in lines {
@@ -113,7 +113,7 @@ fn note_off(context: &mut Context<'_>, lines: &[&Node], outer: &[Node], notes: &
     }
 }
 
-/// Converts a line. Adds a remark and returns `None` if Weir does not support the destination.
+/// Converts a directive. Adds a remark and returns `None` if Weir does not support the destination.
 fn convert(
     context: &mut Context<'_>,
     line: &Node,
@@ -143,7 +143,7 @@ fn convert(
     })
 }
 
-/// Returns `path` of `access_log` for the destination of a line.
+/// Returns `path` of `access_log` for the destination of a directive.
 ///
 /// # Errors
 /// Returns why the destination has no equivalent.
@@ -186,7 +186,7 @@ fn syslog_target(parameters: &str) -> Result<String, String> {
     }
 }
 
-/// Adds remarks about parameters without an equivalent.
+/// Adds remarks about the properties of syslog messages, and about parameters without an equivalent.
 fn note_differences(line: &Node, notes: &mut Notes) {
     if line.word(1).is_some_and(|it| it.starts_with("syslog:")) {
         notes.remark(
@@ -195,11 +195,17 @@ fn note_differences(line: &Node, notes: &mut Notes) {
         );
     }
     for word in line.words.iter().skip(3) {
+        let unknown;
         let reason = match word.split('=').next().unwrap_or_default() {
-            "buffer" | "flush" => "buffer and flush are not imported: Weir buffers lines itself",
-            "gzip" => "gzip is not imported: Weir does not compress logs",
-            "if" => "if is not imported: all requests are logged",
-            _ => "nginx has no such parameter",
+            "buffer" | "flush" => {
+                "`buffer` and `flush` are not imported: Weir buffers lines itself"
+            }
+            "gzip" => "`gzip` is not imported: Weir does not compress logs",
+            "if" => "`if` is not imported: all requests are logged",
+            name => {
+                unknown = format!("nginx has no parameter `{name}`");
+                unknown.as_str()
+            }
         };
         notes.remark(line.position, reason);
     }
@@ -242,7 +248,7 @@ fn format_entry(
     }
 }
 
-/// Handles the `access_log` lines of a location. Returns the line that disables the log.
+/// Handles the `access_log` directives of a location. Returns the position of the one that disables the log.
 pub(super) fn disabling_line(
     context: &mut Context<'_>,
     location: &Node,
@@ -311,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_paths_of_access_logs() {
+    fn targets_become_access_log_paths() {
         for (text, expected) in [
             (
                 "/var/log/nginx/access.log",

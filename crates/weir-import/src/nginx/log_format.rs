@@ -4,7 +4,7 @@ use super::tree::Node;
 use super::variable::MAP_PREFIX;
 use crate::name::sanitize;
 
-/// Weir's and nginx's default format.
+/// nginx's default format, `combined`, as a template. It is Weir's default too.
 pub(super) const COMBINED: &str = "{client} - - [{date}] \"{method} {target} {version}\" {status} {bytes_out} \
                                    \"{referer}\" \"{agent}\"";
 
@@ -34,9 +34,24 @@ pub(super) fn convert_format(
             differences.push("values are escaped as with `escape=default`");
         }
     }
-    let text = parts.concat();
     let mut template = String::new();
-    let mut rest = text.as_str();
+    for part in parts {
+        append_part(part, service, &mut template, &mut differences)?;
+    }
+    Ok((template, differences))
+}
+
+/// Converts a quoted part of a format; a variable does not continue in the next part.
+///
+/// # Errors
+/// Returns why the part has no equivalent.
+fn append_part(
+    part: &str,
+    service: HttpService<'_>,
+    template: &mut String,
+    differences: &mut Vec<&'static str>,
+) -> Result<(), String> {
+    let mut rest = part;
     while let Some((literal, tail)) = rest.split_once('$') {
         template.push_str(check_literal(literal)?);
         let (name, tail) = match tail.strip_prefix('{') {
@@ -60,7 +75,7 @@ pub(super) fn convert_format(
         rest = tail;
     }
     template.push_str(check_literal(rest)?);
-    Ok((template, differences))
+    Ok(())
 }
 
 /// Checks that a literal part of a format has no opening brace, and returns it unchanged.
@@ -232,5 +247,49 @@ mod tests {
             let found = converted(text, true).map(|(_, differences)| differences);
             assert_eq!(found, Some(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn each_variable_of_a_format_has_an_equivalent() {
+        for (name, value, difference) in VARIABLES.iter().chain(TLS_VARIABLES) {
+            let found = converted(&format!("<${name}>"), true);
+            let differences = Vec::from_iter([*difference].into_iter().filter(|it| !it.is_empty()));
+            assert_eq!(found, Some((format!("<{value}>"), differences)), "{name}");
+        }
+        for (name, ..) in TLS_VARIABLES {
+            let found = converted(&format!("${name}"), false);
+            assert_eq!(found, Some(("-".to_owned(), Vec::new())), "{name}");
+        }
+        for name in ["http_", "sent_http_", "cookie_", "other", "server_names"] {
+            assert_eq!(converted(&format!("${name}"), true), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_format_are_joined() {
+        for (text, expected) in [
+            ("a|b $status|c", "ab {status}c"),
+            ("$status-$host_", ""),
+            ("$status$host.", "{status}{host}."),
+            ("x}$status", "x}{status}"),
+            ("$status}", "{status}}"),
+            ("$status {", ""),
+            (
+                "escape=none|escape=default|$status",
+                "escape=default{status}",
+            ),
+        ] {
+            let found = converted(text, true).map(|(template, _)| template);
+            assert_eq!(found.unwrap_or_default(), expected, "{text}");
+        }
+        let words = ["log_format", "main", "$server_name"];
+        let words = words.map(str::to_owned).to_vec();
+        let line = Node::new(Position::FIRST, words, None);
+        let service = HttpService {
+            has_tls: false,
+            name: "",
+        };
+        let error = convert_format(&line, service).err().unwrap_or_default();
+        assert!(error.contains("no equivalent for $server_name"), "{error}");
     }
 }

@@ -243,8 +243,8 @@ pub(super) fn target_locations(server: &Node, outer: &[Node], keyword: &str) -> 
     server.inner().iter().filter(is_target).cloned().collect()
 }
 
-/// Adds notes about header fields of copies that differ from those of the requests, except for `Host`, which is a pool
-/// key.
+/// Adds a note to each `proxy_set_header` of the target if the header fields of copies differ from those of the
+/// requests. Ignores `Host`, which is a pool key, and `Content-Length`.
 fn note_fields(target_levels: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
     let is_ignored = |name: &str| {
         matches!(

@@ -5,6 +5,8 @@
 
 mod action;
 mod auth;
+#[cfg(test)]
+mod directive_tests;
 mod expand;
 mod fallback;
 mod file_test;
@@ -23,6 +25,7 @@ mod rewrite;
 mod route;
 mod server;
 mod split;
+mod static_files;
 mod stream;
 mod target;
 mod tls;
@@ -119,6 +122,9 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         return validate(context.writer.document, notes);
     }
     for node in &nodes {
+        // Upstreams of `http` and `stream` can have the same name.
+        context.upstreams = Upstreams::default();
+        context.pools.clear();
         match node.keyword() {
             "http" => read_http(&mut context, node.inner(), &mut notes),
             "stream" => stream::write(&mut context, node, &mut notes),
@@ -130,7 +136,7 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
     validate(context.writer.document, notes)
 }
 
-/// Records which lines affect clients or servers, marks those that restrict access, and adds remarks about unneeded
+/// Records which lines affect clients or servers, marks lines that restrict access, and adds remarks about unneeded
 /// lines.
 fn classify(nodes: &[Node], notes: &mut Notes) {
     for node in nodes {
@@ -227,11 +233,24 @@ fn read_http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
             && !nodes.iter().any(|node| node.keyword() == "gzip");
         if is_off && !is_handled {
             notes.remark(node.position, "not imported: compression is off");
+        } else if node.keyword().starts_with("ssl_") && !is_handled && !uses_tls(nodes) {
+            notes.remark(node.position, "not imported: no server block uses TLS");
         } else if !is_handled && !matches!(node.keyword(), "server" | "upstream") {
             node.reject(notes, unsupported_reason(node.keyword()));
         }
     }
     context.upstreams.note_unused(notes);
+}
+
+/// Returns whether a server block uses TLS; `nodes` are the lines of `http`.
+fn uses_tls(nodes: &[Node]) -> bool {
+    let is_tls_listen =
+        |line: &Node| line.keyword() == "listen" && line.words.iter().any(|word| word == "ssl");
+    let mut servers = nodes.iter().filter(|node| node.keyword() == "server");
+    servers.any(|server| {
+        server.inner().iter().any(is_tls_listen)
+            || tls::ssl_on_line(server.inner(), nodes).is_some()
+    })
 }
 
 /// Directives of `http`, `server` and `location` without an equivalent in weir.toml.

@@ -23,12 +23,12 @@ pub(super) fn error_pages(
         lines.cloned().collect()
     };
     let server_lines = lines(server.inner());
-    let all = if server_lines.is_empty() {
+    let error_page_lines = if server_lines.is_empty() {
         lines(outer)
     } else {
         server_lines
     };
-    for line in all {
+    for line in error_page_lines {
         let is_for_404 = line.words.get(1..line.words.len() - 1) == Some(&["404".to_owned()]);
         if is_for_404 && every_path_is_proxied(server) {
             context.used.insert(line.position);
@@ -180,8 +180,13 @@ fn is_proxied(server: &Node, path: &str) -> bool {
     location_of(server, path).is_some_and(is_pass)
 }
 
-/// Returns the location that handles a path, or `None` if there is none or a regular expression may match the path.
+/// Returns the location that handles a path, or `None` if there is none or if its path is a regular expression.
 pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
+    select_location(server, path).filter(|node| !matches!(node.word(1), Some("~" | "~*")))
+}
+
+/// Returns the location that nginx selects for a path.
+fn select_location<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     let locations = || {
         server
             .inner()
@@ -192,7 +197,17 @@ pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> 
     if let Some(exact) = locations().find(is_exact) {
         return Some(exact);
     }
-    let may_match_path = |node: &Node| {
+    let prefixes = locations().filter_map(|node| match (node.word(1)?, node.word(2)) {
+        ("^~", Some(prefix)) | (prefix, None) => Some((prefix, node)),
+        _ => None,
+    });
+    let matching = prefixes.filter(|(prefix, _)| path.starts_with(prefix));
+    let longest = matching.max_by_key(|(prefix, _)| prefix.len());
+    let longest = longest.map(|(_, node)| node);
+    if longest.is_some_and(|node| node.word(1) == Some("^~")) {
+        return longest;
+    }
+    let may_match_path = |node: &&Node| {
         let expression = node.word(2).unwrap_or_default();
         let expression = match node.word(1) {
             Some("~") => expression.to_owned(),
@@ -201,16 +216,33 @@ pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> 
         };
         Regex::new(&expression).map_or(true, |regex| regex.is_match(path))
     };
-    if locations().any(may_match_path) {
-        return None;
-    }
-    let prefixes = locations().filter_map(|node| match (node.word(1)?, node.word(2)) {
-        ("^~", Some(prefix)) | (prefix, None) => Some((prefix, node)),
-        _ => None,
-    });
-    let matching = prefixes.filter(|(prefix, _)| path.starts_with(prefix));
-    let longest = matching.max_by_key(|(prefix, _)| prefix.len());
-    longest.map(|(_, node)| node)
+    locations().find(may_match_path).or(longest)
+}
+
+/// Returns whether `path`, to which nginx redirects a request in `node`, is sent as a file of `node`. It is not if its
+/// own location does something else, for example if it passes requests for `.php` files to FastCGI: the file is then
+/// source code that clients must not receive.
+pub(super) fn is_sent_as_file(server: &Node, node: &Node, path: &str) -> bool {
+    let has_effect = |line: &Node| {
+        line.keyword().ends_with("_pass")
+            || matches!(
+                line.keyword(),
+                "return"
+                    | "rewrite"
+                    | "if"
+                    | "root"
+                    | "alias"
+                    | "deny"
+                    | "auth_basic"
+                    | "auth_jwt"
+                    | "auth_request"
+            )
+    };
+    select_location(server, path).is_none_or(|selected| {
+        let mut lines = selected.inner().iter();
+        selected.position == node.position
+            || lines.all(|line| !has_effect(line) || comes_from(line, node))
+    })
 }
 
 /// Sets the fields of 404 responses with an `error_page` to those of the page's location, as in nginx.
@@ -264,7 +296,7 @@ pub(super) fn set_404_fields(
 }
 
 /// Sets the response fields of the `try_files` fallback and of the index page to those of their own locations: nginx
-/// sends these fields even if it serves the page for another path. Adds a note if a route cannot express this.
+/// sends these fields even if it serves the page for a different path. Adds a note if a route cannot express this.
 pub(super) fn set_page_fields(
     context: &mut Context<'_>,
     (server, node): (&Node, &Node),
@@ -311,8 +343,8 @@ pub(super) fn set_page_fields(
         let sends_file = lines.all(|line| comes_from(line, node) || affects_only_response(line));
         if has_no_fields && !has_alias && is_same_page && sends_file {
             if converted_page.is_none() {
-                let added = file_edits(context, &page_levels, variables, notes);
-                edits.response.add_for_file(&added.response, &page);
+                let page_edits = file_edits(context, &page_levels, variables, notes);
+                edits.response.add_for_file(&page_edits.response, &page);
             }
             converted_page = Some(page);
             continue;

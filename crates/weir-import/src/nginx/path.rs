@@ -1,4 +1,4 @@
-//! Converts paths of locations and files to those of routes.
+//! Converts paths of locations and files to paths of routes.
 
 /// Returns the absolute path for a path that may be relative to nginx's prefix. The prefix is a build option; this
 /// function assumes the prefix of common packages.
@@ -22,7 +22,7 @@ pub(super) fn try_candidates(words: &[String], has_pool: bool) -> Option<Vec<Str
         }
         candidates.push(word);
     }
-    // The fallback for missing files is a page or status 404.
+    // The fallback for missing files is status 404, a named location with a pool, or a page.
     match last.as_str() {
         "=404" => {}
         name if has_pool && name.starts_with('@') => {}
@@ -87,5 +87,70 @@ mod tests {
         assert_eq!(parse_extensions(r"\.php$"), Some(vec!["*.php".into()]));
         assert_eq!(parse_extensions(r"^/a/\d+"), None);
         assert_eq!(parse_extensions(r"\.(a|)$"), None);
+    }
+
+    #[test]
+    fn relative_paths_are_below_the_prefix() {
+        for (path, expected) in [
+            ("/srv", "/srv"),
+            ("", ""),
+            ("html", "/usr/share/nginx/html"),
+        ] {
+            assert_eq!(absolute_path(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_of_prefix_locations_become_patterns() {
+        assert_eq!(prefix_pattern("/"), None);
+        assert_eq!(prefix_pattern("/a b/").as_deref(), Some("/a%20b/*"));
+    }
+
+    #[test]
+    fn words_of_try_files_become_candidates() {
+        for (words, has_pool, expected) in [
+            ("$uri =404", false, Some("{path}")),
+            (
+                "$uri $uri/ /index.html",
+                false,
+                Some("{path} {path}/ /index.html"),
+            ),
+            ("/a$uri.html =404", false, Some("/a{path}.html")),
+            ("$uri @app", true, Some("{path}")),
+            ("$uri @app", false, None),
+            ("$uri app", true, None),
+            ("/index.html", false, Some("/index.html")),
+            ("=404", false, None),
+            ("@app", true, None),
+            ("$uri =403", false, None),
+            ("$uri /index.php?a=b", false, None),
+            ("$uri /a$b", false, None),
+            ("$uri /a/", false, None),
+            ("$uri a", false, None),
+            ("$document_root$uri =404", false, None),
+            ("a$uri =404", false, None),
+            ("/a@b =404", false, None),
+            ("", false, None),
+        ] {
+            let word_list = words.split(' ').filter(|word| !word.is_empty());
+            let word_list: Vec<String> = word_list.map(str::to_owned).collect();
+            let candidates = try_candidates(&word_list, has_pool).map(|it| it.join(" "));
+            assert_eq!(candidates.as_deref(), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn only_lists_of_extensions_are_parsed() {
+        let parse = |pattern| parse_extensions(pattern).map(|words| words.join(" "));
+        for (pattern, expected) in [
+            (r"\.(?:a|b2)$", Some("*.a *.b2")),
+            (r"\.(a-b)$", None),
+            (r"\.(a", None),
+            (r"\.a", None),
+            (r"\.(a|b$", None),
+            (r"\.$", None),
+        ] {
+            assert_eq!(parse(pattern).as_deref(), expected, "{pattern}");
+        }
     }
 }

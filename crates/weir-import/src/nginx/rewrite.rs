@@ -9,8 +9,9 @@ use super::variable::ServerVariables;
 use crate::layer7::Action;
 use crate::note::Notes;
 
-/// Adds a route for each `rewrite` of the server block. nginx applies them in order before it selects a location; after
-/// `last` or `break`, it skips the remaining rewrites. Returns whether one of the rewrites redirects every request.
+/// Adds a route for each `rewrite` of the server block that a route can express. nginx applies them in order before it
+/// selects a location; after `last` or `break`, it skips the remaining rewrites. Returns whether one of the rewrites
+/// redirects every request.
 pub(super) fn server_rewrites(
     context: &mut Context<'_>,
     server: &Node,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::action::is_whole_url;
 use super::listen::{Listen, ListenGroup, group_by_servers, read_listens};
 use super::location::{BlockRoute, PathUse, block_routes};
-use super::tree::Node;
+use super::tree::{Node, inherited};
 use super::{Context, parse_time, unsupported_reason};
 use super::{header, limit, log, page, tls, user_id};
 use crate::document::{Entry, Item, Table};
@@ -21,8 +21,8 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .filter(|node| node.keyword() == "server")
         .collect();
     // Blocks are not inherited, and searching all of them for each server block would be slow.
-    let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
-    let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
+    let is_inheritable = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
+    let lines: Vec<Node> = outer.iter().filter(is_inheritable).cloned().collect();
     let outer = lines.as_slice();
     let mut addresses: Vec<_> = servers
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     }
     for (server, listens) in servers.iter().zip(&addresses) {
         if listens.is_empty() {
-            server.reject(notes, "it has no address that Weir can listen on");
+            server.reject(notes, "Weir cannot listen on any address of this block");
         }
     }
     for group in group_by_servers(&addresses) {
@@ -178,12 +178,22 @@ fn server_names(server: &Node) -> Vec<String> {
                         rest.to_ascii_lowercase(),
                         format!("*.{}", rest.to_ascii_lowercase()),
                     ]),
-                    None => names.push(name.to_ascii_lowercase()),
+                    None => names.push(normalize_name(name)),
                 },
             }
         }
     }
     names
+}
+
+/// Returns a name in lower case. As in nginx, a regular expression with an upper-case letter ignores case; its escapes,
+/// such as `\D`, must not change.
+fn normalize_name(name: &str) -> String {
+    match name.strip_prefix('~') {
+        Some(regex) if regex.contains(|c: char| c.is_ascii_uppercase()) => format!("~(?i){regex}"),
+        Some(_) => name.to_owned(),
+        None => name.to_ascii_lowercase(),
+    }
 }
 
 /// The sort order of a route, its condition, and the route.
@@ -248,13 +258,14 @@ fn write_service(
             continue;
         }
         if names.is_empty() {
-            server.reject(notes, "it has no name that a route can match");
+            server.reject(notes, "the server block has no name that a route can match");
         }
         for name in names {
             routes.extend(host_routes(&name, &block.all, server.position));
         }
     }
-    // Exact names come before names with `*.`, and longer names before shorter ones.
+    // As in nginx: exact names, names that begin with `*`, names that end with `*`, then regular expressions. Longer
+    // names come before shorter ones.
     routes.sort_by_key(|(order, ..)| *order);
     let mut default_routes = default_routes.unwrap_or_default();
     let last = default_routes
@@ -345,7 +356,7 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
     };
     let for_host = |route: &BlockRoute| {
         let mut condition = condition_for(route.path.clone(), route.regex.clone());
-        // If the server block has several names, a condition on another name never matches here.
+        // If the server block has several names, a condition on a different name never matches here.
         let host = route
             .extra_condition
             .host
@@ -358,11 +369,7 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
             return None;
         }
         condition.host = Some(host);
-        let other_conditions = Condition {
-            host: None,
-            ..route.extra_condition.clone()
-        };
-        Some((order, condition.and(&other_conditions)?, route.clone()))
+        Some((order, condition.and(&route.extra_condition)?, route.clone()))
     };
     let mut routes: Vec<HostRoute> = block_routes.iter().filter_map(for_host).collect();
     if block_routes
@@ -382,7 +389,8 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
     routes
 }
 
-/// Returns a name for the service: the first name of the default server block, or the port.
+/// Returns a name for the service, from the first name of the default server block if it begins with a letter or digit,
+/// otherwise from the port.
 fn service_name(
     context: &mut Context<'_>,
     group: &ListenGroup,
@@ -397,13 +405,12 @@ fn service_name(
         .and_then(|line| line.word(1))
         .filter(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()));
     let port = group.listen[0].address.rsplit(':').next().unwrap_or("");
-    let wanted = match name {
+    let base_name = match name {
         Some(name) if tls => format!("{name}-tls"),
         Some(name) => name.to_owned(),
         None => format!("nginx-{port}"),
     };
-    let wanted = sanitize(&wanted);
-    context.services.claim(&wanted)
+    context.services.claim(&sanitize(&base_name))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one service")]
@@ -430,10 +437,10 @@ fn write_table(
     table.push(Entry::implied("pool", pool).essential());
     let mut find = |keyword: &str| {
         let levels = [default.inner(), outer];
-        let found = levels
+        let directive = levels
             .iter()
             .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
-        let node = found?;
+        let node = directive?;
         context.used.insert(node.position);
         Some((node.word(1)?.to_owned(), node.position))
     };
@@ -497,11 +504,11 @@ fn push_normalize_path(
     notes: &mut Notes,
 ) {
     let mut entries = Vec::new();
-    let found = levels.iter().find_map(|nodes| {
+    let directive = levels.iter().find_map(|nodes| {
         let mut nodes = nodes.iter().rev();
         nodes.find(|node| node.keyword() == "merge_slashes")
     });
-    if let Some(node) = found.filter(|node| node.word(1) == Some("off")) {
+    if let Some(node) = directive.filter(|node| node.word(1) == Some("off")) {
         context.used.insert(node.position);
         entries.push(Entry::new("merge_slashes", false, node.position));
     }
@@ -520,6 +527,19 @@ fn push_normalize_path(
         table.push(Entry::implied("normalize_path", entries));
     }
 }
+
+/// The top-level media types; `types` has no pattern that matches all of them.
+const ALL_TYPES: [&str; 9] = [
+    "application",
+    "audio",
+    "font",
+    "image",
+    "message",
+    "model",
+    "multipart",
+    "text",
+    "video",
+];
 
 /// Returns the line of `gzip` that applies, and the keys of `compression`; without keys, compression is off. `levels`
 /// are innermost first. By default, nginx compresses only HTML.
@@ -549,10 +569,9 @@ pub(super) fn compression(
         kinds.extend(types.words.iter().skip(1).cloned());
     }
     let has_star = kinds.iter().any(|kind| kind == "*");
-    let kinds = if has_star {
-        vec!["*/*".to_owned()]
-    } else {
-        kinds
+    let kinds = match has_star {
+        true => ALL_TYPES.map(|kind| format!("{kind}/*")).to_vec(),
+        false => kinds,
     };
     entries.push(Entry::new(
         "types",
@@ -577,9 +596,9 @@ fn push_underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Nod
         ("ignore_invalid_headers", "off"),
     ];
     for (keyword, value_to_keep) in switches {
-        let mut all = levels.iter();
+        let mut levels = levels.iter();
         let Some(node) =
-            all.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
+            levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
         else {
             continue;
         };
@@ -592,7 +611,8 @@ fn push_underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Nod
     }
 }
 
-/// Adds `trusted` for `set_real_ip_from`, and `client_ip_header` for `real_ip_header`.
+/// Adds `trusted` for `set_real_ip_from`, `client_ip_header` for `real_ip_header`, and `client_ip_recursive` for
+/// `real_ip_recursive`.
 fn push_trusted(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -600,15 +620,17 @@ fn push_trusted(
     outer: &[Node],
     notes: &mut Notes,
 ) {
-    let trusted: Vec<Item> = default
-        .inner()
-        .iter()
-        .chain(outer)
-        .filter(|node| node.keyword() == "set_real_ip_from")
+    let levels = [default.inner(), outer];
+    let trusted: Vec<Item> = inherited(&levels, "set_real_ip_from")
+        .into_iter()
         .filter_map(|node| Some(Item::new(node.word(1)?, Some(node.position))))
         .collect();
-    for item in &trusted {
-        context.used.extend(item.position);
+    // The lines of the server block replace those of `http`.
+    if !trusted.is_empty() {
+        let lines = levels.into_iter().flatten();
+        let lines =
+            lines.filter(|node| node.keyword() == "set_real_ip_from" && node.words.len() > 1);
+        context.used.extend(lines.map(|node| node.position));
     }
     let mut lines = default.inner().iter().chain(outer);
     let recursive = lines.find(|line| line.keyword() == "real_ip_recursive");

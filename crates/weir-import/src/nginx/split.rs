@@ -12,13 +12,13 @@ use crate::note::{Notes, Position};
 /// All requests, in hundredths of a percent.
 const ALL_REQUESTS: u64 = 10_000;
 
-/// The `split_clients` blocks by the names of their variables.
+/// The splits by the names of their variables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Splits {
     splits: HashMap<String, Split>,
 }
 
-/// A `split_clients` block.
+/// A `split_clients` block, or a split that was derived from one.
 #[derive(Clone, Debug)]
 pub(super) struct Split {
     name: String,
@@ -112,7 +112,8 @@ impl Splits {
         }
     }
 
-    /// Returns the lines of a location with one `proxy_pass`, or `None` if no `if` depends only on a split.
+    /// Returns the lines of a location with one `proxy_pass`, or `None` if no `if` compares the variable of a split, or
+    /// the blocks cannot be merged.
     fn merge_lines(&mut self, lines: &[Node]) -> Option<Vec<Node>> {
         let conditions: Vec<(&Node, Comparison<'_>)> = lines
             .iter()
@@ -230,7 +231,7 @@ fn variable_name(text: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(is_name)).then_some(name)
 }
 
-/// Returns whether a key or value of a map is a text without variables.
+/// Returns whether a key or value of a map is fixed text, without regular expressions, escapes or variables.
 fn is_plain(text: &str) -> bool {
     !text.starts_with(['~', '\\']) && !text.contains('$')
 }
@@ -284,7 +285,8 @@ fn parse_hundredths(text: &str) -> Option<u64> {
 }
 
 impl Split {
-    /// Returns the share, in hundredths of a percent, and the value of the only part that is not empty.
+    /// Returns the share, in hundredths of a percent, and the value of the only part whose value is not empty. Returns
+    /// `None` unless there is exactly one.
     pub(super) fn only_part(&self) -> Option<(u64, &str)> {
         let mut parts = self.parts.iter().filter(|(_, value)| !value.is_empty());
         let (share, value) = parts.next()?;
@@ -296,7 +298,7 @@ impl Split {
         &self.lines
     }
 
-    /// Returns the action of a `proxy_pass` whose target is the variable.
+    /// Returns the action of a `proxy_pass` whose target is the split's variable.
     ///
     /// # Errors
     /// Returns why the `proxy_pass` cannot be imported.
@@ -311,7 +313,7 @@ impl Split {
         let mut locations = context.mirror_locations.iter();
         let location = locations.find(contains);
         let is_mirror_location = location.is_some_and(|node| is_internal_target(context, node));
-        // Requests from clients do not reach the location of a mirror.
+        // Requests from clients do not reach the internal location of a mirror.
         let only_part = self.only_part().filter(|_| is_mirror_location);
         let pools = match only_part {
             Some((share, value)) => Self {

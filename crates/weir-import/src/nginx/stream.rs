@@ -1,5 +1,7 @@
 //! Converts `stream` blocks to TCP services, with routes by TLS server name.
 
+use std::cmp::Reverse;
+
 use super::listen::read_listens;
 use super::target::{Url, find_or_write_pool};
 use super::tree::Node;
@@ -101,7 +103,6 @@ fn read_targets(
     for entry in map.inner() {
         match entry.words.as_slice() {
             [word] if word == "hostnames" || word == "volatile" => {}
-            [key, _] if key == "include" => return Err(COMPUTED.to_owned()),
             [key, value] if value.contains('$') => {
                 return Err(format!("the pool of `{key}` is computed"));
             }
@@ -117,9 +118,9 @@ fn read_targets(
     }
     // Exact names come first, then names with `*`, longest first, then regular expressions.
     by_name.sort_by_key(|(host, ..)| match host {
-        host if host.starts_with('~') => (2, 0),
-        host if host.contains('*') => (1, usize::MAX - host.len()),
-        _ => (0, 0),
+        host if host.starts_with('~') => (2, Reverse(0)),
+        host if host.contains('*') => (1, Reverse(host.len())),
+        _ => (0, Reverse(0)),
     });
     context.used.insert(map.position);
     context.used.extend(map.block_positions());
@@ -174,7 +175,7 @@ fn write_server(
         return node.reject(notes, "the target is missing");
     };
     if tcp.is_empty() {
-        return node.reject(notes, "it has no address that Weir can listen on");
+        return node.reject(notes, "Weir cannot listen on any address of this block");
     }
     let targets = match read_targets(context, node, line, maps, notes) {
         Ok(targets) => targets,
@@ -198,7 +199,7 @@ fn write_server(
     if tcp.iter().any(|listen| listen.tls) {
         node.reject(
             notes,
-            "the importer does not support TLS in streams; see a service's `tls`",
+            "TLS in streams is not imported; set `tls` of the service",
         );
         return;
     }

@@ -18,13 +18,13 @@ use crate::note::{Notes, Position};
 pub(super) struct Url {
     pub(super) tls: bool,
     pub(super) host: String,
-    /// The path, or `None` if not given.
+    /// The path, or `None` if the URL has none.
     pub(super) path: Option<String>,
 }
 
 /// Parses `http://HOST[:PORT][/PATH]`.
 pub(super) fn parse_url(text: &str) -> Result<Url, String> {
-    // Servers get the path as received, as if the URL had no path.
+    // These suffixes append the request's path and query, which servers also receive if the URL has no path.
     let mut suffixes = ["$request_uri", "$uri$is_args$args"].into_iter();
     let text = suffixes
         .find_map(|it| text.strip_suffix(it))
@@ -98,10 +98,10 @@ pub(super) fn resolve_address(
         Ok(address) => address,
         Err(_) if host == "localhost" => std::net::Ipv4Addr::LOCALHOST.into(),
         Err(_) => {
-            let found = environment
+            let resolved_address = environment
                 .address(host, false)
                 .or_else(|| environment.address(host, true));
-            found.ok_or_else(|| format!("the name {host} cannot be resolved"))?
+            resolved_address.ok_or_else(|| format!("the name {host} cannot be resolved"))?
         }
     };
     Ok(endpoint(address, port))
@@ -127,14 +127,14 @@ pub(super) fn dns_entry(text: &str, port: u16, position: Position) -> Option<Vec
     })
 }
 
-/// The pool of a `proxy_pass`, and its upstream's limit of idle connections.
+/// The pool of a `proxy_pass`, and its upstream's limit on idle connections.
 pub(super) struct PoolRef {
     pub(super) pool: String,
     pub(super) idle_limit: Option<(u64, Position)>,
 }
 
-/// Returns the pool of a URL, and writes it if it is new. `tls` are the keys of `tls` for https; `host` is the `Host`
-/// that the pool's servers get instead of the client's.
+/// Returns the pool of a URL, and writes it if it is new. `tls` contains the keys of the pool's `tls` table, used only
+/// for https; `host` is the `Host` sent to the servers instead of the client's.
 pub(super) fn find_or_write_pool(
     context: &mut Context<'_>,
     url: &Url,
@@ -199,14 +199,14 @@ pub(super) fn find_or_write_pool(
     })
 }
 
-/// Returns whether a field is `Host`, which is a key of the pool.
+/// Returns whether a field is `Host`, which a pool sets with its key `host`.
 pub(super) const fn is_host_field(name: &str) -> bool {
     name.eq_ignore_ascii_case("Host")
 }
 
-/// Returns the `Host` that servers get instead of the client's, and its line: the value that `proxy_set_header Host`
-/// sets, or otherwise the name in `proxy_pass`. Returns `None` if servers get the client's `Host`, or if the value is
-/// invalid.
+/// Returns the `Host` sent to the servers instead of the client's, and its line: the value that `proxy_set_header Host`
+/// sets, or otherwise the name in `proxy_pass`. Returns `None` if servers receive the client's `Host`, or if the value
+/// is not supported.
 pub(super) fn server_host(
     context: &Context<'_>,
     levels: &[&[Node]],
@@ -232,7 +232,8 @@ pub(super) fn server_host(
     text.map(|text| (text, line.position))
 }
 
-/// Returns `host` of a pool for a value of `Host`, or `None` if servers get the client's `Host`.
+/// Converts a value of `Host` to a pool's `host`. Returns `None` if servers receive the client's `Host`, or the reason
+/// why the value is not supported.
 pub(super) fn parse_host(
     context: &Context<'_>,
     value: &str,
@@ -241,9 +242,9 @@ pub(super) fn parse_host(
         return Ok(None);
     }
     let variables = ServerVariables::new("", &context.server_name);
-    let unknown = "the value contains an unsupported variable or a name in braces";
-    let text = replace_variables(value, variables).ok_or(unknown)?;
-    let parsed = Template::parse(&text).map_err(|_| unknown)?;
+    let unsupported = "the value contains an unsupported variable or a name in braces";
+    let text = replace_variables(value, variables).ok_or(unsupported)?;
+    let parsed = Template::parse(&text).map_err(|_| unsupported)?;
     for part in parsed.parts() {
         match part {
             Part::Text(text) if text.bytes().all(Pool::may_be_in_host_text) => {}
@@ -265,13 +266,13 @@ pub(super) fn parse_host(
 /// Returns the keys of a pool's `tls`. By default, nginx does not verify certificates.
 pub(super) fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
     let mut find = |keyword: &str| {
-        let found = levels
+        let directive = levels
             .iter()
             .find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword));
-        if let Some(node) = found {
+        if let Some(node) = directive {
             context.used.insert(node.position);
         }
-        found.and_then(|node| Some((node.word(1)?.to_owned(), node.position)))
+        directive.and_then(|node| Some((node.word(1)?.to_owned(), node.position)))
     };
     let mut tls = Vec::new();
     match find("proxy_ssl_verify") {
@@ -311,6 +312,134 @@ mod tests {
         );
         for invalid in ["a", "http://", "http://$host"] {
             assert!(parse_url(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    use crate::EmptyEnvironment;
+
+    /// An environment that resolves `four` to an IPv4 address, `six` to an IPv6 address, and `both` to both.
+    struct Names;
+
+    impl Environment for Names {
+        fn read(&self, path: &str) -> Result<String, String> {
+            EmptyEnvironment.read(path)
+        }
+
+        fn glob(&self, _: &str) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr> {
+            let text = match (host, ipv6) {
+                ("four" | "both", false) => "10.0.0.4",
+                ("six" | "both", true) => "2001:db8::6",
+                _ => return None,
+            };
+            text.parse().ok()
+        }
+
+        fn port(&self, _: &str, _: &str) -> Option<u16> {
+            None
+        }
+
+        fn host_name(&self) -> String {
+            String::new()
+        }
+
+        fn variable(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn server_addresses_are_resolved_and_get_a_default_port() {
+        for (text, expected) in [
+            ("10.0.0.5", Some("10.0.0.5:80")),
+            ("10.0.0.5:8080", Some("10.0.0.5:8080")),
+            ("::1", Some("[::1]:80")),
+            ("[::1]", Some("[::1]:80")),
+            ("[::1]:8080", Some("[::1]:8080")),
+            ("localhost", Some("127.0.0.1:80")),
+            ("localhost:8080", Some("127.0.0.1:8080")),
+            ("four", Some("10.0.0.4:80")),
+            ("both:8080", Some("10.0.0.4:8080")),
+            ("six", Some("[2001:db8::6]:80")),
+            ("other", None),
+            ("10.0.0.5:x", None),
+            ("10.0.0.5:65536", None),
+            ("unix:/run/x", Some("unix:/run/x")),
+            ("unix:run/x", None),
+            ("unix:", None),
+        ] {
+            let found = server_address(&Names, text, 80);
+            assert_eq!(found.ok().as_deref(), expected, "{text}");
+        }
+        let error = |text| server_address(&Names, text, 80).err().unwrap_or_default();
+        assert_eq!(error("other"), "the name other cannot be resolved");
+        assert_eq!(error("four:x"), "invalid port x");
+    }
+
+    #[test]
+    fn only_host_names_become_dns_entries() {
+        for (text, expected) in [
+            ("a.example", Some(("a.example", 80))),
+            ("a-b_c.example:8080", Some(("a-b_c.example", 8080))),
+            ("10.0.0.5", None),
+            ("localhost", None),
+            ("localhost:8080", None),
+            ("::1", None),
+            ("[::1]:80", None),
+            ("a.example:x", None),
+            ("a.example:65536", None),
+            ("a$b", None),
+            ("", None),
+            (":80", None),
+        ] {
+            let entries = dns_entry(text, 80, Position::FIRST);
+            let expected = expected.map(|(name, port): (&str, u64)| {
+                vec![
+                    ("name", crate::document::Value::from(name)),
+                    ("port", crate::document::Value::from(port)),
+                ]
+            });
+            let found = entries.map(|entries| {
+                let pairs = entries
+                    .into_iter()
+                    .map(|entry| (entry.key, entry.item.value));
+                pairs.collect::<Vec<_>>()
+            });
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn suffixes_paths_and_invalid_urls_are_recognized() {
+        let read = |text: &str| parse_url(text).map(|url| (url.tls, url.host, url.path));
+        let host = || "a".to_owned();
+        for text in ["http://a$request_uri", "http://a$uri$is_args$args"] {
+            assert_eq!(read(text), Ok((false, host(), None)), "{text}");
+        }
+        let path = |path: &str| Ok((true, host(), Some(path.to_owned())));
+        assert_eq!(read("https://a/"), path("/"));
+        assert_eq!(read("https://a/b/c?d"), path("/b/c?d"));
+        assert_eq!(read("https://a/b$request_uri"), path("/b"));
+        let socket = || "unix:/run/x".to_owned();
+        assert_eq!(read("https://unix:/run/x:"), Ok((true, socket(), None)));
+        for (text, reason) in [
+            ("a", "the target is not an http or https URL"),
+            ("ftp://a", "the target is not an http or https URL"),
+            ("http://", "the host is missing"),
+            ("http:///a", "the host is missing"),
+            (
+                "http://a/$b",
+                "the target is computed, but a route's pool is fixed",
+            ),
+            (
+                "http://$a",
+                "the target is computed, but a route's pool is fixed",
+            ),
+        ] {
+            assert_eq!(read(text), Err(reason.to_owned()), "{text}");
         }
     }
 }

@@ -77,7 +77,8 @@ pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> 
     Some(Entry::new("minimum", min, position))
 }
 
-/// Returns `ciphers` and `groups` for `ssl_ciphers` and `ssl_ecdh_curve`; `minimum` is the result of [`minimum`].
+/// Returns `ciphers` and `groups` for `ssl_ciphers` and `ssl_ecdh_curve`. `minimum` is the result of [`minimum`], whose
+/// line is marked as used.
 pub(super) fn cipher_keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     minimum: Option<&Entry>,
@@ -85,6 +86,7 @@ pub(super) fn cipher_keys(
 ) -> Vec<Entry> {
     let requires_tls13 =
         |entry: &Entry| matches!(&entry.item.value, Value::Text(text) if text == "1.3");
+    find("ssl_protocols");
     let ciphers = find("ssl_ciphers");
     let groups = find("ssl_ecdh_curve").filter(|(text, _)| text != "auto");
     tls_suite::keys(
@@ -98,7 +100,7 @@ pub(super) fn cipher_keys(
 /// Certificate directory of a service without `ssl_certificate`.
 const DEFAULT_DIRECTORY: &str = "/etc/weir/certs";
 
-/// Returns the keys of `tls` of a service.
+/// Returns the keys of a service's `tls`.
 pub(super) fn keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     default: Position,
@@ -167,4 +169,66 @@ fn has_default_key(file: &str, key: &str) -> bool {
         file.is_some() && file == key.strip_suffix("privkey.pem")
     };
     file == key || has_same_name(file, key) || is_certbot_pair(file, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_found_by_the_name_of_the_certificate() {
+        for (file, key, expected) in [
+            ("/a.pem", "/a.pem", true),
+            ("/a.crt", "/a.key", true),
+            ("/a.crt", "/b.key", false),
+            ("/a.pem", "/a.key", false),
+            ("/a.crt", "/a.pem", false),
+            ("/live/a/fullchain.pem", "/live/a/privkey.pem", true),
+            ("/live/a/fullchain.pem", "/live/b/privkey.pem", false),
+            ("/a.pem", "/b.pem", false),
+        ] {
+            assert_eq!(has_default_key(file, key), expected, "{file} {key}");
+        }
+    }
+
+    #[test]
+    fn lowest_protocol_is_the_minimum() {
+        let read = |text: &str| {
+            let mut notes = Notes::default();
+            let environment = crate::EmptyEnvironment;
+            super::super::tree::read_file(&environment, &mut notes, "f", text)
+        };
+        for (inner, outer, expected, is_older) in [
+            ("ssl_protocols TLSv1.2 TLSv1.3;", "", Some("1.2"), false),
+            ("ssl_protocols TLSv1.3;", "", Some("1.3"), false),
+            ("ssl_protocols TLSv1.1 TLSv1.3;", "", Some("1.2"), true),
+            ("ssl_protocols TLSv1;", "", Some("1.2"), true),
+            ("ssl_protocols SSLv2;", "", Some("1.2"), true),
+            ("ssl_protocols SSLv3;", "", Some("1.2"), true),
+            ("", "ssl_protocols TLSv1.3;", Some("1.3"), false),
+            (
+                "ssl_protocols TLSv1.2;",
+                "ssl_protocols TLSv1.3;",
+                Some("1.2"),
+                false,
+            ),
+            (
+                "ssl_protocols TLSv1.2; ssl_protocols TLSv1.3; x;",
+                "",
+                Some("1.3"),
+                false,
+            ),
+            ("", "", None, false),
+        ] {
+            let mut notes = Notes::default();
+            notes.add_file("f", "");
+            let (inner_lines, outer_lines) = (read(inner), read(outer));
+            let entry = minimum([&inner_lines, &outer_lines], &mut notes);
+            let expected = expected.map(|text| ("minimum", Value::Text(text.to_owned())));
+            let found = entry.map(|entry| (entry.key, entry.item.value));
+            assert_eq!(found, expected, "{inner} {outer}");
+            let count = notes.finish().len();
+            assert_eq!(count, usize::from(is_older), "{inner} {outer}");
+        }
+    }
 }

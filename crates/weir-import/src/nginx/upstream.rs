@@ -28,7 +28,7 @@ impl Upstreams {
             }
             Some(_) => node.reject(
                 notes,
-                "an upstream with this name already exists, and nginx rejects the file",
+                "an upstream with this name already exists; nginx rejects the file",
             ),
             None => node.reject(notes, "the name is missing"),
         }
@@ -166,7 +166,7 @@ fn note_backups_of_full_servers(servers: &[PoolServer], notes: &mut Notes) {
     }
 }
 
-/// Returns N of the line `keepalive N` of an upstream, and the position of the line.
+/// Returns N from an upstream's line `keepalive N`, and the position of the line.
 pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
     let line = node
         .inner()
@@ -191,7 +191,7 @@ fn push_sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
             ),
         }
     }
-    // nginx sends only the attributes given here; by default, Weir would add others.
+    // nginx sends only the configured attributes; by default, Weir would add others.
     let table = vec![
         Entry::new("cookie", node.words[2].as_str(), node.position).essential(),
         Entry::new("attributes", attributes.join("; "), node.position),
@@ -303,7 +303,8 @@ mod tests {
     use crate::EmptyEnvironment;
     use crate::document::Value;
 
-    /// Returns the value of `attributes`. Debian's nginx has no `sticky`, so the corpus cannot contain it.
+    /// Returns the `attributes` that are imported from a `sticky` line. Debian's nginx has no `sticky`, so the corpus
+    /// cannot contain it.
     fn attributes(line: &str) -> Option<String> {
         let mut notes = Notes::default();
         let nodes = super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", line);
@@ -339,15 +340,78 @@ mod tests {
             assert_eq!(upstreams.mentioned.len(), count);
             lookups
         };
-        assert_eq!(lookups(400), 4 * lookups(100));
+        // A target has two words: `http` and the name.
+        assert_eq!((lookups(100), lookups(400)), (200, 800));
     }
 
     #[test]
-    fn sticky_cookie_has_only_the_given_attributes() {
+    fn sticky_cookie_has_only_the_configured_attributes() {
         assert_eq!(attributes("sticky cookie SRV;").as_deref(), Some(""));
         assert_eq!(
             attributes("sticky cookie SRV path=/x samesite=strict secure;").as_deref(),
             Some("Path=/x; SameSite=strict; Secure")
         );
+    }
+
+    #[test]
+    fn variables_become_hash_keys() {
+        for (text, expected) in [
+            ("$remote_addr", Some("source")),
+            ("$binary_remote_addr", Some("source")),
+            ("$request_uri", Some("uri")),
+            ("$uri", Some("path")),
+            ("$document_uri", Some("path")),
+            ("$host", Some("header:Host")),
+            ("$http_host", Some("header:Host")),
+            ("$http_x_a", Some("header:x-a")),
+            ("$cookie_a_b", Some("cookie:a_b")),
+            ("$arg_a_b", Some("query:a_b")),
+            ("$host$uri", None),
+            ("a", None),
+        ] {
+            assert_eq!(hash_key(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn mentioned_upstreams_are_recorded() {
+        for (lines, is_mentioned) in [
+            ("proxy_pass http://app;", true),
+            ("fastcgi_pass app;", true),
+            ("proxy_pass http://app/;", true),
+            ("proxy_pass http://app.x;", false),
+            ("proxy_pass http://app-x;", false),
+            ("set $app http://app;", true),
+            ("set x app;", false),
+            ("map $a $b { default app; }", false),
+            ("map $a $b { default app$x; }", true),
+            ("map $a $b { default \"app $x\"; }", true),
+            ("rewrite ^ http://app/$1;", false),
+            ("return 301 http://app$uri;", false),
+            ("add_header X app;", false),
+            ("location / { proxy_pass http://app; }", true),
+        ] {
+            let mut notes = Notes::default();
+            let text = format!("upstream app {{ server 10.0.0.5; }} {lines}");
+            let nodes = super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", &text);
+            let mut upstreams = Upstreams::default();
+            upstreams.read(&nodes[0], &mut notes);
+            upstreams.record_mentions(&nodes[1..]);
+            assert_eq!(upstreams.mentioned.contains("app"), is_mentioned, "{lines}");
+        }
+    }
+
+    #[test]
+    fn sticky_cookie_attributes_are_imported() {
+        for (options, expected) in [
+            ("domain=.a.example", "Domain=.a.example"),
+            ("httponly", "HttpOnly"),
+            ("secure httponly path=/", "Secure; HttpOnly; Path=/"),
+            ("expires=1h", ""),
+            ("other", ""),
+        ] {
+            let line = format!("sticky cookie SRV {options};");
+            assert_eq!(attributes(&line).as_deref(), Some(expected), "{options}");
+        }
     }
 }

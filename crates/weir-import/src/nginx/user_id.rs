@@ -47,7 +47,7 @@ pub(super) fn add_routes(
         let reason = "a location's limits count requests with and without the cookie separately";
         notes.add(user_id.position, reason);
     }
-    let mut all = Vec::with_capacity(2 * routes.len());
+    let mut all_routes = Vec::with_capacity(2 * routes.len());
     for route in routes.drain(..) {
         let responds = !matches!(route.action, Action::Restart { .. } | Action::Close);
         if let Some(extra_condition) = route
@@ -62,14 +62,15 @@ pub(super) fn add_routes(
             for (name, value) in &user_id.fields {
                 first.edits.response.add(name, value, user_id.position);
             }
-            all.push(first);
+            all_routes.push(first);
         }
-        all.push(route);
+        all_routes.push(route);
     }
-    *routes = all;
+    *routes = all_routes;
 }
 
-/// Returns the cookie that these levels set, innermost first, or `None` if `userid` is off or has an unsupported form.
+/// Returns the cookie that `userid` sets, or `None` if it is off or has an unsupported form. `levels` begin with the
+/// innermost.
 fn user_id(context: &mut Context<'_>, levels: [&[Node]; 2], notes: &mut Notes) -> Option<UserId> {
     let find = |keyword: &str| {
         let mut levels = levels.iter();

@@ -137,7 +137,7 @@ impl Maps {
 
     /// Writes the tables that the document refers to. Returns the lines of all blocks that were used.
     pub(super) fn write(&self, document: &mut Document) -> Vec<Position> {
-        let mut used = Vec::new();
+        let mut used_lines = Vec::new();
         let mut names: Vec<&String> = self.by_name.keys().collect();
         names.sort();
         let mentioned = mentioned_maps(document);
@@ -148,11 +148,11 @@ impl Maps {
                 document.push(table);
             }
             if is_mentioned || self.used_in_conditions.borrow().contains(name) {
-                used.extend(map.node.block_positions());
-                used.push(map.node.position);
+                used_lines.extend(map.node.block_positions());
+                used_lines.push(map.node.position);
             }
         }
-        used
+        used_lines
     }
 }
 
@@ -162,8 +162,8 @@ fn mentioned_maps(document: &Document) -> HashSet<String> {
         match value {
             Value::Text(text) => {
                 let tails = text.split("{map.").skip(1);
-                let found = tails.filter_map(|tail| tail.split_once('}'));
-                names.extend(found.map(|(name, _)| name.to_owned()));
+                let references = tails.filter_map(|tail| tail.split_once('}'));
+                names.extend(references.map(|(name, _)| name.to_owned()));
             }
             Value::List(items) => items.iter().for_each(|item| collect(&item.value, names)),
             Value::Table(entries) => entries
@@ -197,10 +197,7 @@ fn parse_map(node: &Node) -> Option<(String, ValueMap)> {
     for line in node.inner() {
         match line.words.as_slice() {
             [key, value] if key == "default" => map.default.clone_from(value),
-            // Included files are not read.
-            [key, _] if key == "include" || key == "proxy" || key == "delete" => {
-                map.is_supported = false
-            }
+            // In `geo`, the keywords `proxy` and `delete` become keys that are not networks; see `condition`.
             [key, value] => map.entries.push((key.clone(), value.clone())),
             [word] if word == "volatile" => {}
             // An unsupported line, for example `hostnames`, which changes the meaning of keys.

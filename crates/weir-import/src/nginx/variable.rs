@@ -39,7 +39,7 @@ impl<'a> ServerVariables<'a> {
 /// Replaces variables. Returns `None` if Weir has no equivalent for one of them, or if the text contains a literal name
 /// in braces, which weir.toml treats as a variable.
 pub(super) fn replace_variables(text: &str, variables: ServerVariables<'_>) -> Option<String> {
-    if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {
+    if crate::layer7::has_variable(&text.replace("${", "$")) {
         return None;
     }
     let mut out = String::new();
@@ -106,21 +106,93 @@ mod tests {
     #[test]
     fn variables_are_replaced() {
         let variables = ServerVariables::new("https", "www.example");
-        let shown = |text: &str| replace_variables(text, variables);
+        let replace = |text: &str| replace_variables(text, variables);
         assert_eq!(
-            shown("$scheme://${host}/a").as_deref(),
+            replace("$scheme://${host}/a").as_deref(),
             Some("https://{host}/a")
         );
         assert_eq!(
-            shown("$remote_addr:$remote_port $server_port").as_deref(),
+            replace("$remote_addr:$remote_port $server_port").as_deref(),
             Some("{client}:{client_port} {listen_port}")
         );
         assert_eq!(
-            shown("$http_x_a, $cookie_b").as_deref(),
+            replace("$http_x_a, $cookie_b").as_deref(),
             Some("{header.x-a}, {cookie.b}")
         );
-        assert_eq!(shown("$server_name").as_deref(), Some("www.example"));
-        assert_eq!(shown("$geoip_country"), None);
-        assert_eq!(shown("{client}"), None);
+        assert_eq!(replace("$server_name").as_deref(), Some("www.example"));
+        assert_eq!(replace("$geoip_country"), None);
+        assert_eq!(replace("{client}"), None);
+    }
+
+    /// Variables of nginx, and their equivalents in a text and in a redirect, in a server block with TLS.
+    const VARIABLES: [(&str, &str, &str); 22] = [
+        ("$scheme", "https", "https"),
+        ("$https", "on", "on"),
+        ("$host", "{host}", "{host}"),
+        ("$http_host", "{header.host}", "{host}"),
+        ("$remote_addr", "{client}", "{client}"),
+        ("$realip_remote_addr", "{client}", "{client}"),
+        ("$remote_port", "{client_port}", "{client_port}"),
+        ("$server_port", "{listen_port}", "{listen_port}"),
+        (
+            "$proxy_add_x_forwarded_for",
+            "{forwarded_for}",
+            "{forwarded_for}",
+        ),
+        ("$request_id", "{request_id}", "{request_id}"),
+        ("$request_method", "{method}", "{method}"),
+        ("$args", "{query}", "{query}"),
+        ("$query_string", "{query}", "{query}"),
+        ("$uri", "{path}", "{path}"),
+        ("$document_uri", "{path}", "{path}"),
+        ("$request_uri", "{path}?{query}", "{path}"),
+        ("$weir_map_a", "{map.a}", "{map.a}"),
+        ("${weir_group_2}", "{2}", "{2}"),
+        ("$ssl_server_name", "{tls_sni}", "{tls_sni}"),
+        (
+            "$ssl_client_s_dn",
+            "{client_cert_subject}",
+            "{client_cert_subject}",
+        ),
+        ("$upstream_addr", "{server}", "{server}"),
+        ("a$host_b", "", ""),
+    ];
+
+    #[test]
+    fn equivalents_depend_on_the_use_in_a_redirect() {
+        let variables = ServerVariables::new("https", "www.example");
+        let in_redirect = variables.for_redirect(true);
+        for (text, expected, redirect) in VARIABLES {
+            let replace = |variables| replace_variables(text, variables).unwrap_or_default();
+            assert_eq!(replace(variables), expected, "{text}");
+            assert_eq!(replace(in_redirect), redirect, "redirect to {text}");
+            let in_text = replace(in_redirect.for_redirect(false));
+            assert_eq!(in_text, expected, "{text} not in a redirect");
+        }
+    }
+
+    #[test]
+    fn text_around_variables_is_unchanged() {
+        let variables = ServerVariables::new("http", "");
+        for (text, expected) in [
+            ("[$https]", Some("[]")),
+            ("$host_", None),
+            ("$host-$host", Some("{host}-{host}")),
+            ("${host}x$uri/", Some("{host}x{path}/")),
+            ("plain", Some("plain")),
+            ("", Some("")),
+            ("${host", None),
+            ("$server_name", None),
+            ("$", None),
+            ("$cookie_A_b", Some("{cookie.A_b}")),
+            ("{client}$host", None),
+            // A quantifier in a regular expression is not a variable.
+            ("a{2,}$host", Some("a{2,}{host}")),
+            // `${host}` is a variable of nginx, but `{client}` is literal text.
+            ("{client}${host}", None),
+        ] {
+            let result = replace_variables(text, variables);
+            assert_eq!(result.as_deref(), expected, "{text}");
+        }
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn listed_condition(key: &str, values: &[String]) -> String {
     format!("{LIST_MARK}{key}{}", values.concat())
 }
 
-/// Returns the negation of a condition, or `None` if the condition has no operator or an unsupported one.
+/// Returns the negation of a condition, or `None` if the condition does not begin with a variable or has no supported
+/// operator.
 pub(super) fn negated(text: &str) -> Option<String> {
     if let Some(rest) = text.strip_prefix(LIST_MARK) {
         return Some(match rest.strip_prefix('!') {
@@ -154,8 +155,8 @@ fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
         other => other,
     };
     match variable {
-        // In a route, `*` is a wildcard, and `~` begins a regular expression.
         _ if value.is_empty() => return None,
+        // In a route, `*` is a wildcard, and `~` begins a regular expression.
         _ if matches!(operator, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {
             return None;
         }
@@ -310,5 +311,233 @@ mod tests {
         assert_eq!(condition.headers, ["upgrade: ~."]);
         assert_eq!(parse_text("if (-f $request_filename)"), None);
         assert_eq!(parse_text("if ($http_user_agent = *curl*)"), None);
+    }
+
+    #[test]
+    fn negation_inverts_the_operator() {
+        for (text, expected) in [
+            ("$a = b", Some("$a != b")),
+            ("$a != b", Some("$a = b")),
+            ("$a ~ b", Some("$a !~ b")),
+            ("$a !~ b", Some("$a ~ b")),
+            ("$a ~* b", Some("$a !~* b")),
+            ("$a !~* b", Some("$a ~* b")),
+            ("$a = 'b c'", Some("$a != b c")),
+            ("$a =", Some("$a != ")),
+            ("$a", None),
+            ("-f /x", None),
+            ("$a -f b", None),
+        ] {
+            assert_eq!(negated(text).as_deref(), expected, "{text}");
+        }
+        let listed = listed_condition("source", &["10.0.0.0/8".to_owned(), "::1".to_owned()]);
+        let twice = negated(&listed).and_then(|text| negated(&text));
+        assert_ne!(negated(&listed), Some(listed.clone()));
+        assert_eq!(twice, Some(listed));
+    }
+
+    #[test]
+    fn conditions_are_split() {
+        for (text, expected) in [
+            (" $a = b ", Some(("$a", Some("="), "b"))),
+            ("$a != \"b c\"", Some(("$a", Some("!="), "b c"))),
+            ("$a =  ''", Some(("$a", Some("="), ""))),
+            ("$a", Some(("$a", None, ""))),
+            ("-e x", None),
+            ("", None),
+        ] {
+            assert_eq!(split_condition(text), expected, "{text}");
+        }
+    }
+
+    /// Returns the condition that this key of a route has these values.
+    fn condition_on(key: &str, values: &[&str]) -> Condition {
+        let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+        let mut condition = Condition::default();
+        match key {
+            "host" => condition.host = values.into_iter().next(),
+            "regex" => condition.regex = values.into_iter().next(),
+            "source" => condition.sources = values,
+            "header" => condition.headers = values,
+            "cookie" => condition.cookies = values,
+            "query" => condition.queries = values,
+            _ => condition.methods = values,
+        }
+        condition
+    }
+
+    fn condition_on_not(key: &'static str, values: &[&str]) -> Condition {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        Condition {
+            not: [(key, values)].into(),
+            ..Condition::default()
+        }
+    }
+
+    #[test]
+    fn listed_conditions_are_parsed() {
+        let parse = |text: &str| match parse_generated(text) {
+            Some(IfCondition::Matches(condition)) => Some(condition),
+            other => {
+                assert_eq!(other, None, "{text:?}");
+                None
+            }
+        };
+        for key in ["source", "header", "cookie", "query", "method", "host"] {
+            let text = listed_condition(key, &["a".to_owned()]);
+            assert_eq!(parse(&text), Some(condition_on(key, &["a"])), "{key}");
+            let not = negated(&text).unwrap_or_default();
+            assert_eq!(
+                parse(&not),
+                Some(condition_on_not(key, &["a"])),
+                "not {key}"
+            );
+            let text = listed_condition(key, &["a".to_owned(), "b".to_owned()]);
+            // `Condition` supports only one host.
+            let expected = (key != "host").then(|| condition_on(key, &["a", "b"]));
+            assert_eq!(parse(&text), expected, "{key}");
+            let not = negated(&text).unwrap_or_default();
+            assert_eq!(
+                parse(&not),
+                Some(condition_on_not(key, &["a", "b"])),
+                "not {key}"
+            );
+        }
+        let unknown = listed_condition("path", &["a".to_owned()]);
+        assert_eq!(parse(&unknown), None);
+        assert_eq!(parse(&negated(&unknown).unwrap_or_default()), None);
+        assert_eq!(parse("$host = a"), None, "from the file");
+        assert_eq!(parse_generated(ALWAYS), Some(IfCondition::Always));
+    }
+
+    /// Conditions, each with the route key and the values that it becomes; `!` precedes the key of a negation.
+    const CONDITIONS: [(&str, &str, &[&str]); 30] = [
+        ("$host = Old.example", "host", &["old.example"]),
+        ("$http_host = Old.example", "host", &["old.example"]),
+        ("$host ~ ^Old", "host", &["~^Old"]),
+        ("$http_host ~* ^Old", "host", &["~(?i)^Old"]),
+        ("$host != a", "!host", &["a"]),
+        ("$host !~ ^a", "!host", &["~^a"]),
+        ("$host !~* ^a", "!host", &["~(?i)^a"]),
+        ("$request_method = POST", "method", &["POST"]),
+        ("$request_method != POST", "!method", &["POST"]),
+        ("$request_method ~ ^(GET|HEAD)$", "method", &["GET", "HEAD"]),
+        (
+            "$request_method !~ ^(GET|HEAD)$",
+            "!method",
+            &["GET", "HEAD"],
+        ),
+        ("$uri ~ ^/a", "regex", &["^/a"]),
+        ("$document_uri ~ ^/a", "regex", &["^/a"]),
+        ("$uri ~* ^/a", "regex", &["(?i)^/a"]),
+        ("$http_x_a = b", "header", &["x-a: b"]),
+        ("$http_x_a = \"b c\"", "header", &["x-a: b c"]),
+        ("$http_x_a != b", "!header", &["x-a: b"]),
+        ("$http_x_a ~ b", "header", &["x-a: ~b"]),
+        ("$http_x_a !~* b", "!header", &["x-a: ~(?i)b"]),
+        ("$http_x_a", "header", &["x-a: ~^.*[^0]"]),
+        ("$http_x_a = \"\"", "!header", &["x-a: ~."]),
+        ("$http_x_a != \"\"", "header", &["x-a: ~."]),
+        ("$arg_a_b = c", "query", &["a_b=c"]),
+        ("$arg_a ~* c", "query", &["a=~(?i)c"]),
+        ("$arg_a != c", "!query", &["a=c"]),
+        ("$cookie_a_b = c", "cookie", &["a_b=c"]),
+        ("$cookie_a !~ c", "!cookie", &["a=~c"]),
+        ("$cookie_a = \"\"", "!cookie", &["a=~."]),
+        ("$http_x_a ~ *b", "header", &["x-a: ~*b"]),
+        ("$http_x_a = b~", "header", &["x-a: b~"]),
+    ];
+
+    #[test]
+    fn variables_become_route_keys() {
+        for (text, key, values) in CONDITIONS {
+            let expected = match key.strip_prefix('!') {
+                Some("host") => condition_on_not("host", values),
+                Some("method") => condition_on_not("method", values),
+                Some("header") => condition_on_not("header", values),
+                Some("query") => condition_on_not("query", values),
+                Some(_) => condition_on_not("cookie", values),
+                None => condition_on(key, values),
+            };
+            let found = parse_text(&format!("if ({text})"));
+            assert_eq!(found, Some(IfCondition::Matches(expected)), "{text}");
+        }
+    }
+
+    #[test]
+    fn constant_conditions_are_evaluated() {
+        for (text, matching_schemes) in [
+            ("$scheme = http", ["http", ""]),
+            ("$scheme != http", ["https", ""]),
+            ("$https = on", ["https", ""]),
+            ("$https != on", ["http", ""]),
+            ("$https = \"\"", ["http", ""]),
+            ("$ssl_protocol = \"\"", ["http", ""]),
+            ("$ssl_cipher != \"\"", ["https", ""]),
+            ("$scheme != ftp", ["http", "https"]),
+            ("$scheme = ftp", ["", ""]),
+        ] {
+            let node = read_first(&format!("if ({text}) {{ return 403; }}"));
+            for scheme in ["http", "https"] {
+                let expected = match matching_schemes.contains(&scheme) {
+                    true => IfCondition::Always,
+                    false => IfCondition::Never,
+                };
+                assert_eq!(parse_if(&node, scheme), Some(expected), "{text}, {scheme}");
+            }
+        }
+    }
+
+    fn read_first(text: &str) -> Node {
+        let mut notes = Notes::default();
+        super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", text).remove(0)
+    }
+
+    #[test]
+    fn unsupported_conditions_are_not_parsed() {
+        for text in [
+            "if ($host)",
+            "if ($arg_a)",
+            "if ($http_a ~)",
+            "if ($host -f x)",
+            "if ($scheme ~ http)",
+            "if ($ssl_protocol = TLSv1.2)",
+            "if ($http_a ~ \"\")",
+            "if ($http_a = ~b)",
+            "if ($http_a != ~b)",
+            "if ($http_a = b*)",
+            "if ($uri = /a)",
+            "if ($request_method ~ GET)",
+            "if ($request_method ~ ^(GET|he)$)",
+            "if ($request_method ~ ^(GET|HEAD))",
+            "if ($geoip_country = DE)",
+            "if $host = a",
+        ] {
+            assert_eq!(parse_text(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn combined_conditions_must_all_hold() {
+        let parse = |parts: &[&str]| {
+            let words = vec!["if".to_owned(), format!("({})", parts.join(AND))];
+            let position = crate::note::Position::FIRST;
+            parse_if(&Node::new(position, words, None), "http")
+        };
+        let both = Condition {
+            host: Some("a".to_owned()),
+            headers: vec!["b: c".to_owned()],
+            ..Condition::default()
+        };
+        let expected = Some(IfCondition::Matches(both));
+        assert_eq!(parse(&["$host = a", "$http_b = c"]), expected);
+        assert_eq!(parse(&["$host = a", ALWAYS, "$http_b = c"]), expected);
+        assert_eq!(
+            parse(&[ALWAYS, "$scheme = http"]),
+            Some(IfCondition::Always)
+        );
+        let never = Some(IfCondition::Never);
+        assert_eq!(parse(&["$host = a", "$scheme = https"]), never);
+        assert_eq!(parse(&["$host = a", "-f x"]), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::{Names, Protocol};
 /// Maximum value of persistence and other timeouts, in seconds.
 const MAX_TIMEOUT_S: i64 = 31 * 86_400;
 
-/// An address and an optional port, as given to `-t`, `-u` and `-r`.
+/// An address and an optional port: the argument of `-t`, `-u` or `-r`.
 pub(super) struct HostPort {
     pub(super) address: IpAddr,
     pub(super) port: Option<u16>,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_truncated_at_a_character_boundary() {
+    fn strings_are_truncated_at_a_character_boundary() {
         for (text, bytes, expected) in [("abc", 2, "ab"), ("abc", 3, "abc"), ("aé", 2, "a")] {
             assert_eq!(truncate(text, bytes), expected);
         }

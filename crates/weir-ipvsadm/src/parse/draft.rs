@@ -18,11 +18,11 @@ use crate::{
 const DEFAULT_PERSISTENT_TIMEOUT_S: u32 = 360;
 pub(super) const DEFAULT_SCHEDULER: &str = "wlc";
 /// Maximum length of a scheduler's name, in bytes.
-const SCHEDULER_NAME_MAX_BYTES: usize = 15;
+const MAX_SCHEDULER_NAME_BYTES: usize = 15;
 /// Maximum length of a persistence engine's name, in bytes.
-const ENGINE_NAME_MAX_BYTES: usize = 16;
+const MAX_ENGINE_NAME_BYTES: usize = 16;
 /// Maximum length of scheduler flags, in bytes.
-const FLAGS_MAX_BYTES: usize = 127;
+const MAX_FLAGS_BYTES: usize = 127;
 
 /// A partially parsed command line.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Draft {
         };
         let threshold_max = i64::from(i32::MAX);
         match option {
-            Opt::Scheduler => self.scheduler = truncate(text, SCHEDULER_NAME_MAX_BYTES).to_owned(),
+            Opt::Scheduler => self.scheduler = truncate(text, MAX_SCHEDULER_NAME_BYTES).to_owned(),
             Opt::Persistent => {
                 self.persistent_s = match argument {
                     Some(text) => parse_timeout(text, 1)?,
@@ -173,8 +173,8 @@ impl Draft {
             Opt::Upper => self.upper = in_range(0, threshold_max, "u_threshold")? as u32,
             Opt::Lower => self.lower = in_range(0, threshold_max, "l_threshold")? as u32,
             Opt::SyncId => drop(in_range(0, 255, "syncid")?),
-            Opt::Engine => self.engine = truncate(text, ENGINE_NAME_MAX_BYTES).to_owned(),
-            Opt::SchedulerFlags => self.flags_text = truncate(text, FLAGS_MAX_BYTES).to_owned(),
+            Opt::Engine => self.engine = truncate(text, MAX_ENGINE_NAME_BYTES).to_owned(),
+            Opt::SchedulerFlags => self.flags_text = truncate(text, MAX_FLAGS_BYTES).to_owned(),
             Opt::Group => check_group(text)?,
             Opt::Port => drop(in_range(1, 65_535, "mcast-port")?),
             Opt::Ttl => drop(in_range(1, 255, "mcast-ttl")?),

@@ -154,13 +154,13 @@ impl<'a> Attacker<'a> {
         true
     }
 
-    /// Closes the connection in slot `index` if all of its units have been sent.
+    /// Closes the connection in slot `index` if all of its units have been sent, unless the attack keeps it open.
     fn close_if_done(&mut self, index: usize) {
         let limit = self.attack.units_per_connection;
-        let done = self.slots[index].as_ref().is_some_and(|it| {
+        let is_done = self.slots[index].as_ref().is_some_and(|it| {
             limit > 0 && it.units >= limit && it.pending.is_empty() && !self.attack.stays_open
         });
-        if done {
+        if is_done {
             self.close(index);
         }
     }
@@ -263,7 +263,7 @@ impl Pace {
         due as usize
     }
 
-    /// Records that units were not sent, so that they are due again.
+    /// Records that units were not sent, so they are due again.
     fn return_units(&mut self, count: usize) {
         self.done -= count as f64;
     }

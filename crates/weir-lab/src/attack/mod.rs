@@ -108,17 +108,17 @@ pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let mut report = AttackReport::new(&settings, arguments.rounds, &candidates, &files);
     let progress = Progress::new();
     for attack in attacks {
-        let mut measured = vec![Vec::new(); candidates.len()];
+        let mut results = vec![Vec::new(); candidates.len()];
         for round in 1..=arguments.rounds {
-            for (candidate, measured) in candidates.iter().zip(&mut measured) {
+            for (candidate, results) in candidates.iter().zip(&mut results) {
                 let name = format!("{} on {}", attack.name, candidate.kind.name());
                 progress.set(&name, &format!("round {round}"));
                 let trial = progress.show_during(|| trial::run(&settings, attack, candidate));
                 progress.remove(&name);
-                measured.push(trial.map_err(|error| error.in_trial(&name))?);
+                results.push(trial.map_err(|error| error.in_trial(&name))?);
             }
         }
-        report.add(attack, &candidates, &measured);
+        report.add(attack, &candidates, &results);
         progress.line(attack.name);
     }
     Ok(report)

@@ -75,7 +75,7 @@ pub(crate) struct Origin<'a> {
     generation: u64,
     delay: Duration,
     /// Slot, generation and time of each delayed response; sorted by time, because all delays are equal.
-    waiting: VecDeque<(usize, u64, Instant)>,
+    delayed_responses: VecDeque<(usize, u64, Instant)>,
     requests: &'a RequestCounters,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Origin<'a> {
             free: Vec::new(),
             generation: 0,
             delay,
-            waiting: VecDeque::new(),
+            delayed_responses: VecDeque::new(),
             requests,
         })
     }
@@ -166,7 +166,7 @@ impl<'a> Origin<'a> {
             match &path[..] {
                 b"/slow" => {
                     let response = (index, connection.generation, Instant::now() + self.delay);
-                    self.waiting.push_back(response);
+                    self.delayed_responses.push_back(response);
                     connection.count(self.requests);
                 }
                 b"/large" => {
@@ -193,10 +193,10 @@ impl<'a> Origin<'a> {
 
     fn send_due_responses(&mut self) {
         let now = Instant::now();
-        while let Some(&(index, generation, due)) = self.waiting.front()
+        while let Some(&(index, generation, due)) = self.delayed_responses.front()
             && due <= now
         {
-            self.waiting.pop_front();
+            self.delayed_responses.pop_front();
             let Some(connection) = self.slots[index].as_mut() else {
                 continue;
             };

@@ -1,7 +1,7 @@
-//! Runs the other clients: they send requests at a low, fixed rate from an address that the attacker does not use.
-//! Every second request uses a new connection; the others reuse connections. The rate does not depend on the responses
-//! (open loop), and the latency of a failed request is the time limit, so that a proxy gains nothing by rejecting
-//! requests.
+//! Runs the well-behaved clients, whose latency is measured during an attack. They send requests at a low, fixed rate
+//! from an address that the attacker does not use. Every second request uses a new connection; the others reuse
+//! connections. The rate does not depend on the responses (open loop), and the latency of a failed request is the time
+//! limit, so that a proxy gains nothing by rejecting requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TICK: Duration = Duration::from_millis(1);
 
-/// A request of the prober.
+/// A completed request from the prober.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Time at which the request was due.
@@ -295,8 +295,8 @@ impl Connection {
                 RST_STREAM if is_own_stream => outcome = Outcome::Done(false),
                 _ => {}
             }
-            let carries_end = matches!(received.kind, HEADERS | DATA);
-            if is_own_stream && carries_end && received.flags & END_STREAM != 0 {
+            let can_end_stream = matches!(received.kind, HEADERS | DATA);
+            if is_own_stream && can_end_stream && received.flags & END_STREAM != 0 {
                 outcome = Outcome::Done(self.succeeded);
             }
         }

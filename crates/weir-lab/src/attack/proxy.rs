@@ -24,7 +24,7 @@ const HTTP2_PORT: u16 = 8080;
 const HTTP1_PORT: u16 = 8081;
 const TLS_PORT: u16 = 8443;
 
-/// User and group ID of the account that [`with_account`] adds. The ID is in the range of system accounts.
+/// User and group ID of the account that [`account_command_prefix`] adds. The ID is in the range of system accounts.
 const WEIR_ID: u32 = 991;
 /// User and group ID of the unprivileged account.
 const UNPRIVILEGED_ID: u32 = 65534;
@@ -131,7 +131,7 @@ impl Candidate {
         fs::write(&file, text).map_err(LabError::file(&file))?;
         let file = file.into_os_string();
         let mut arguments: Vec<OsString> = match self.kind {
-            Kind::Weir => with_account(directory)?,
+            Kind::Weir => account_command_prefix(directory)?,
             Kind::Haproxy | Kind::Nginx => Vec::new(),
         };
         arguments.extend(["taskset".into(), "-c".into(), cpu.to_string().into()]);
@@ -192,7 +192,7 @@ pub(crate) fn probe_address(target: Target) -> SocketAddrV4 {
 
 /// Returns the first part of a command line that runs a program with the account `weir`. If this machine lacks the
 /// account, the program runs in a mount namespace with copies of `passwd` and `group` that contain it.
-fn with_account(directory: &Path) -> Result<Vec<OsString>> {
+fn account_command_prefix(directory: &Path) -> Result<Vec<OsString>> {
     let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
     let accounts = read("/etc/passwd")?;
     if accounts.lines().any(|line| line.starts_with("weir:")) {

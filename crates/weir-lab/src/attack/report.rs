@@ -130,10 +130,10 @@ impl AttackReport {
         &mut self,
         attack: &Attack,
         candidates: &[Candidate],
-        measured: &[Vec<Measurement>],
+        measurements_by_candidate: &[Vec<Measurement>],
     ) {
         let mut rows = Vec::new();
-        for (candidate, measurements) in candidates.iter().zip(measured) {
+        for (candidate, measurements) in candidates.iter().zip(measurements_by_candidate) {
             if let Some(first) = measurements.first() {
                 let privileges = self.privileges.entry(candidate.kind.name());
                 privileges.or_insert_with(|| first.privileges.clone());

@@ -269,10 +269,10 @@ impl<'a> LiveBalancer<'a> {
             }
             (Disturbance::ReloadWithoutSyns, _) => {
                 nftables::drop_syns(self.setup.namespace, self.subject.port())?;
-                let reloaded = self.shell("reload", &command);
+                let result = self.shell("reload", &command);
                 std::thread::sleep(SYN_DROP_TIME);
                 nftables::pass_syns(self.setup.namespace)?;
-                reloaded?;
+                result?;
             }
             _ => {
                 self.shell("reload", &command)?;
@@ -299,30 +299,32 @@ pub(super) fn run_disturbed<T: Send>(
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(T, Disturbances)> {
     let done = AtomicBool::new(false);
-    let (result, disturbed) = std::thread::scope(|scope| {
+    let (result, disturbances) = std::thread::scope(|scope| {
         let disturber = scope.spawn(|| disturb_until(balancer, &done));
         let result = work();
         done.store(true, Ordering::Release);
-        let disturbed = match disturber.join() {
-            Ok(disturbed) => disturbed,
+        let disturbances = match disturber.join() {
+            Ok(disturbances) => disturbances,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        (result, disturbed)
+        (result, disturbances)
     });
-    let (result, disturbed) = (result?, disturbed?);
+    let (result, disturbances) = (result?, disturbances?);
     balancer.wait_until_undisturbed()?;
-    Ok((result, disturbed))
+    Ok((result, disturbances))
 }
 
 fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Disturbances> {
-    let mut disturbed = Disturbances::default();
+    let mut disturbances = Disturbances::default();
     for round in 0.. {
         let started_at = Instant::now();
         match balancer.disturb(round) {
-            Ok(()) => disturbed
+            Ok(()) => disturbances
                 .milliseconds
                 .push(started_at.elapsed().as_secs_f64() * 1000.0),
-            Err(LabError::Failed { .. }) if balancer.director.is_none() => disturbed.refused += 1,
+            Err(LabError::Failed { .. }) if balancer.director.is_none() => {
+                disturbances.refused += 1;
+            }
             Err(error) => return Err(error),
         }
         // A disturbance that takes longer than the interval delays the next one, so that two disturbances never
@@ -330,7 +332,7 @@ fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Distu
         let period = balancer.disturbance.period(started_at.elapsed());
         while started_at.elapsed() < period {
             if done.load(Ordering::Acquire) {
-                return Ok(disturbed);
+                return Ok(disturbances);
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -338,5 +340,5 @@ fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Distu
             break;
         }
     }
-    Ok(disturbed)
+    Ok(disturbances)
 }

@@ -29,8 +29,8 @@ const RISE: u32 = 2;
 const JITTER: u32 = 20;
 /// Duration of the phase before the stop, and of the load after Weir reports a state change.
 const STEADY_TIME: Duration = Duration::from_secs(2);
-/// Number of requests and concurrency of a run of `ab`. The numbers are small, so that the client does not reuse a port
-/// that it used when the server stopped: with `direct`, Weir would forward the packets to the stopped server again.
+/// Number of requests and concurrency of an `ab` run. Both are small, so the client does not reuse a port that it used
+/// when the server stopped: with `direct`, Weir would forward the packets to the stopped server again.
 const LOAD_RUN: (u32, u32) = (40, 8);
 /// Time limit for a run of `ab`.
 const LOAD_RUN_LIMIT: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
 //! Measures load balancing on the clients' host, with and without continuous server changes (experiment 2).
 //!
 //! The clients run on the director, which balances their outgoing connections. The servers change as with service
-//! discovery. Compares `socket` with an HAProxy on loopback that is reloaded for each change, and with direct
-//! connections to one server.
+//! discovery. The experiment compares `socket` with an HAProxy on loopback that is reloaded for each change, and with
+//! direct connections to one server.
 
 use super::disturbance::{Disturbance, Subject};
 use super::trial::{Balancer, Method, Site, Trial, Workload};

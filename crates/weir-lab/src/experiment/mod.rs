@@ -177,25 +177,25 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
 }
 
 fn find(name: &str) -> Result<&'static Experiment> {
-    let known = || EXPERIMENTS.map(|experiment| experiment.name).join(", ");
+    let names = || EXPERIMENTS.map(|experiment| experiment.name).join(", ");
     EXPERIMENTS
         .iter()
         .find(|experiment| experiment.name == name)
         .ok_or_else(|| LabError::UnknownExperiment {
             name: name.into(),
-            known: known(),
+            existing: names(),
         })
 }
 
 fn select_trials(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
-    let known = trials
+    let method_names = trials
         .iter()
         .map(|trial| trial.method.name.clone())
         .collect::<Vec<_>>();
-    if let Some(unknown) = methods.iter().find(|method| !known.contains(method)) {
+    if let Some(unknown) = methods.iter().find(|method| !method_names.contains(method)) {
         let reason = format!(
             "unknown method \"{unknown}\"; the methods of this experiment are: {}",
-            known.join(", ")
+            method_names.join(", ")
         );
         return Err(LabError::Usage {
             option: "--methods",
@@ -230,10 +230,10 @@ fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> 
     let mut report = Report::new(experiment.name, experiment.summary);
     for (index, trial) in trials.iter().enumerate() {
         let method = &trial.method.name;
-        let mut measured = Vec::new();
+        let mut measured_rounds = Vec::new();
         for result in rounds.iter().filter_map(|round| round.get(index)) {
             match result {
-                Ok(measurements) => measured.push(measurements),
+                Ok(measurements) => measured_rounds.push(measurements),
                 Err(error) => report.failures.push(Failure {
                     method: method.clone(),
                     error: error.to_string(),
@@ -241,7 +241,7 @@ fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> 
             }
         }
         for index in 0..trial.workloads.len() {
-            let runs: Vec<&Measurement> = measured
+            let runs: Vec<&Measurement> = measured_rounds
                 .iter()
                 .filter_map(|measurements| measurements.get(index))
                 .collect();
@@ -305,10 +305,10 @@ fn run_properties(trials: &[Trial]) -> note::RunProperties {
     }
 }
 
-/// Returns whether any trial has a disturbance that `is_wanted` selects.
-fn has_disturbance(trials: &[Trial], is_wanted: impl Fn(Disturbance) -> bool) -> bool {
+/// Returns whether any trial has a disturbance that `is_selected` selects.
+fn has_disturbance(trials: &[Trial], is_selected: impl Fn(Disturbance) -> bool) -> bool {
     trials.iter().any(|trial| match trial.method.balancer {
-        Balancer::Disturbed(_, disturbance) => is_wanted(disturbance),
+        Balancer::Disturbed(_, disturbance) => is_selected(disturbance),
         _ => false,
     })
 }
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn saturated_uplink_has_all_methods_in_order() {
-        let trials = saturated_uplink::trials(&options()).expect("defaults");
+        let trials = saturated_uplink::trials(&options()).expect("create the trials");
         assert_eq!(
             names(&trials),
             [
@@ -354,11 +354,12 @@ mod tests {
 
     #[test]
     fn methods_are_selected_by_name_and_unknown_name_is_usage_error() {
-        let trials = || saturated_uplink::trials(&options()).expect("defaults");
-        let selected =
-            select_trials(trials(), &["direct".into(), "one-server".into()]).expect("known names");
+        let trials = || saturated_uplink::trials(&options()).expect("create the trials");
+        let selected = select_trials(trials(), &["direct".into(), "one-server".into()])
+            .expect("select the trials");
         assert_eq!(names(&selected), ["one-server", "direct"]);
-        let error = select_trials(trials(), &["dsr".into()]).expect_err("unknown name");
+        let error =
+            select_trials(trials(), &["dsr".into()]).expect_err("an unknown name was accepted");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("l3dsr"), "{error}");
     }
@@ -374,7 +375,7 @@ mod tests {
                 "rr",
             )
         };
-        assert_eq!(with("wlc").expect("valid name"), "wlc");
+        assert_eq!(with("wlc").expect("a valid name was rejected"), "wlc");
         assert!(with("rr\"\nsorry = \"10.0.0.9").is_err());
         assert!(with("").is_err());
     }
@@ -399,10 +400,10 @@ mod tests {
     #[test]
     fn row_is_median_run_with_highest_failure_count() {
         let trials = select_trials(
-            saturated_uplink::trials(&options()).expect("trials"),
+            saturated_uplink::trials(&options()).expect("create the trials"),
             &["one-server".into()],
         )
-        .expect("name");
+        .expect("select the trials");
         let rounds: Vec<Round> = [(30.0, 0), (10.0, 2), (20.0, 0)]
             .map(|(seconds, failed)| vec![Ok(vec![measurement(seconds, failed)])])
             .into();

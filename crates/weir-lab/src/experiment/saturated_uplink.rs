@@ -1,4 +1,4 @@
-//! Measures transfers of a large file over slow links, through the director or past it (experiment 1).
+//! Measures transfers of a large file over slow links; responses pass through the director or bypass it (experiment 1).
 //!
 //! The file has 4 MB, and the links are limited to 10 Mbit/s by default. If responses pass through the director, they
 //! share its link. With direct methods, the rates of the servers add up.

@@ -1,7 +1,7 @@
 //! Compares `least-time` with other schedulers and balancers while one of four servers is slower.
 //!
-//! With direct routing, the director must detect this although it never receives the replies. The third report does not
-//! measure it.
+//! With direct routing, the director must detect the slow server although it never receives the replies. The third
+//! field report does not measure this case.
 
 use std::time::Duration;
 

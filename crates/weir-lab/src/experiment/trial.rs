@@ -93,7 +93,7 @@ pub(super) enum Site {
     Pages,
     /// PHP pages, served by nginx and FPM.
     Php,
-    /// A page that takes a given time to serve, served by the lab itself.
+    /// A page that takes a specified time to serve, served by the lab itself.
     Paced,
 }
 
@@ -275,10 +275,10 @@ impl Trial {
         };
         context.progress.set(name, "starting servers");
         let mut servers = Vec::new();
-        let mut paced = Vec::new();
+        let mut paced_servers = Vec::new();
         for host in &topology.servers {
             if self.site == Site::Paced {
-                paced.push(paced::Server::start(&host.namespace)?);
+                paced_servers.push(paced::Server::start(&host.namespace)?);
                 continue;
             }
             let directory = directory_of(host)?;
@@ -290,7 +290,7 @@ impl Trial {
             servers.extend(self.start_server(&launcher, context.pages)?);
         }
         let director = directory_of(&topology.director)?;
-        // Created before the balancer, so that it is removed after the balancer.
+        // Created before the balancer, so it is removed after the balancer.
         let cgroup = self.local.then(|| Cgroup::create(context.session));
         let cgroup = cgroup.transpose()?;
         let balancer =
@@ -316,11 +316,11 @@ impl Trial {
             .map(|(number, workload)| {
                 let hosts = (&client, director.as_path());
                 let run = || self.measure(context, &topology, &balancer, hosts, workload);
-                if paced.is_empty() {
+                if paced_servers.is_empty() {
                     return run();
                 }
                 topology.change_client_address(number)?;
-                let (measurement, shares) = paced::run_paced(&paced, workload.pace, run)?;
+                let (measurement, shares) = paced::run_paced(&paced_servers, workload.pace, run)?;
                 Ok(Measurement {
                     shares: Some(shares),
                     ..measurement

@@ -1,4 +1,4 @@
-//! Defines the faults of the active director.
+//! Defines the faults that the lab injects into the active director.
 
 use super::Vrrp;
 

@@ -1,4 +1,4 @@
-//! Implements `weir lab run director-failover`, which measures failures of the active director of a pair.
+//! Implements `weir lab run director-failover`, which measures failures of the active director in a pair.
 //!
 //! The results are how long a VIP is unreachable, and how many flows break, when the active director fails in different
 //! ways. Both directors run VRRP with keepalived or with Weir, or the active director runs Weir and the standby
@@ -131,14 +131,14 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let mut rows = Vec::new();
     let mut all_runs: Vec<PairRuns> = pairs.into_iter().map(PairRuns::new).collect();
     for fault in faults {
-        let affected = |pair_runs: &&mut PairRuns| fault.applies_to(pair_runs.pair.active);
+        let is_affected = |pair_runs: &&mut PairRuns| fault.applies_to(pair_runs.pair.active);
         // The pairs take turns, so that other load on the machine affects all of them.
         for round in 0..repeat {
-            for pair_runs in all_runs.iter_mut().filter(affected) {
+            for pair_runs in all_runs.iter_mut().filter(is_affected) {
                 pair_runs.run(&session, &weir, (fault, round))?;
             }
         }
-        for pair_runs in all_runs.iter_mut().filter(affected) {
+        for pair_runs in all_runs.iter_mut().filter(is_affected) {
             let row = pair_runs.take_row(fault);
             progress.line(&faults::line(&description(&rows), &row));
             rows.push(row);
@@ -174,7 +174,7 @@ impl PairRuns {
     /// Returns only [`LabError::Interrupted`].
     fn run(&mut self, session: &Session, weir: &Path, round: (Fault, u32)) -> Result<()> {
         match self.measure(session, weir, round) {
-            Ok(measured) => self.runs.push(measured),
+            Ok(measurement) => self.runs.push(measurement),
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
             Err(error) => self.error = Some(error.to_string()),
         }
@@ -191,12 +191,12 @@ impl PairRuns {
             Some(rig) => rig,
             None => Rig::build(session, weir, self.pair)?,
         };
-        let measured = rig.measure(fault, round)?;
+        let measurement = rig.measure(fault, round)?;
         // If the rig cannot be restored, the next run builds a new one.
         if fault.is_reversible() && rig.restore(fault).is_ok() {
             self.rig = Some(rig);
         }
-        Ok(measured)
+        Ok(measurement)
     }
 
     fn take_row(&mut self, fault: Fault) -> Row {

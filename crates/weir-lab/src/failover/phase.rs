@@ -24,8 +24,8 @@ const SOURCE: std::ops::Range<usize> = 12..16;
 /// Time limit for the next VRRP packet.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Waits for an advertisement of a director, and then for the part of the advertisement interval that belongs to this
-/// round. `host` receives on the directors' switch and has the address `address`.
+/// Waits for a director's advertisement, and then for this round's part of the advertisement interval. `host` receives
+/// on the directors' switch and has the address `address`.
 ///
 /// # Errors
 /// Fails if no VRRP packet arrives for three seconds, or the socket cannot be opened.

@@ -18,7 +18,7 @@ const PORT: u16 = 80;
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of responses to receive before the fault.
 const RESPONSES_BEFORE_FAULT: u32 = 200;
-/// Timeout of a response on a connection after the fault.
+/// Time limit for a response on a connection.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The result of one run.
@@ -99,7 +99,7 @@ fn echo(stream: &mut TcpStream) -> bool {
 }
 
 /// Sets real-time priority for this thread, so that the measured outage does not include the time for which the client
-/// and the server wait for a CPU. If the lab lacks the privilege, the outage is longer on a busy machine.
+/// and the server wait for a CPU. If the lab lacks the privilege, the measured outage is longer on a busy machine.
 fn set_real_time_priority() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let _ = process::run("chrt", &["--fifo", "--pid", "1", &thread]);
@@ -143,7 +143,7 @@ impl Client {
         })
     }
 
-    /// Monitors the VIP while `fault` runs.
+    /// Monitors the VIP while `fault` runs, and then counts the connections that no longer respond.
     pub(super) fn measure(
         mut self,
         fault: impl FnOnce() -> Result<()> + Send,
@@ -152,14 +152,14 @@ impl Client {
         let outage = std::thread::scope(|scope| {
             let (ready, is_ready) = std::sync::mpsc::channel();
             let client = &self;
-            let watching = scope.spawn(move || {
+            let monitor_thread = scope.spawn(move || {
                 set_real_time_priority();
                 client.watch(&ready)
             });
             // If the client's thread has failed, `recv` returns an error.
             let _ = is_ready.recv();
             let result = fault();
-            let outage = watching.join().unwrap_or(Duration::MAX);
+            let outage = monitor_thread.join().unwrap_or(Duration::MAX);
             result.map(|()| outage)
         })?;
         let broken = self

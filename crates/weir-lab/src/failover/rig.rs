@@ -338,18 +338,18 @@ impl Director {
         }
     }
 
-    /// Returns all processes of the director, parents first, so that a parent that is killed cannot replace a child.
+    /// Returns all processes of the director. Parents are first, so a parent cannot replace a killed child.
     fn processes(&self) -> Vec<Option<Pid>> {
         let parents = [self.keeper(), self.parent()].into_iter().flatten();
-        let mut all: Vec<Pid> = parents.collect();
+        let mut processes: Vec<Pid> = parents.collect();
         let mut index = 0;
-        while let Some(&parent) = all.get(index) {
+        while let Some(&parent) = processes.get(index) {
             let new = children(parent).into_iter();
-            let new: Vec<Pid> = new.filter(|child| !all.contains(child)).collect();
-            all.extend(new);
+            let new: Vec<Pid> = new.filter(|child| !processes.contains(child)).collect();
+            processes.extend(new);
             index += 1;
         }
-        all.into_iter().map(Some).collect()
+        processes.into_iter().map(Some).collect()
     }
 
     /// Returns whether the process that runs VRRP has read its configuration.

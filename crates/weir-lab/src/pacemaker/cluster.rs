@@ -175,9 +175,9 @@ impl Cluster {
 
     /// Returns the status of the resources for error messages.
     fn resource_status(&self) -> String {
-        let running = self.nodes.iter().filter(|it| it.unshare.is_some());
+        let running_nodes = self.nodes.iter().filter(|it| it.unshare.is_some());
         let mut statuses =
-            running.map(|node| node.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
+            running_nodes.map(|node| node.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
         statuses.next().unwrap_or_default()
     }
 
@@ -207,7 +207,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts a node in standby, so that another node takes over.
+    /// Puts a node in standby, so that a different node takes over.
     pub(super) fn put_in_standby(&self, node: usize) -> Result<()> {
         let node = &self.nodes[node];
         let arguments = ["--node", &node.name, "--name", "standby", "--update", "on"];

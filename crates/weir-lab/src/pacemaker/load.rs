@@ -12,8 +12,8 @@ use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 
 const CLIENTS: usize = 8;
-/// Timeout of a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+/// Timeout for connecting, and for each read.
+const IO_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The results of a load run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +28,8 @@ type FinishedRequest = (Instant, bool);
 
 /// Sends a request and returns the name of the node that responds.
 fn request(address: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&address, REQUEST_TIMEOUT).ok()?;
-    stream.set_read_timeout(Some(REQUEST_TIMEOUT)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, IO_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(IO_TIMEOUT)).ok()?;
     stream
         .write_all(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         .ok()?;
@@ -78,7 +78,7 @@ pub(super) fn measure(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     requests.sort_unstable();
-    Ok(outcome(started, Instant::now(), &requests))
+    Ok(evaluate(started, Instant::now(), &requests))
 }
 
 fn send(stop: &AtomicBool, requests: &Mutex<Vec<FinishedRequest>>) {
@@ -98,7 +98,7 @@ fn send(stop: &AtomicBool, requests: &Mutex<Vec<FinishedRequest>>) {
 }
 
 /// Returns the longest time without a response, and the numbers of requests and failures.
-fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measurement {
+fn evaluate(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measurement {
     let responses = requests
         .iter()
         .filter(|(_, has_response)| *has_response)
@@ -132,11 +132,11 @@ mod tests {
             (time(300), false),
             (time(520), true),
         ];
-        let measured = outcome(start, time(600), &requests);
-        assert_eq!(measured.outage, Duration::from_millis(500));
-        assert_eq!((measured.requests, measured.failed), (4, 1));
+        let measurement = evaluate(start, time(600), &requests);
+        assert_eq!(measurement.outage, Duration::from_millis(500));
+        assert_eq!((measurement.requests, measurement.failed), (4, 1));
         assert_eq!(
-            outcome(start, time(600), &[]).outage,
+            evaluate(start, time(600), &[]).outage,
             Duration::from_millis(600)
         );
     }

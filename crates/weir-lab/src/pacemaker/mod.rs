@@ -104,13 +104,16 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
 }
 
 fn select_faults(names: &[String]) -> Result<Vec<Fault>> {
-    let known = Fault::ALL.map(Fault::name);
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+    let fault_names = Fault::ALL.map(Fault::name);
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !fault_names.contains(&name.as_str()))
+    {
         return Err(LabError::Usage {
             option: "--faults",
             reason: format!(
                 "unknown fault \"{unknown}\"; the faults with --pacemaker are: {}",
-                known.join(", ")
+                fault_names.join(", ")
             ),
         });
     }
@@ -120,8 +123,8 @@ fn select_faults(names: &[String]) -> Result<Vec<Fault>> {
 
 fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measurement> {
     let no_active_node = || {
-        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        LabError::file("the node with the VIP")(missing)
+        let not_found = std::io::Error::from(std::io::ErrorKind::NotFound);
+        LabError::file("the node with the VIP")(not_found)
     };
     let active = cluster.node_with_vip().ok_or_else(no_active_node)?;
     let client = std::sync::Arc::clone(&cluster.client);
@@ -131,8 +134,13 @@ fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measurement> {
             Fault::Standby => cluster.put_in_standby(active)?,
             Fault::Kill => cluster.kill(active)?,
         }
-        let moved = || Ok(cluster.node_with_vip().filter(|it| *it != active));
-        wait_for("another active node", TAKEOVER_TIMEOUT, moved, String::new)?;
+        let find_new_node = || Ok(cluster.node_with_vip().filter(|it| *it != active));
+        wait_for(
+            "another active node",
+            TAKEOVER_TIMEOUT,
+            find_new_node,
+            String::new,
+        )?;
         // Of the two remaining nodes, one is the director and the other runs the application.
         cluster.wait_for_service(1)?;
         std::thread::sleep(LOAD_AFTER);

@@ -177,13 +177,13 @@ fn latency(percentiles: &str, requests: &str) -> Latency {
     let mut points: Vec<(f64, f64)> = percentiles.lines().filter_map(pair).collect();
     // The columns are starttime, seconds, ctime, dtime, ttime and wait.
     let total = |line: &str| line.split('\t').nth(4)?.parse::<f64>().ok();
-    let mut all: Vec<f64> = requests.lines().filter_map(total).collect();
-    all.sort_by(f64::total_cmp);
+    let mut totals: Vec<f64> = requests.lines().filter_map(total).collect();
+    totals.sort_by(f64::total_cmp);
     for quantile in [0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999] {
-        let rank = (quantile * all.len() as f64).ceil() as usize;
+        let rank = (quantile * totals.len() as f64).ceil() as usize;
         // With fewer requests, this quantile is the slowest request, which quantile 1 already covers.
-        if rank < all.len()
-            && let Some(milliseconds) = rank.checked_sub(1).and_then(|index| all.get(index))
+        if rank < totals.len()
+            && let Some(milliseconds) = rank.checked_sub(1).and_then(|index| totals.get(index))
         {
             points.push((quantile, *milliseconds));
         }

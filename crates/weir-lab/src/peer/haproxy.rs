@@ -13,7 +13,7 @@ use crate::requirement::{self, HAPROXY};
 /// The frontend's port.
 pub(crate) const PORT: u16 = 5000;
 
-/// Returns HAProxy's equivalent of a layer 4 scheduler of Weir.
+/// Returns HAProxy's equivalent of one of Weir's layer 4 schedulers.
 pub(crate) fn balance(scheduler: &str) -> Option<&'static str> {
     Some(match scheduler {
         "rr" | "wrr" => "roundrobin",

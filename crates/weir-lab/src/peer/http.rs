@@ -24,12 +24,12 @@ pub(crate) fn wait_until_served(
     let last_seen = std::cell::RefCell::new(&mut last);
     let attempt = || {
         let outcome = client.enter(|| Ok(status_line(target, path)))?;
-        let served = matches!(&outcome, Ok(line) if line.contains(" 200 "));
+        let is_served = matches!(&outcome, Ok(line) if line.contains(" 200 "));
         **last_seen.borrow_mut() = match outcome {
             Ok(line) => format!(": the last response was \"{line}\""),
             Err(error) => format!(": the last attempt failed with \"{error}\""),
         };
-        Ok(served.then_some(()))
+        Ok(is_served.then_some(()))
     };
     wait_for(
         &format!("a response from http://{target}{path}"),

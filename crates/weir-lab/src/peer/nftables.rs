@@ -11,7 +11,7 @@ use crate::peer::nginx::PORT;
 use crate::process;
 use crate::topology::{Topology, VIP};
 
-/// The name of the table of [`drop_syns`].
+/// The name of the table that [`drop_syns`] adds.
 const SYN_TABLE: &str = "weir-lab-syns";
 
 /// Loads the rules of stateless balancing with direct server return. The director selects a server by a hash of the

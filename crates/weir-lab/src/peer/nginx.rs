@@ -72,7 +72,7 @@ pub(crate) fn write(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Re
 }
 
 fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+    let temporary_paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|kind| format!("  {kind}_temp_path {}/{kind};\n", directory.display()))
         .collect();
@@ -84,7 +84,7 @@ fn configuration(directory: &Path, root: &Path, role: &Role<'_>) -> String {
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\nworker_rlimit_nofile 65536;\npid {directory}/nginx.pid;\n\
          error_log stderr error;\nevents {{ worker_connections 16384; }}\n\
-         http {{\n{temporary}  access_log off;\n  sendfile on;\n  tcp_nopush on;\n{upstream}  server {{\n    \
+         http {{\n{temporary_paths}  access_log off;\n  sendfile on;\n  tcp_nopush on;\n{upstream}  server {{\n    \
          listen {PORT} backlog={BACKLOG};\n    root {root};\n{location}  }}\n}}\n",
         directory = directory.display(),
         root = root.display(),
@@ -154,8 +154,8 @@ pub(crate) fn image_bytes() -> u64 {
 /// Bytes before the first pixel: file header and BITMAPINFOHEADER.
 const BMP_HEADER: u32 = 54;
 
-/// Returns an uncompressed 24-bit BMP whose pixels form no pattern. `width` must be a multiple of 4, so that rows need
-/// no padding.
+/// Returns an uncompressed 24-bit BMP whose pixels form no pattern. `width` must be a multiple of 4, so rows need no
+/// padding.
 fn image(width: u32, height: u32) -> Vec<u8> {
     let pixels = width * height * 3;
     let mut bytes = Vec::with_capacity((BMP_HEADER + pixels) as usize);
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_is_a_bitmap_of_the_expected_length() {
+    fn image_is_a_bitmap_with_the_expected_length() {
         let bytes = image(8, 2);
         assert_eq!(bytes.len(), 54 + 48);
         assert_eq!(&bytes[..6], [b'B', b'M', 102, 0, 0, 0]);

@@ -58,13 +58,13 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server on all addresses of a host.
     pub(crate) fn start(namespace: &Namespace) -> Result<Self> {
-        let failed = |source| LabError::Start {
+        let start_error = |source| LabError::Start {
             program: "the lab's web server".into(),
             source,
         };
         let listen = || {
             let address = (std::net::Ipv4Addr::UNSPECIFIED, nginx::PORT);
-            TcpListener::bind(address).map_err(failed)
+            TcpListener::bind(address).map_err(start_error)
         };
         let server = Self {
             shared: Arc::new(SharedState::default()),
@@ -76,12 +76,12 @@ impl Server {
                 .name("paced".into())
                 .stack_size(STACK_BYTES)
                 .spawn(move || shared.serve(&listener))
-                .map_err(failed)?;
+                .map_err(start_error)?;
         }
         Ok(server)
     }
 
-    fn set(&self, pace: Pace) {
+    fn set_pace(&self, pace: Pace) {
         let extra = match pace {
             Pace::Slower(extra) => extra,
             Pace::Normal | Pace::Starved => Duration::ZERO,
@@ -149,11 +149,11 @@ pub(crate) fn run_paced<T: Send>(
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(T, Shares)> {
     if let Some(first) = servers.first() {
-        first.set(pace);
+        first.set_pace(pace);
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| collect(servers, &done));
+        let sampler = scope.spawn(|| sample_shares(servers, &done));
         let result = work();
         done.store(true, Ordering::Release);
         let shares = sampler
@@ -163,7 +163,7 @@ pub(crate) fn run_paced<T: Send>(
     })
 }
 
-fn collect(servers: &[Server], done: &AtomicBool) -> Shares {
+fn sample_shares(servers: &[Server], done: &AtomicBool) -> Shares {
     let read = || -> Vec<u64> { servers.iter().map(Server::responses).collect() };
     let started_at = Instant::now();
     let first = read();
@@ -215,7 +215,7 @@ mod tests {
         let mut stream = TcpStream::connect(address).expect("connect");
         stream
             .write_all(b"GET / HTTP/1.0\r\n\r\n")
-            .expect("written");
+            .expect("send the request");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("read");
         thread.join().expect("join the thread").expect("respond");

@@ -205,8 +205,11 @@ impl<'a> Director<'a> {
         let mut arguments = instance.arguments(&[]);
         arguments.extend(["ipvsadm", "-S", "-n"].map(OsString::from));
         let launcher = instance.launcher();
-        let saved = launcher.run("weir-ipvsadm", instance.program, &arguments, COMMAND_LIMIT)?;
-        Ok(saved.lines().filter(|line| line.starts_with("-a ")).count())
+        let output = launcher.run("weir-ipvsadm", instance.program, &arguments, COMMAND_LIMIT)?;
+        Ok(output
+            .lines()
+            .filter(|line| line.starts_with("-a "))
+            .count())
     }
 
     /// Returns the state of a server.

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_of_the_script_is_parsed() {
+    fn script_output_is_parsed() {
         let output = "Running 2s test\ntotals 2000 1024000 2000000\nerrors 0 3 0 1 0\nquantile 0.5 1500\n\
                       quantile 0.99 2500\nquantile 0.99900 4000\nquantile 1 9000\n";
         let outcome = parse(output).expect("contains the summary");

@@ -28,14 +28,15 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
     let Some(field) = field::field_report(&report.experiment) else {
         return Vec::new();
     };
-    let measured = |name: Option<&str>, figure: &Figure| figure.metric.value(name?, &report.rows);
+    let measured_value =
+        |name: Option<&str>, figure: &Figure| figure.metric.value(name?, &report.rows);
     let lines = field.figures.iter().map(|figure| Comparison {
         experiment: report.experiment.clone(),
         label: figure.label,
         unit: figure.metric.unit(),
         reported: figure.reported,
-        peer: measured(figure.peer, figure),
-        weir: measured(figure.weir, figure),
+        peer: measured_value(figure.peer, figure),
+        weir: measured_value(figure.weir, figure),
     });
     lines.collect()
 }

@@ -56,14 +56,14 @@ pub(super) fn line(
     title: &str,
     points: impl Iterator<Item = (f64, f64)>,
 ) {
-    let mut written = String::new();
+    let mut coordinates = String::new();
     for (x, y) in points {
-        let _ = write!(written, "{x:.1},{y:.1} ");
+        let _ = write!(coordinates, "{x:.1},{y:.1} ");
     }
     let _ = writeln!(
         svg,
         "<polyline class=\"{class}\" points=\"{}\"><title>{}</title></polyline>",
-        written.trim_end(),
+        coordinates.trim_end(),
         escape(title)
     );
 }

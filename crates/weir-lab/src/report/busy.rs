@@ -41,16 +41,16 @@ fn busy_and_total(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
     // proc_stat(5): the fourth and fifth values are idle time; the first two include the ninth and tenth.
-    let all: u64 = ticks.iter().take(8).sum();
+    let total: u64 = ticks.iter().take(8).sum();
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
-    Some((all.saturating_sub(idle), all))
+    Some((total.saturating_sub(idle), total))
 }
 
 /// Returns the busy share of the time between two readings; `None` = a reading failed, or no time has passed.
 fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
-    let ((busy, all), (busy_after, all_after)) = (before?, after?);
-    let all = all_after.checked_sub(all).filter(|all| *all > 0)?;
-    Some(busy_after.saturating_sub(busy) as f64 / all as f64)
+    let ((busy, total), (busy_after, total_after)) = (before?, after?);
+    let total = total_after.checked_sub(total).filter(|total| *total > 0)?;
+    Some(busy_after.saturating_sub(busy) as f64 / total as f64)
 }
 
 fn note_for(load: f64, processors: usize, share: Option<f64>) -> Option<String> {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_work_is_not_reported() {
+    fn high_load_without_cpu_usage_is_not_reported() {
         assert_eq!(note_for(2.4, 2, Some(0.1)), None);
     }
 

@@ -18,17 +18,17 @@ const MAX_INTERVALS: f64 = 6.0;
 
 /// The scale of one panel.
 struct Scale {
-    seconds: f64,
-    megabits: f64,
+    max_seconds: f64,
+    max_mbps: f64,
 }
 
 impl Scale {
     fn x(&self, seconds: f64) -> f64 {
-        LEFT + seconds / self.seconds * (WIDTH - LEFT - RIGHT)
+        LEFT + seconds / self.max_seconds * (WIDTH - LEFT - RIGHT)
     }
 
-    fn y(&self, megabits: f64) -> f64 {
-        HEIGHT - BOTTOM - (megabits / self.megabits).min(1.0) * (HEIGHT - TOP - BOTTOM)
+    fn y(&self, mbps: f64) -> f64 {
+        HEIGHT - BOTTOM - (mbps / self.max_mbps).min(1.0) * (HEIGHT - TOP - BOTTOM)
     }
 }
 
@@ -61,21 +61,21 @@ fn ticks(end: f64, position: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
 /// Draws the transmit rate of each host, and the receive rate of the director, over time.
 pub(super) fn traffic(panel: &Panel) -> String {
     let series = panel.series.downsample(MAX_POINTS);
-    // The link's rate is at the same height in all panels. The client's transmit rate is lower than the link's rate.
+    // The scale depends only on the link's rate, so this rate is at the same height in all panels.
     let scale = Scale {
-        seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),
-        megabits: panel.link * 1.12,
+        max_seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),
+        max_mbps: panel.link * 1.12,
     };
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: Mbit/s of every host over time\">\n",
         escape(&panel.name)
     );
     let horizontal = Axis {
-        ticks: ticks(scale.seconds, |value| scale.x(value)),
+        ticks: ticks(scale.max_seconds, |value| scale.x(value)),
         title: "seconds",
     };
     let vertical = Axis {
-        ticks: ticks(scale.megabits, |value| scale.y(value)),
+        ticks: ticks(scale.max_mbps, |value| scale.y(value)),
         title: "Mbit/s",
     };
     axis::draw(&mut svg, HEIGHT, &horizontal, &vertical);
@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ticks_are_round_and_stay_inside() {
+    fn ticks_are_round_and_within_the_range() {
         let labels = |end| {
             ticks(end, |value| value)
                 .into_iter()
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_distinct_classes() {
+    fn classes_of_servers_repeat_after_four() {
         let class = |name: &str| {
             class_of(&HostSeries {
                 host: name.into(),

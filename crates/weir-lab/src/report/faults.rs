@@ -180,17 +180,18 @@ pub(crate) fn select<T: Copy>(
     name: impl Fn(&T) -> &'static str,
     names: &[String],
 ) -> Result<Vec<T>> {
-    let known: Vec<&str> = all.iter().map(&name).collect();
-    if let Some(unknown) = names.iter().find(|it| !known.contains(&it.as_str())) {
+    let known_names: Vec<&str> = all.iter().map(&name).collect();
+    if let Some(unknown) = names.iter().find(|it| !known_names.contains(&it.as_str())) {
         return Err(LabError::Usage {
             option,
             reason: format!(
                 "unknown name \"{unknown}\"; {experiment} supports: {}",
-                known.join(", ")
+                known_names.join(", ")
             ),
         });
     }
-    let is_selected = |it: &&T| names.is_empty() || names.iter().any(|wanted| wanted == name(it));
+    let is_selected =
+        |it: &&T| names.is_empty() || names.iter().any(|selected| selected == name(it));
     Ok(all.iter().filter(is_selected).copied().collect())
 }
 
@@ -292,7 +293,7 @@ mod tests {
         };
         assert_eq!(select_names(&[]).map(|it| it.len()).ok(), Some(2));
         assert_eq!(select_names(&["stop"]).ok(), Some(vec!["stop"]));
-        let error = select_names(&["stop", "run"]).expect_err("unknown");
+        let error = select_names(&["stop", "run"]).expect_err("an unknown name was accepted");
         assert_eq!(
             error.to_string(),
             "--faults: unknown name \"run\"; example supports: cut, stop"

@@ -24,8 +24,9 @@ pub(crate) struct Figure {
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
-    /// The lab's rows with the same measurement: the peer's and Weir's.
+    /// The peer's row with the same measurement.
     pub(crate) peer: Option<&'static str>,
+    /// Weir's row with the same measurement.
     pub(crate) weir: Option<&'static str>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) enum Metric {
     /// This quantile of the latency, in milliseconds.
     Latency(f64),
     /// The request rate divided by that of another row.
-    Times(&'static str),
+    RateRatio(&'static str),
 }
 
 impl Metric {
@@ -50,7 +51,7 @@ impl Metric {
             Self::Seconds => "s",
             Self::Failed => "requests",
             Self::Latency(_) => "ms",
-            Self::Times(_) => "\u{d7}",
+            Self::RateRatio(_) => "\u{d7}",
         }
     }
 
@@ -64,7 +65,7 @@ impl Metric {
             Self::Seconds => row.seconds,
             Self::Failed => row.failed as f64,
             Self::Latency(quantile) => row.timing.as_ref()?.latency.quantile_ms(quantile),
-            Self::Times(other) => {
+            Self::RateRatio(other) => {
                 let base = find(other)?.requests_per_second;
                 (base > 0.0).then(|| row.requests_per_second / base)?
             }
@@ -108,9 +109,9 @@ const fn non_empty(name: &'static str) -> Option<&'static str> {
     if name.is_empty() { None } else { Some(name) }
 }
 
-use Metric::{Failed, KbytesPerSecond, Latency, RequestsPerSecond, Seconds, Times};
+use Metric::{Failed, KbytesPerSecond, Latency, RateRatio, RequestsPerSecond, Seconds};
 
-/// All field reports, in the order of the experiments.
+/// All field reports.
 pub(crate) static REPORTS: [FieldReport; 7] = [
     FieldReport {
         experiment: "saturated-uplink",
@@ -155,7 +156,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             figure(
                 "direct routing vs. the proxy",
                 3.89,
-                Times("haproxy"),
+                RateRatio("haproxy"),
                 "nftables",
                 "direct",
             ),
@@ -244,8 +245,8 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         ],
         differences: &[
             "HAProxy is the installed version, not 1.5. Since 1.8 it can pass its sockets to the next process.",
-            "`weir protect` holds SYNs, instead of a plug qdisc; it also works for traffic from other hosts.",
-            "Weir's rows are reloads of Weir itself; it needs no protection, because its sockets stay open.",
+            "`weir protect` holds the SYNs, not a plug qdisc; it also works for traffic from other hosts.",
+            "Weir's rows measure reloads of Weir itself, which needs no protection, because its sockets stay open.",
         ],
     },
     FieldReport {
@@ -264,25 +265,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
             unreported_figure(
                 "small pages vs. nginx hash",
-                Times("nginx-hash/small"),
+                RateRatio("nginx-hash/small"),
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
             unreported_figure(
                 "sleeping pages vs. nginx hash",
-                Times("nginx-hash/rand"),
+                RateRatio("nginx-hash/rand"),
                 "nftables/rand",
                 "l3dsr-wlc/rand",
             ),
             unreported_figure(
                 "64 KB vs. nginx hash",
-                Times("nginx-hash/size-65535"),
+                RateRatio("nginx-hash/size-65535"),
                 "nftables/size-65535",
                 "l3dsr-sh/size-65535",
             ),
             unreported_figure(
                 "640 KB vs. nginx hash",
-                Times("nginx-hash/size-655350"),
+                RateRatio("nginx-hash/size-655350"),
                 "nftables/size-655350",
                 "l3dsr-sh/size-655350",
             ),
@@ -315,7 +316,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             figure(
                 "two nodes vs. one",
                 1.79,
-                Times("one-server/close"),
+                RateRatio("one-server/close"),
                 "",
                 "ldirectord/close",
             ),
@@ -336,7 +337,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             figure(
                 "keep-alive, two nodes vs. one",
                 1.94,
-                Times("one-server/keep-alive"),
+                RateRatio("one-server/keep-alive"),
                 "",
                 "ldirectord/keep-alive",
             ),
@@ -370,7 +371,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             figure(
                 "NAT vs. one server, 1000 clients",
                 1.6,
-                Times("one-server/c1000"),
+                RateRatio("one-server/c1000"),
                 "nftables/c1000",
                 "nat/c1000",
             ),
@@ -391,7 +392,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             figure(
                 "NAT vs. one server, 100 clients",
                 0.524,
-                Times("one-server/c100"),
+                RateRatio("one-server/c100"),
                 "nftables/c100",
                 "nat/c100",
             ),
@@ -415,20 +416,20 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "socket/quiet",
             ),
             unreported_figure(
-                "members change: 99th percentile",
+                "servers change: 99th percentile",
                 Latency(0.99),
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
             unreported_figure(
-                "members change: failed",
+                "servers change: failed",
                 Failed,
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
             unreported_figure(
                 "requests vs. a direct connection",
-                Times("one-server/quiet"),
+                RateRatio("one-server/quiet"),
                 "haproxy/quiet",
                 "socket/quiet",
             ),
@@ -456,7 +457,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "direct-least-time/20ms",
             ),
             unreported_figure(
-                "lack of CPU time: 99th percentile",
+                "starved of CPU time: 99th percentile",
                 Latency(0.99),
                 "haproxy-leastconn/starved",
                 "direct-least-time/starved",
@@ -485,7 +486,7 @@ mod tests {
         let report = example::report();
         let value = |metric: Metric, name| metric.value(name, &report.rows);
         assert_eq!(value(KbytesPerSecond, "nat"), Some(0.245 * 4096.0));
-        assert_eq!(value(Times("one-server"), "direct"), Some(0.998 / 0.25));
+        assert_eq!(value(RateRatio("one-server"), "direct"), Some(0.998 / 0.25));
         assert_eq!(value(Seconds, "haproxy"), None, "not measured");
         let timed = example::timed_report();
         assert_eq!(

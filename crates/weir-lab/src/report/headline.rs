@@ -12,7 +12,7 @@ pub(crate) fn summarize(report: &Report) -> Option<String> {
     } else if report.is_timed() {
         slowest_request(report)?
     } else if !report.events.is_empty() {
-        fail_outcome(report)?
+        failover_times(report)?
     } else {
         compare_with_one_server(report).or_else(|| fastest_method(report))?
     };
@@ -79,13 +79,16 @@ fn slowest_request(report: &Report) -> Option<String> {
         let timing = row.timing.as_ref();
         timing.is_some_and(|timing| !timing.disturbances.is_empty())
     };
-    let any = report.rows.iter().any(|row| disturbed(&row));
-    let rows = report.rows.iter().filter(|row| !any || disturbed(row));
+    let has_disturbed_run = report.rows.iter().any(|row| disturbed(&row));
+    let rows = report
+        .rows
+        .iter()
+        .filter(|row| !has_disturbed_run || disturbed(row));
     let timed = rows.filter_map(|row| Some((row, row.timing.as_ref()?)));
-    let all: Vec<(&Row, f64)> = timed
+    let slowest_requests: Vec<(&Row, f64)> = timed
         .map(|(row, timing)| (row, timing.latency.quantile_ms(1.0)))
         .collect();
-    let (row, milliseconds) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (row, milliseconds) = slowest_requests.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let change_count: usize = report
         .rows
         .iter()
@@ -112,16 +115,16 @@ fn slow_server_latency(report: &Report) -> Option<String> {
         .filter(|row| row.workload() == Some(workload));
     let timed =
         rows.filter_map(|row| Some((row.method(), row.timing.as_ref()?.latency.quantile_ms(0.99))));
-    let all: Vec<(&str, f64)> = timed.collect();
-    let best = all.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let worst = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let percentiles: Vec<(&str, f64)> = timed.collect();
+    let best = percentiles.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let worst = percentiles.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(format!(
         "With one of four servers 20 ms slower, 99 % of the requests took at most {:.1} ms with {}, {:.1} ms with {}",
         best.1, best.0, worst.1, worst.0
     ))
 }
 
-fn fail_outcome(report: &Report) -> Option<String> {
+fn failover_times(report: &Report) -> Option<String> {
     let seconds = |prefix: &str| {
         let mut events = report.events.iter();
         let event = events.find(|event| event.event.starts_with(prefix));
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn headline_contains_times() {
+    fn headline_contains_failover_times() {
         let mut report = example::report();
         let event = |event: &str, seconds| Event {
             event: event.to_owned(),

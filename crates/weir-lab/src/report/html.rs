@@ -71,7 +71,7 @@ pub(super) fn page(title: &str, content: &str) -> String {
     )
 }
 
-/// Returns the complete file.
+/// Returns the complete file of a report.
 pub(super) fn render(report: &Report) -> String {
     page(&report.experiment, &body(report))
 }
@@ -297,9 +297,9 @@ fn limit_sentence(panel: &Panel) -> String {
         1 => "The server sends".to_owned(),
         count => format!("The {count} servers together send"),
     };
-    let all: f64 = servers(panel).sum();
+    let total: f64 = servers(panel).sum();
     format!(
-        "{subject} {all:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}."
+        "{subject} {total:.1} Mbit/s over links of {link:.1}; the director sends {sends:.1} and receives {receives:.1}."
     )
 }
 
@@ -307,7 +307,7 @@ fn limit_sentence(panel: &Panel) -> String {
 #[cfg(test)]
 pub(super) fn assert_well_formed(page: &str) {
     let mut open = Vec::new();
-    let body = page.strip_prefix("<!DOCTYPE html>").expect("doctype");
+    let body = page.strip_prefix("<!DOCTYPE html>").expect("no doctype");
     for tag in body.split('<').skip(1) {
         let (tag, text) = tag
             .split_once('>')
@@ -408,8 +408,8 @@ mod tests {
                 })
                 .collect()
         };
-        let (light, rest) = STYLE.split_once("@media").expect("dark");
-        let (dark, _) = rest.split_once("body {").expect("the rest");
+        let (light, rest) = STYLE.split_once("@media").expect("no dark mode");
+        let (dark, _) = rest.split_once("body {").expect("no rule for `body`");
         [variables(light), variables(dark)]
     }
 

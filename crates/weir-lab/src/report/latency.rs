@@ -17,7 +17,7 @@ use crate::latency::{Latency, TABLE_QUANTILES};
 pub struct Timing {
     /// The distribution of request latencies.
     pub latency: Latency,
-    /// Duration of each disturbance of the balancer, in milliseconds. Empty for an undisturbed run.
+    /// Duration of each disturbance, in milliseconds. Empty for an undisturbed run.
     pub disturbances: Vec<f64>,
     /// Number of disturbances that the balancer rejected.
     pub refused: u64,

@@ -32,14 +32,17 @@ pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
 /// Returns the chart; `None` = the runs have fewer than two sizes, or no requests.
 pub(super) fn chart(report: &Report) -> Option<String> {
     let methods = methods(report);
-    let sized: Vec<(&Row, f64)> = report
+    let sized_rows: Vec<(&Row, f64)> = report
         .rows
         .iter()
         .filter_map(|row| Some((row, size(row)?)))
         .collect();
-    let all = || sized.iter().map(|(_, size)| *size);
-    let (min_size, max_size) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
-    let rates = sized.iter().map(|(row, _)| row.requests_per_second);
+    let sizes = || sized_rows.iter().map(|(_, size)| *size);
+    let (min_size, max_size) = (
+        sizes().fold(f64::MAX, f64::min),
+        sizes().fold(0.0, f64::max),
+    );
+    let rates = sized_rows.iter().map(|(row, _)| row.requests_per_second);
     let max_rate = rates.fold(0.0, f64::max) * 1.1;
     if methods.is_empty() || min_size >= max_size || max_rate <= 0.0 {
         return None;
@@ -79,7 +82,7 @@ pub(super) fn chart(report: &Report) -> Option<String> {
     };
     axis::draw(&mut svg, HEIGHT, &horizontal, &vertical);
     for (method, class) in methods {
-        let mut points: Vec<(f64, f64)> = sized
+        let mut points: Vec<(f64, f64)> = sized_rows
             .iter()
             .filter(|(row, _)| row.method() == method)
             .map(|(row, size)| (*size, row.requests_per_second))

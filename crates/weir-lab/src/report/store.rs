@@ -72,7 +72,7 @@ struct StoredHost {
 /// Writes a report to `DIRECTORY/EXPERIMENT.json`.
 pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
     let path = directory.join(format!("{}.json", report.experiment));
-    // Serialization can fail only for maps with non-string keys and for writers, and the report uses neither.
+    // Serialization to a string fails only for maps with non-string keys, and a report has none.
     let text = serde_json::to_string(&StoredReport::from(report)).unwrap_or_default();
     std::fs::write(&path, text).map_err(LabError::file(&path))
 }
@@ -90,8 +90,15 @@ pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>>
     };
     let stored: StoredReport = serde_json::from_str(&text)
         .map_err(|error| LabError::file(&path)(std::io::Error::other(error)))?;
-    if stored.version != VERSION || stored.experiment != experiment {
+    if stored.version != VERSION {
         let error = "it was written by a different version of weir; run the experiment again";
+        return Err(LabError::file(&path)(std::io::Error::other(error)));
+    }
+    if stored.experiment != experiment {
+        let error = format!(
+            "it is the report of experiment {}, not of {experiment}",
+            stored.experiment
+        );
         return Err(LabError::file(&path)(std::io::Error::other(error)));
     }
     Ok(Some(stored.into()))
@@ -233,8 +240,9 @@ mod tests {
             shares: vec![0.3],
         });
         for report in [with_shares, example::timed_report()] {
-            let text = serde_json::to_string(&StoredReport::from(&report)).expect("JSON");
-            let stored: StoredReport = serde_json::from_str(&text).expect("the same format");
+            let text =
+                serde_json::to_string(&StoredReport::from(&report)).expect("serialize the report");
+            let stored: StoredReport = serde_json::from_str(&text).expect("parse the report");
             assert_eq!(Report::from(stored), report);
         }
     }
@@ -248,14 +256,14 @@ mod tests {
                 .expect("no error")
                 .is_none()
         );
-        write(&example::report(), &directory).expect("written");
-        let found = read(&directory, "saturated-uplink").expect("readable");
+        write(&example::report(), &directory).expect("write the report");
+        let found = read(&directory, "saturated-uplink").expect("read the report");
         assert_eq!(
             found.expect("the report exists").rows,
             example::report().rows
         );
-        std::fs::write(directory.join("x.json"), "{}").expect("written");
+        std::fs::write(directory.join("x.json"), "{}").expect("write the file");
         assert!(read(&directory, "x").is_err());
-        std::fs::remove_dir_all(&directory).expect("removed");
+        std::fs::remove_dir_all(&directory).expect("remove the directory");
     }
 }

@@ -39,7 +39,7 @@ impl Build {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Programs<'a> {
     pub(super) tested: &'a Path,
-    /// The program that some of the directors run in events with two builds.
+    /// The program that some of the directors run, for faults that need two builds.
     pub(super) second: &'a Path,
 }
 
@@ -309,12 +309,12 @@ impl Director {
 
     /// Kills all processes immediately.
     pub(super) fn kill(&self) {
-        let mut all: Vec<Pid> = Vec::new();
+        let mut pids: Vec<Pid> = Vec::new();
         for daemon in [&self.balancer, &self.bird].into_iter().flatten() {
-            all.extend(Pid::from_raw(i32::try_from(daemon.pid()).unwrap_or(0)));
-            all.extend(process::children(daemon.pid()));
+            pids.extend(Pid::from_raw(i32::try_from(daemon.pid()).unwrap_or(0)));
+            pids.extend(process::children(daemon.pid()));
         }
-        for pid in all {
+        for pid in pids {
             // A process may already have exited with its parent.
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -339,14 +339,14 @@ impl Drop for Director {
 /// Returns stateless rules: a hash of the client's address and port, modulo the number of servers, selects the server.
 /// All directors use the same seed; by default, nftables would choose a random seed on each director.
 fn rules(servers: &[Ipv4Addr]) -> String {
-    let numbered = servers.iter().enumerate();
-    let numbered: Vec<String> = numbered.map(|(n, it)| format!("{n} : {it}")).collect();
+    let entries = servers.iter().enumerate();
+    let entries: Vec<String> = entries.map(|(n, it)| format!("{n} : {it}")).collect();
     let rule = |protocol: &str| {
         format!(
             "  ip daddr {VIP} {protocol} dport 80 ip daddr set \
              jhash ip saddr . {protocol} sport mod {} seed 0x77656972 map {{ {} }}\n",
             servers.len(),
-            numbered.join(", ")
+            entries.join(", ")
         )
     };
     format!(

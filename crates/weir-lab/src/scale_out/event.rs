@@ -23,9 +23,9 @@ pub(crate) enum Event {
     ServerRemovedDirectorKilled,
     /// A server is removed, and a director whose pool never had that server starts immediately afterwards.
     ServerRemovedDirectorStarted,
-    /// Every second director runs another build, and a director is killed.
+    /// Every second director runs a different build, and a director is killed.
     MixedBuildsDirectorKilled,
-    /// A director is upgraded to another build with `weir upgrade`.
+    /// A director is upgraded to a different build with `weir upgrade`.
     DirectorUpgraded,
     /// A director that still has the old version of the configuration is killed while another one already has the new
     /// version.

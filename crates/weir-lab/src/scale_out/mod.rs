@@ -159,7 +159,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
                 let rig = Rig::build(&session, programs, (event, *method), directors);
                 let count = usize::try_from(connections).unwrap_or(usize::MAX);
                 match rig.and_then(|mut rig| rig.measure(count)) {
-                    Ok(measured) => runs.push(measured),
+                    Ok(measurement) => runs.push(measurement),
                     Err(LabError::Interrupted) => return Err(LabError::Interrupted),
                     Err(failure) => error = Some(failure.to_string()),
                 }
@@ -194,7 +194,7 @@ fn second_program(
 /// Raises the open-file limit. The client and the servers are in this process, so each connection needs two sockets.
 fn allow_many_sockets(connections: u32) -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = 2 * u64::from(connections) + OTHER_FILES;
+    let needed_files = 2 * u64::from(connections) + OTHER_FILES;
     let maximum = getrlimit(Resource::Nofile).maximum;
     let set = |limit: Option<u64>| {
         let limit = Rlimit {
@@ -203,20 +203,20 @@ fn allow_many_sockets(connections: u32) -> Result<()> {
         };
         setrlimit(Resource::Nofile, limit).is_ok()
     };
-    if set(maximum.map(|it| it.max(needed))) {
+    if set(maximum.map(|it| it.max(needed_files))) {
         return Ok(());
     }
     // Raising the soft limit to the maximum requires no privilege.
     let _ = set(maximum);
     let maximum = maximum.unwrap_or(u64::MAX);
-    if needed <= maximum {
+    if needed_files <= maximum {
         return Ok(());
     }
     Err(LabError::Usage {
         option: "--concurrency",
         reason: format!(
-            "{connections} connections need {needed} open files, but the limit is {maximum} (see `ulimit -Hn` and \
-             /proc/sys/fs/nr_open)"
+            "{connections} connections need {needed_files} open files, but the limit is {maximum} (see `ulimit -Hn` \
+             and /proc/sys/fs/nr_open)"
         ),
     })
 }

@@ -76,8 +76,8 @@ impl Server {
             runtime.block_on(async {
                 tokio::select! {
                     _ = stopped => {}
-                    _ = accept(tcp) => {}
-                    _ = datagrams(udp) => {}
+                    _ = echo_streams(tcp) => {}
+                    _ = echo_datagrams(udp) => {}
                 }
             });
             runtime.shutdown_background();
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener) -> std::io::Result<()> {
+async fn echo_streams(listener: TcpListener) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (mut stream, _) = listener.accept().await?;
@@ -104,7 +104,7 @@ async fn accept(listener: TcpListener) -> std::io::Result<()> {
     }
 }
 
-async fn datagrams(socket: UdpSocket) -> std::io::Result<()> {
+async fn echo_datagrams(socket: UdpSocket) -> std::io::Result<()> {
     let socket = tokio::net::UdpSocket::from_std(socket)?;
     let mut bytes = [0; 16];
     loop {
@@ -239,7 +239,8 @@ impl Client {
         })
     }
 
-    /// Sends on all flows while `event` runs. `event` returns the time until the router had the expected paths.
+    /// Sends on all connections and flows before, during and after `event`, which returns the time until the router had
+    /// the expected paths.
     pub(super) fn measure(
         mut self,
         event: impl FnOnce() -> Result<Option<Duration>> + Send,
@@ -293,7 +294,7 @@ impl Client {
             round = (round + 1) % rounds;
             next += DATAGRAM_INTERVAL;
             let now = Instant::now();
-            // A late thread skips the rounds that it missed.
+            // A late thread does not make up for the rounds that it missed.
             next = next.max(now);
             std::thread::sleep(next - now);
         }

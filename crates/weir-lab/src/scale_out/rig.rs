@@ -186,12 +186,12 @@ impl<'a> Rig<'a> {
         let statistics = cost::enable_statistics()?;
         let meters: Vec<Meter> = self.directors.iter().map(Director::start_meter).collect();
         let mut measurement = client.measure(|| self.trigger())?;
-        // A director that joined was measured from its start.
+        // A director that joined during the event is measured from its start.
         let meters = meters
             .into_iter()
             .chain(std::iter::repeat_with(Meter::default));
-        let measured = self.directors.iter().zip(meters);
-        measurement.costs = measured
+        let metered_directors = self.directors.iter().zip(meters);
+        measurement.costs = metered_directors
             .filter_map(|(it, meter)| it.finish_meter(meter))
             .collect();
         drop(statistics);
@@ -202,13 +202,13 @@ impl<'a> Rig<'a> {
     fn prepare(&mut self) -> Result<()> {
         if self.event.needs_spare_director() {
             self.add_director(SERVERS)?;
-            let added = usize::from(self.count);
+            let new_index = usize::from(self.count);
             if let Balancer::Weir { .. } = self.method.balancer {
-                self.wait_for_paths(added + 1, START_TIMEOUT)?;
+                self.wait_for_paths(new_index + 1, START_TIMEOUT)?;
                 self.wait_for_servers()?;
             }
-            self.directors[added].drain(self.method)?;
-            self.wait_for_paths(added, PATH_REMOVAL_TIMEOUT)?;
+            self.directors[new_index].drain(self.method)?;
+            self.wait_for_paths(new_index, PATH_REMOVAL_TIMEOUT)?;
         }
         match self.event {
             Event::DirectorCut => self.wait_for_bfd(),
@@ -570,8 +570,8 @@ fn start_etcd(fabric: &Fabric<'_>) -> Result<Vec<Etcd>> {
 impl Etcd {
     fn start(&mut self) -> Result<()> {
         let name = |number: u8| format!("e{number}");
-        let all = (0..3).map(|it| format!("{}=http://{}:2380", name(it), etcd_address(it)));
-        let all = all.collect::<Vec<_>>().join(",");
+        let members = (0..3).map(|it| format!("{}=http://{}:2380", name(it), etcd_address(it)));
+        let members = members.collect::<Vec<_>>().join(",");
         let address = etcd_address(self.number);
         let (client, peer) = (
             format!("http://{address}:2379"),
@@ -579,7 +579,7 @@ impl Etcd {
         );
         let settings = BTreeMap::from([
             ("--name", name(self.number)),
-            ("--initial-cluster", all),
+            ("--initial-cluster", members),
             (
                 "--data-dir",
                 self.directory.join("data").to_string_lossy().into_owned(),

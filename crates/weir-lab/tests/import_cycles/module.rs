@@ -13,13 +13,13 @@ pub(crate) type ModulePath = Vec<String>;
 struct Module {
     children: BTreeSet<String>,
     /// Names that the module re-exports, and their paths.
-    exported: BTreeMap<String, Vec<String>>,
+    exports: BTreeMap<String, Vec<String>>,
     /// Paths of modules that are re-exported as a whole.
     globs: Vec<Vec<String>>,
     /// Names of the items that the module defines.
-    defined: BTreeSet<String>,
+    definitions: BTreeSet<String>,
     /// Paths that occur in the module's code, except those that it only re-exports.
-    named: BTreeSet<Vec<String>>,
+    used_paths: BTreeSet<Vec<String>>,
 }
 
 /// The modules of a crate.
@@ -32,7 +32,7 @@ impl Modules {
     /// Reads a crate from its root file. Skips code that is compiled only for tests.
     pub(crate) fn read(root: &Path) -> Self {
         let mut modules = Self::default();
-        let directory = root.parent().expect("has a directory");
+        let directory = root.parent().expect("the root file has a directory");
         modules.add(&parse(root), &[], directory);
         modules
     }
@@ -53,7 +53,7 @@ impl Modules {
                     module.children.insert(name);
                 }
                 syn::Item::Use(item) => module.add_use(item),
-                item => module.defined.extend(name_of(item)),
+                item => module.definitions.extend(name_of(item)),
             }
         }
         // A name that the module re-exports is also in scope in the module.
@@ -63,13 +63,13 @@ impl Modules {
                 code.visit_item(item);
             }
         }
-        for named in code.paths {
-            let first = named[0].as_str();
+        for used_path in code.paths {
+            let first = used_path[0].as_str();
             let is_local = matches!(first, "crate" | "self" | "super");
-            // A single word is a variable, not a module.
-            let is_child = named.len() > 1 && module.children.contains(first);
-            if is_local || is_child || module.exported.contains_key(first) {
-                module.named.insert(named);
+            // A path with a single word is not a module, but a variable or function.
+            let is_child = used_path.len() > 1 && module.children.contains(first);
+            if is_local || is_child || module.exports.contains_key(first) {
+                module.used_paths.insert(used_path);
             }
         }
         self.all.insert(path.to_vec(), module);
@@ -79,8 +79,8 @@ impl Modules {
     pub(crate) fn imports(&self) -> BTreeSet<(ModulePath, ModulePath)> {
         let mut imports = BTreeSet::new();
         for (from, module) in &self.all {
-            for named in &module.named {
-                if let Some(to) = self.resolve(from, named, 0)
+            for used_path in &module.used_paths {
+                if let Some(to) = self.resolve(from, used_path, 0)
                     && to != *from
                 {
                     imports.insert((from.clone(), to));
@@ -90,15 +90,15 @@ impl Modules {
         imports
     }
 
-    /// Returns the module that defines the item that `from` refers to with the path `named`; `None` = another crate
+    /// Returns the module that defines the item that `from` refers to with the path `used_path`; `None` = another crate
     /// defines it.
-    fn resolve(&self, from: &[String], named: &[String], depth: u32) -> Option<ModulePath> {
+    fn resolve(&self, from: &[String], used_path: &[String], depth: u32) -> Option<ModulePath> {
         const MAX_DEPTH: u32 = 16;
         let mut module_path = from.to_vec();
-        let mut remaining = named;
-        match named.first()?.as_str() {
-            "crate" => (module_path, remaining) = (Vec::new(), &named[1..]),
-            "self" => remaining = &named[1..],
+        let mut remaining = used_path;
+        match used_path.first()?.as_str() {
+            "crate" => (module_path, remaining) = (Vec::new(), &used_path[1..]),
+            "self" => remaining = &used_path[1..],
             "super" => {
                 while remaining.first().is_some_and(|name| name == "super") {
                     module_path.pop()?;
@@ -108,8 +108,8 @@ impl Modules {
             first => {
                 let module = &self.all[&module_path];
                 let is_in_scope = module.children.contains(first)
-                    || module.exported.contains_key(first)
-                    || module.defined.contains(first);
+                    || module.exports.contains_key(first)
+                    || module.definitions.contains(first);
                 if !is_in_scope {
                     return None;
                 }
@@ -122,10 +122,10 @@ impl Modules {
                 remaining = &remaining[1..];
                 continue;
             }
-            if module.defined.contains(name) || depth > MAX_DEPTH {
+            if module.definitions.contains(name) || depth > MAX_DEPTH {
                 return Some(module_path);
             }
-            if let Some(origin) = module.exported.get(name) {
+            if let Some(origin) = module.exports.get(name) {
                 return self.resolve(&module_path, origin, depth + 1);
             }
             for glob in &module.globs {
@@ -144,9 +144,9 @@ impl Modules {
 
     fn defines(&self, module: &[String], name: &str) -> bool {
         let module = &self.all[module];
-        module.defined.contains(name)
+        module.definitions.contains(name)
             || module.children.contains(name)
-            || module.exported.contains_key(name)
+            || module.exports.contains_key(name)
     }
 }
 
@@ -157,9 +157,9 @@ impl Module {
         flatten(&item.tree, &mut Vec::new(), &mut found);
         for (path, name) in found {
             match name {
-                Some(name) if is_exported => drop(self.exported.insert(name, path)),
+                Some(name) if is_exported => drop(self.exports.insert(name, path)),
                 None if is_exported => self.globs.push(path),
-                _ => drop(self.named.insert(path)),
+                _ => drop(self.used_paths.insert(path)),
             }
         }
     }

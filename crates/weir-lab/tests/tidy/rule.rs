@@ -235,10 +235,7 @@ fn parts(name: &str) -> Vec<String> {
             parts.push(String::new());
         }
         if c != '_' {
-            parts
-                .last_mut()
-                .expect("at least one part")
-                .extend(c.to_lowercase());
+            parts.last_mut().expect("no parts").extend(c.to_lowercase());
         }
         before = c;
     }

@@ -56,8 +56,11 @@ pub(crate) fn pieces(language: Language, text: &str) -> Vec<Piece<'_>> {
     }
 }
 
-fn lines(text: &str, region: Region, is_wanted: impl Fn(&str) -> bool) -> Vec<Piece<'_>> {
-    let numbered = text.lines().enumerate().filter(|(_, line)| is_wanted(line));
+fn lines(text: &str, region: Region, is_included: impl Fn(&str) -> bool) -> Vec<Piece<'_>> {
+    let numbered = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| is_included(line));
     numbered
         .map(|(index, text)| Piece {
             region,
@@ -207,7 +210,7 @@ fn character_length(text: &str) -> usize {
 }
 
 #[cfg(test)]
-fn found(language: Language, text: &str) -> Vec<(Region, &str)> {
+fn regions_and_texts(language: Language, text: &str) -> Vec<(Region, &str)> {
     let pieces = pieces(language, text);
     pieces
         .iter()
@@ -230,7 +233,7 @@ fn rust_source_is_split_into_pieces() {
         (Comment, "/* j /* k */ l */"),
         (Text, "m"),
     ];
-    assert_eq!(found(Language::Rust, text), expected);
+    assert_eq!(regions_and_texts(Language::Rust, text), expected);
     let lines: Vec<usize> = pieces(Language::Rust, text)
         .iter()
         .map(|piece| piece.line)
@@ -251,11 +254,11 @@ fn c_source_is_split_into_pieces() {
         (Name, "f"),
         (Name, "r"),
     ];
-    assert_eq!(found(Language::C, text), expected);
+    assert_eq!(regions_and_texts(Language::C, text), expected);
 }
 
 #[test]
-fn unclosed_text_ends_with_the_file() {
+fn unclosed_literals_and_comments_do_not_panic() {
     for text in ["\"a", "/* a", "r#\"a", "'", "'\\", "// é"] {
         let _ = pieces(Language::Rust, text);
     }

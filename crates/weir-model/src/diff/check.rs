@@ -48,18 +48,18 @@ fn kind(check: &Check) -> &'static str {
 }
 
 fn compare_keys(edits: Edits, old: &Check, new: &Check) -> Edits {
-    let edits = timing(edits, &old.timing, &new.timing)
+    let edits = compare_timing(edits, &old.timing, &new.timing)
         .compare("on_failure", old.on_failure, new.on_failure, |value| {
             value.as_str().to_owned()
         })
         .compare("start", old.start, new.start, |value| {
             value.as_str().to_owned()
         });
-    let edits = target(edits, &old.target, &new.target);
-    probe(edits, &old.probe, &new.probe)
+    let edits = compare_targets(edits, &old.target, &new.target);
+    compare_probes(edits, &old.probe, &new.probe)
 }
 
-fn timing(edits: Edits, old: &Timing, new: &Timing) -> Edits {
+fn compare_timing(edits: Edits, old: &Timing, new: &Timing) -> Edits {
     edits
         .compare("interval", old.interval, new.interval, duration)
         .compare(
@@ -85,7 +85,7 @@ fn timing(edits: Edits, old: &Timing, new: &Timing) -> Edits {
         .compare("fall", old.fall, new.fall, u32::to_string)
 }
 
-fn target(edits: Edits, old: &ProbeTarget, new: &ProbeTarget) -> Edits {
+fn compare_targets(edits: Edits, old: &ProbeTarget, new: &ProbeTarget) -> Edits {
     edits
         .compare("address", old.address, new.address, |address| {
             address.map_or_else(
@@ -111,10 +111,10 @@ fn target(edits: Edits, old: &ProbeTarget, new: &ProbeTarget) -> Edits {
         )
         .compare("via", old.via, new.via, |via| via.as_str().to_owned())
         .compare("tls", old.tls.is_some(), new.tls.is_some(), bool::to_string)
-        .both(old.tls.as_ref(), new.tls.as_ref(), tls)
+        .both(old.tls.as_ref(), new.tls.as_ref(), compare_tls)
 }
 
-fn tls(edits: Edits, old: &CheckTls, new: &CheckTls) -> Edits {
+fn compare_tls(edits: Edits, old: &CheckTls, new: &CheckTls) -> Edits {
     edits
         .compare("verify", old.verify, new.verify, bool::to_string)
         .compare("ca", &old.ca, &new.ca, |it| or_none(it.as_ref()))
@@ -124,10 +124,10 @@ fn tls(edits: Edits, old: &CheckTls, new: &CheckTls) -> Edits {
 }
 
 /// Compares probes of the same kind.
-fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
+fn compare_probes(edits: Edits, old: &Probe, new: &Probe) -> Edits {
     let text = |value: &&String| (*value).clone();
     match (old, new) {
-        (Probe::Http(old), Probe::Http(new)) => http(edits, old, new),
+        (Probe::Http(old), Probe::Http(new)) => compare_http(edits, old, new),
         (Probe::Grpc { service: old }, Probe::Grpc { service: new }) => {
             edits.compare("service", old, new, |name| match name.is_empty() {
                 true => "none".to_owned(),
@@ -195,7 +195,7 @@ fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
     }
 }
 
-fn http(edits: Edits, old: &Http, new: &Http) -> Edits {
+fn compare_http(edits: Edits, old: &Http, new: &Http) -> Edits {
     let text = |value: &&String| (*value).clone();
     edits
         .compare("path", &old.path, &new.path, text)

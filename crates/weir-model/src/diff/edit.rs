@@ -31,13 +31,13 @@ impl fmt::Display for Edit {
 pub(super) struct Edits {
     /// Prefix of each key, such as `check.`; empty at the top level.
     prefix: String,
-    found: Vec<Edit>,
+    edits: Vec<Edit>,
 }
 
 impl Edits {
     /// Returns the collected edits.
     pub(super) fn finish(self) -> Vec<Edit> {
-        self.found
+        self.edits
     }
 
     /// Compares the old and the new value of a key. `show` formats them if they differ.
@@ -80,7 +80,7 @@ impl Edits {
         self
     }
 
-    /// Compares the keys of a table.
+    /// Compares the keys of a table, whose name becomes part of their prefix.
     pub(super) fn within(mut self, table: &str, keys: impl FnOnce(Self) -> Self) -> Self {
         let inner = format!("{}{table}.", self.prefix);
         let outer = std::mem::replace(&mut self.prefix, inner);
@@ -112,8 +112,8 @@ impl Edits {
         keys: impl FnOnce(Self, &T, &T) -> Self,
     ) -> Self {
         if old.is_some() != new.is_some() {
-            let shown = |side: Option<&T>| side.map_or_else(|| "none".to_owned(), &show);
-            self.push(key, shown(old), shown(new));
+            let format_side = |side: Option<&T>| side.map_or_else(|| "none".to_owned(), &show);
+            self.push(key, format_side(old), format_side(new));
         }
         self.within(key, |edits| edits.both(old, new, keys))
     }
@@ -121,7 +121,7 @@ impl Edits {
     /// Adds an edit. If both texts are equal, the edit reports the key without values.
     fn push(&mut self, key: &str, old: String, new: String) {
         let key = format!("{}{key}", self.prefix);
-        self.found.push(if old == new {
+        self.edits.push(if old == new {
             Edit {
                 key,
                 old: String::new(),

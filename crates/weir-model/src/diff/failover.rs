@@ -5,7 +5,8 @@ use super::{Edit, duration};
 use crate::{FlowSync, Network, VirtualRouter};
 
 pub(super) fn virtual_router(old: &VirtualRouter, new: &VirtualRouter) -> Vec<Edit> {
-    let networks = |all: &&Vec<Network>| comma_list(all.iter().map(ToString::to_string).collect());
+    let networks =
+        |networks: &&Vec<Network>| comma_list(networks.iter().map(ToString::to_string).collect());
     let edits = Edits::default()
         .compare("interface", &old.interface, &new.interface, |name| {
             or_none(name.as_ref())
@@ -59,8 +60,8 @@ fn packet_and_program_keys(edits: Edits, old: &VirtualRouter, new: &VirtualRoute
         .compare("source", old.source, new.source, |address| {
             or_none(address.as_ref())
         })
-        .compare("unicast_peers", &old.peers, &new.peers, |all| {
-            comma_list(all.iter().map(ToString::to_string).collect())
+        .compare("unicast_peers", &old.peers, &new.peers, |peers| {
+            comma_list(peers.iter().map(ToString::to_string).collect())
         })
         .compare("unicast_ttl", old.unicast_ttl, new.unicast_ttl, |ttl| {
             or_none(ttl.as_ref())
@@ -101,8 +102,8 @@ pub(super) fn flow_sync(old: Option<&FlowSync>, new: Option<&FlowSync>) -> Vec<E
     let keys = |edits: Edits, old: &FlowSync, new: &FlowSync| {
         edits
             .compare("listen", old.listen, new.listen, ToString::to_string)
-            .compare("peers", &old.peers, &new.peers, |all| {
-                comma_list(all.iter().map(ToString::to_string).collect())
+            .compare("peers", &old.peers, &new.peers, |peers| {
+                comma_list(peers.iter().map(ToString::to_string).collect())
             })
             .compare_secrets("key", &[&old.key], &[&new.key])
     };

@@ -157,7 +157,9 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
             .compare("speaker", old, new, |it| state(*it))
             .finish();
     };
-    let list = |all: &&Vec<Community>| comma_list(all.iter().map(ToString::to_string).collect());
+    let list = |communities: &&Vec<Community>| {
+        comma_list(communities.iter().map(ToString::to_string).collect())
+    };
     let path = |path: Option<&std::path::PathBuf>| or_none(path.map(|it| it.display()).as_ref());
     Edits::default()
         .compare(

@@ -150,7 +150,7 @@ fn route(edits: Edits, name: &str, old: &Route, new: &Route) -> Edits {
             | RouteAction::Close
             | RouteAction::Restart(_) => String::new(),
         };
-        // Bodies may be long, and header fields may contain credentials.
+        // Values are hidden: bodies may be long, and header fields may contain credentials.
         let edits = rewrites(edits, &old.edits, &new.edits);
         let (old_map, new_map) = (old.action.map(), new.action.map());
         let edits = edits
@@ -382,8 +382,8 @@ fn limits(edits: Edits, old: &ProxyLimits, new: &ProxyLimits) -> Edits {
 #[expect(clippy::too_many_lines, reason = "a list of keys")]
 fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
     edits
-        .compare("retry_on", &old.retry_on, &new.retry_on, |one| {
-            one.to_string()
+        .compare("retry_on", &old.retry_on, &new.retry_on, |conditions| {
+            conditions.to_string()
         })
         .compare(
             "normalize_path",

@@ -1,4 +1,4 @@
-//! Computes the differences between TLS settings for clients and for servers.
+//! Computes the changes to the TLS settings for clients and for servers.
 
 use super::edit::{Edits, or_none};
 use crate::{Secret, ServerTls, ServiceTls, SniHost, TlsVersion};
@@ -93,7 +93,7 @@ fn service_summary(tls: &ServiceTls) -> String {
     }
     if let Some(authorities) = &tls.client_ca {
         let auth = tls.client_auth.as_str();
-        text += &format!(", client certificates by {authorities} {auth}");
+        text += &format!(", {auth} client certificates, verified with {authorities}");
     }
     if tls.sni_host != SniHost::default() {
         text += &format!(", sni_host {}", tls.sni_host.as_str());
@@ -111,12 +111,12 @@ fn pool_summary(tls: &ServerTls) -> String {
     if tls.minimum != TlsVersion::default() {
         text += &format!(", from version {}", tls.minimum.as_str());
     }
-    let named = [
+    let settings = [
         ("ca", &tls.ca),
         ("server_name", &tls.server_name),
         ("certificate", &tls.certificate),
     ];
-    for (key, value) in named {
+    for (key, value) in settings {
         if let Some(value) = value {
             text += &format!(", {key} {value}");
         }

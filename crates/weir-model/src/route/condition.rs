@@ -88,7 +88,7 @@ impl Scheme {
 }
 
 named_enum! {
-    /// Condition keys, in the order of comparison: cheap ones first.
+    /// Condition keys, in the order in which they are compared: cheap ones first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ConditionKey {
         /// Method.
@@ -322,8 +322,8 @@ impl Conditions {
             .iter()
             .filter(|key| self.has(**key))
             .try_for_each(|key| {
-                let listed = self.format_alternatives(*key, f.alternate());
-                write!(f, " not {}={listed}", key.as_str())
+                let alternatives = self.format_alternatives(*key, f.alternate());
+                write!(f, " not {}={alternatives}", key.as_str())
             })
     }
 }
@@ -401,7 +401,7 @@ impl fmt::Display for Conditions {
 mod tests {
     use super::*;
 
-    /// The hashes of 32 bits are from the test vectors of the FNV authors.
+    /// The 32-bit hashes are from the FNV authors' test vectors.
     #[test]
     fn short_hash_folds_fnv_1a_to_16_bits() {
         for (text, hash) in [
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_a_file_are_covered_only_by_the_same_file() {
+    fn hosts_from_file_are_covered_only_by_same_file() {
         let with_file = |file: Option<&str>| {
             let set = |file: &str| {
                 HostSet::new(vec![(

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use weir_model::*;
 
-/// Returns a virtual router with two addresses on its own interface, one of them not advertised, and one on another.
+/// Returns a virtual router with two addresses on its own interface, one of which is not advertised, and one address on
+/// another interface.
 pub(crate) fn router(interface: Option<&str>) -> VirtualRouter {
     let network = |last: u8| Network {
         address: [192, 0, 2, last].into(),

@@ -15,8 +15,8 @@ use crate::{Error, Netlink, Result};
 const MAX_SINGLE_LOOKUPS: usize = 256;
 
 impl Netlink {
-    /// Looks up the route of a packet from this machine to `destination`, from `source` if it is given, and with `mark`
-    /// if it is not 0. The result does not include a cached path MTU, unlike BPF's own lookup.
+    /// Looks up the route of a packet from this machine to `destination`, from `source` if it is specified, and with
+    /// `mark` if it is not 0. The result does not include a cached path MTU, unlike BPF's own lookup.
     ///
     /// # Errors
     /// Fails if `source` has a different address family or is not local (IPv4), or the kernel reports a different
@@ -97,7 +97,7 @@ impl Netlink {
         let (representatives, indexes) = classes.representatives(destinations);
         // No route has several next hops, so second requests would return the same results; they are omitted if there
         // would be many.
-        let found = self
+        let lookups = self
             .look_up_all(
                 &representatives,
                 representatives.len() <= MAX_SINGLE_LOOKUPS,
@@ -105,16 +105,16 @@ impl Netlink {
             .await?;
         Ok(indexes
             .into_iter()
-            .map(|index| found[index].clone())
+            .map(|index| lookups[index].clone())
             .collect())
     }
 
     /// Looks up destinations. `all_hops` requests all next hops of multipath routes.
     async fn look_up_all(&self, destinations: &[IpAddr], all_hops: bool) -> Result<Vec<Lookup>> {
-        let found = self.look_up_each(destinations, RouteFlags::empty()).await?;
-        let mut replies = Vec::with_capacity(destinations.len());
-        for found in found {
-            replies.push(match found {
+        let replies = self.look_up_each(destinations, RouteFlags::empty()).await?;
+        let mut lookups = Vec::with_capacity(destinations.len());
+        for reply in replies {
+            lookups.push(match reply {
                 Ok(Some(route)) => Lookup {
                     kind: route.kind,
                     prefsrc: route.prefsrc,
@@ -127,10 +127,10 @@ impl Netlink {
                 }
             });
         }
-        let is_unicast = |index: &usize| replies[*index].kind == RouteKind::Unicast;
+        let is_unicast = |index: &usize| lookups[*index].kind == RouteKind::Unicast;
         let unicast: Vec<usize> = (0..destinations.len()).filter(is_unicast).collect();
         if unicast.is_empty() || !all_hops {
-            return Ok(replies);
+            return Ok(lookups);
         }
         let unicast_destinations: Vec<IpAddr> =
             unicast.iter().map(|index| destinations[*index]).collect();
@@ -142,10 +142,10 @@ impl Netlink {
                 && route.kind == RouteKind::Unicast
                 && !route.next_hops.is_empty()
             {
-                replies[index].next_hops = route.next_hops;
+                lookups[index].next_hops = route.next_hops;
             }
         }
-        Ok(replies)
+        Ok(lookups)
     }
 
     async fn look_up_each(

@@ -134,8 +134,8 @@ fn single_and_batched_lookups_return_the_same_routes() {
         }
         let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
         assert_eq!(none.kind, RouteKind::None);
-        // Batched lookups return the same results as single lookups, also in several batches, and each error has the
-        // index of its destination.
+        // Batched lookups return the same result for each destination as single lookups, even if there are several
+        // batches and some lookups fail.
         let targets = [
             "10.2.0.1",
             "203.0.113.1",
@@ -264,10 +264,10 @@ fn multipath_lookup_returns_weights() {
                     "{batch:?}"
                 );
             }
-            let mut seen: Vec<_> = hops.iter().map(|hop| (hop.gateway, hop.weight)).collect();
-            seen.sort();
+            let mut weights: Vec<_> = hops.iter().map(|hop| (hop.gateway, hop.weight)).collect();
+            weights.sort();
             assert_eq!(
-                seen,
+                weights,
                 [(Some(ip(gateways[0])), 1), (Some(ip(gateways[1])), 2)],
                 "{destination}"
             );

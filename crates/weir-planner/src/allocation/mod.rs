@@ -149,7 +149,7 @@ impl Allocation {
         allocation_input: &AllocationInput<'_>,
     ) -> Result<PreviousAllocation> {
         self.ensure_index();
-        let mut former = PreviousAllocation {
+        let mut previous = PreviousAllocation {
             services: Vec::new(),
             shared_added: Vec::new(),
             shared_removed: Vec::new(),
@@ -157,15 +157,15 @@ impl Allocation {
         };
         for name in names {
             let slot = self.services.get(name).cloned();
-            former.services.push((name.to_owned(), slot));
+            previous.services.push((name.to_owned(), slot));
             if let Err(error) = self.reconcile_service(desired, name, allocation_input) {
-                self.restore(former);
+                self.restore(previous);
                 return Err(error);
             }
         }
-        self.assign_shared_counts(desired, &mut former);
-        self.index.update(&self.services, &former.services);
-        Ok(former)
+        self.assign_shared_counts(desired, &mut previous);
+        self.index.update(&self.services, &previous.services);
+        Ok(previous)
     }
 
     fn reconcile_service(
@@ -204,8 +204,9 @@ impl Allocation {
             let ids = &mut self.index.ids;
             slot.reconcile((name, pool), allocation_input, ids, generation)?;
             if desired.uses_other_version(service, pool) {
-                let other = slot.add_other_version((name, pool), allocation_input, ids, generation);
-                slot.record_group_servers(other);
+                let other_version =
+                    slot.add_other_version((name, pool), allocation_input, ids, generation);
+                slot.record_group_servers(other_version);
             } else {
                 slot.agreed = GroupServerVersions::default();
             }
@@ -214,18 +215,18 @@ impl Allocation {
     }
 
     /// Undoes [`Self::reconcile`]. Must be called before any of its rows is written.
-    pub fn restore(&mut self, former: PreviousAllocation) {
-        for (name, slot) in former.services.into_iter().rev() {
+    pub fn restore(&mut self, previous: PreviousAllocation) {
+        for (name, slot) in previous.services.into_iter().rev() {
             match slot {
                 Some(slot) => self.services.insert(name, slot),
                 None => self.services.remove(&name),
             };
         }
-        for key in &former.shared_added {
+        for key in &previous.shared_added {
             self.shared.remove(key);
         }
-        self.shared.extend(former.shared_removed);
-        self.last_generation = former.last_generation;
+        self.shared.extend(previous.shared_removed);
+        self.last_generation = previous.last_generation;
         self.index = Index::default();
     }
 
@@ -236,9 +237,9 @@ impl Allocation {
 
     /// Assigns a shared counter row to each server in a pool that several services use, except services with
     /// `strict_ipvs`. The row stays shared when only one service remains, because it counts existing flows.
-    fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut PreviousAllocation) {
+    fn assign_shared_counts(&mut self, desired: &Indexed, previous: &mut PreviousAllocation) {
         let mut may_free = false;
-        for (name, before) in &former.services {
+        for (name, before) in &previous.services {
             let Some(slot) = self.services.get_mut(name) else {
                 continue;
             };
@@ -246,19 +247,19 @@ impl Allocation {
                 let mut users = desired
                     .services_of_pool(&service.pool)
                     .filter(|service| !service.strict_ipvs);
-                let several = users.nth(1).is_some();
+                let is_shared = users.nth(1).is_some();
                 let live = slot.dests.iter_mut().filter(|dest| dest.removed.is_none());
                 for dest in live {
                     if service.strict_ipvs {
                         dest.shared = None;
-                    } else if several || dest.shared.is_some() {
+                    } else if is_shared || dest.shared.is_some() {
                         let port = dest.port.unwrap_or(0);
                         let key = format!("{} {} {port}", service.pool, dest.address);
                         let numbers = &mut self.index.shared;
                         dest.shared = match self.shared.get(&key) {
                             Some(row) => Some(*row),
                             None => numbers.allocate(u32::MAX).inspect(|row| {
-                                former.shared_added.push(key.clone());
+                                previous.shared_added.push(key.clone());
                                 self.shared.insert(key, *row);
                             }),
                         };
@@ -273,7 +274,7 @@ impl Allocation {
                 .is_some_and(|before| !rows(before).is_subset(&rows(slot)));
         }
         if may_free {
-            former.shared_removed = self.free_unused_shared_rows();
+            previous.shared_removed = self.free_unused_shared_rows();
         }
     }
 
@@ -292,10 +293,10 @@ impl Allocation {
     /// in file order.
     #[must_use]
     pub fn service_names(&self, desired: &Indexed) -> Vec<String> {
-        let removed = self.services.keys();
-        let removed = removed.filter(|name| desired.service(name).is_none());
+        let removed_names = self.services.keys();
+        let removed_names = removed_names.filter(|name| desired.service(name).is_none());
         let configured = desired.services.iter().map(|service| &service.name);
-        removed.chain(configured).cloned().collect()
+        removed_names.chain(configured).cloned().collect()
     }
 
     /// Returns every server row with its service's name.
@@ -394,14 +395,14 @@ impl Allocation {
     }
 }
 
-/// Returns the server of a slot that only another version of the group's configuration has.
+/// Returns the server of a slot that only a different version of the group's configuration has.
 pub(crate) fn staged_server<'a>(
     desired: &'a Indexed,
     service: &Service,
     dest: &DestSlot,
 ) -> Option<&'a Server> {
-    let other = desired.pool(&service.pool)?.other_version.as_ref()?;
-    let mut servers = other.servers.iter();
+    let other_version = desired.pool(&service.pool)?.other_version.as_ref()?;
+    let mut servers = other_version.servers.iter();
     servers.find(|server| dest.staged && dest.matches(server, false))
 }
 

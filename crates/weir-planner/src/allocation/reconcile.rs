@@ -129,7 +129,7 @@ impl ServiceSlot {
             &other_pool,
             &(allocation_input.weights)(service, &other_pool),
         );
-        let mut known: HashSet<Key> = self.dests.iter().map(DestSlot::key).collect();
+        let mut existing_keys: HashSet<Key> = self.dests.iter().map(DestSlot::key).collect();
         let mut table = Vec::new();
         for desired in servers.iter().filter(|desired| desired.base > 0) {
             table.push(GroupServer {
@@ -137,7 +137,7 @@ impl ServiceSlot {
                 port: desired.server.port,
                 weight: desired.base,
             });
-            if known.insert(desired.key())
+            if existing_keys.insert(desired.key())
                 && let Some(id) = ids.allocate(allocation_input.dest_rows)
             {
                 *generation = generation.wrapping_add(1).max(1);

@@ -131,8 +131,8 @@ pub struct DestSlot {
     /// it.
     #[serde(default)]
     pub failed: Option<Removal>,
-    /// Whether only another version of the group's configuration has the server, so that it is used only as the second
-    /// hop. If so, `removed` is set.
+    /// Whether the server is only in a different version of the group's configuration, so that it is used only as the
+    /// second hop. If so, `removed` is set.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub staged: bool,
     /// Start of its current state, as Unix time in milliseconds.
@@ -174,7 +174,7 @@ pub struct GroupServer {
     pub weight: u32,
 }
 
-/// The servers in the two tables of a service that uses another version of the group's configuration.
+/// The servers in the current and the previous `maglev` table of a group's service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupServerVersions {
     /// The current servers, sorted.
@@ -242,7 +242,7 @@ impl ServiceSlot {
     }
 
     /// Records the servers in the tables of all directors, and the previous servers if they changed. `other`: the
-    /// sorted servers in another version's table, if it newly replaces the table before the last change.
+    /// sorted servers in a different version's table, if it newly replaces the table before the last change.
     pub(super) fn record_group_servers(&mut self, other: Option<Vec<GroupServer>>) {
         let servers = self.dests.iter().filter(|dest| dest.is_in_group_table());
         let mut servers: Vec<GroupServer> = servers
@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn removed_failed_and_unused_sorry_servers_are_not_listed() {
-        let removed = |dest: &mut DestSlot| dest.removed = Some(Removal::Keep);
-        let failed = |dest: &mut DestSlot| dest.failed = Some(Removal::Keep);
+        let remove = |dest: &mut DestSlot| dest.removed = Some(Removal::Keep);
+        let fail = |dest: &mut DestSlot| dest.failed = Some(Removal::Keep);
         let sorry = |effective| {
             dest(|dest| {
                 dest.sorry = true;
@@ -311,8 +311,8 @@ mod tests {
         for (dest, expected) in [
             (dest_slot(), true),
             (dest(|dest| dest.effective = 0), true),
-            (dest(removed), false),
-            (dest(failed), false),
+            (dest(remove), false),
+            (dest(fail), false),
             (sorry(0), false),
             (sorry(1), true),
         ] {

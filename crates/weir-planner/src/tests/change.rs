@@ -51,18 +51,18 @@ const fn weight(effective: u32) -> ServerWeight {
 
 /// Returns a configuration with the services `one` and `two`, which use the same pool.
 fn two_services() -> Desired {
-    let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let mut configuration = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let mut second = Service::new("two", Forward::Nat, "pool");
     second.listen.push(listener(Ports::One(81)));
-    wanted.services.push(second);
-    wanted
+    configuration.services.push(second);
+    configuration
 }
 
 #[test]
 fn changed_weight_keeps_row_and_last_weight() {
-    let mut wanted = desired(SchedulerKind::Mh, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
-    wanted.pools[0].on_remove = OnRemove::Reschedule;
-    let (mut allocation, _) = plan_all(&wanted);
+    let mut configuration = desired(SchedulerKind::Mh, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
+    configuration.pools[0].on_remove = OnRemove::Reschedule;
+    let (mut allocation, _) = plan_all(&configuration);
     let down = ServerWeight {
         removed: true,
         down: true,
@@ -81,14 +81,14 @@ fn changed_weight_keeps_row_and_last_weight() {
     ] {
         set_weights(
             &mut allocation,
-            &wanted,
+            &configuration,
             &[weight_of_first, weight(2)],
             now_ms,
         )
         .unwrap();
         let dest = first(&allocation);
-        let found = (dest.effective, dest.last_weight, dest.since_ms, dest.failed);
-        assert_eq!(found, expected, "at {now_ms}");
+        let actual = (dest.effective, dest.last_weight, dest.since_ms, dest.failed);
+        assert_eq!(actual, expected, "at {now_ms}");
         assert_eq!((dest.id, dest.seq, dest.weight), (1, 1, 4), "at {now_ms}");
     }
 }
@@ -96,14 +96,14 @@ fn changed_weight_keeps_row_and_last_weight() {
 /// A removed server keeps its row while it has flows.
 #[test]
 fn server_that_is_added_again_has_its_new_settings() {
-    let wanted = |name: &str, weight| {
-        let mut wanted = desired(SchedulerKind::Wlc, &[("10.0.0.1", weight)]);
-        wanted.pools[0].servers[0].name = name.to_owned();
-        wanted.pools[0].on_remove = OnRemove::Reset;
-        wanted
+    let configuration = |name: &str, weight| {
+        let mut configuration = desired(SchedulerKind::Wlc, &[("10.0.0.1", weight)]);
+        configuration.pools[0].servers[0].name = name.to_owned();
+        configuration.pools[0].on_remove = OnRemove::Reset;
+        configuration
     };
     let mut allocation = Allocation::default();
-    let old = wanted("old", 4);
+    let old = configuration("old", 4);
     set_weights(&mut allocation, &old, &[weight(4)], 1).unwrap();
     let mut without = old;
     without.pools[0].servers.clear();
@@ -117,7 +117,7 @@ fn server_that_is_added_again_has_its_new_settings() {
         quiesced: true,
         down: true,
     };
-    set_weights(&mut allocation, &wanted("new", 5), &[new_weight], 3).unwrap();
+    set_weights(&mut allocation, &configuration("new", 5), &[new_weight], 3).unwrap();
     let expected = DestSlot {
         // The service has generation 1. The row does not get a new owner.
         generation: 2,
@@ -138,11 +138,11 @@ fn server_that_is_added_again_has_its_new_settings() {
 
 #[test]
 fn server_row_shows_why_a_server_gets_no_new_flow() {
-    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let failed = |on_remove| {
-        let mut wanted = wanted.clone();
-        wanted.pools[0].on_remove = on_remove;
-        wanted
+        let mut configuration = configuration.clone();
+        configuration.pools[0].on_remove = on_remove;
+        configuration
     };
     let quiesced = ServerWeight {
         quiesced: true,
@@ -156,11 +156,16 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
         removed: true,
         ..down
     };
-    for (wanted, weight_of_first, flags, policy) in [
-        (wanted.clone(), weight(1), DEST_USABLE, POLICY_PERSISTENT),
-        (wanted.clone(), weight(0), 0, 0),
-        (wanted.clone(), quiesced, 0, POLICY_PERSISTENT),
-        (wanted.clone(), down, 0, POLICY_DOWN),
+    for (configuration, weight_of_first, flags, policy) in [
+        (
+            configuration.clone(),
+            weight(1),
+            DEST_USABLE,
+            POLICY_PERSISTENT,
+        ),
+        (configuration.clone(), weight(0), 0, 0),
+        (configuration.clone(), quiesced, 0, POLICY_PERSISTENT),
+        (configuration.clone(), down, 0, POLICY_DOWN),
         (failed(OnRemove::Keep), removed, 0, POLICY_DOWN),
         (failed(OnRemove::Reset), removed, DEST_RESET, POLICY_DOWN),
         (
@@ -171,8 +176,14 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
         ),
     ] {
         let mut allocation = Allocation::default();
-        set_weights(&mut allocation, &wanted, &[weight_of_first, weight(1)], 1).unwrap();
-        let rows = rows_of(&wanted, &allocation, &NetworkState::default());
+        set_weights(
+            &mut allocation,
+            &configuration,
+            &[weight_of_first, weight(1)],
+            1,
+        )
+        .unwrap();
+        let rows = rows_of(&configuration, &allocation, &NetworkState::default());
         let row = &rows.dests[&1];
         assert_eq!(
             (row.flags, row.policy),
@@ -202,24 +213,25 @@ fn changed_scheduler_starts_its_walk_with_a_new_generation() {
 
 #[test]
 fn failed_reconciliation_changes_nothing() {
-    let mut wanted = two_services();
-    let (mut allocation, _) = plan_all(&wanted);
+    let mut configuration = two_services();
+    let (mut allocation, _) = plan_all(&configuration);
     let before = allocation.clone();
-    wanted.pools[0].servers.remove(0);
-    wanted.services[1].pool = "other".to_owned();
-    let error = set_weights(&mut allocation, &wanted, &[weight(7)], 9).unwrap_err();
+    configuration.pools[0].servers.remove(0);
+    configuration.services[1].pool = "other".to_owned();
+    let error = set_weights(&mut allocation, &configuration, &[weight(7)], 9).unwrap_err();
     assert_eq!(
         error.to_string(),
         "service two uses pool other, which does not exist"
     );
     assert_eq!(allocation, before);
 
-    let mut many = desired(SchedulerKind::Rr, &[]);
+    let mut large_configuration = desired(SchedulerKind::Rr, &[]);
     for number in 0..16 {
-        many.services
+        large_configuration
+            .services
             .push(Service::new(format!("s{number}"), Forward::Nat, "pool"));
     }
-    let error = set_weights(&mut Allocation::default(), &many, &[], 1).unwrap_err();
+    let error = set_weights(&mut Allocation::default(), &large_configuration, &[], 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "more than 15 services: raise max_services in [node]"
@@ -243,10 +255,10 @@ fn restore_undoes_reconcile() {
     for (old, new, sharing_changed, names) in cases {
         let (mut allocation, _) = plan_all(old);
         let before = allocation.clone();
-        let former = set_weights(&mut allocation, new, &[weight(1), weight(1)], 2).unwrap();
-        assert_eq!(former.sharing_changed(), sharing_changed);
-        assert_eq!(former.changed(&allocation).collect::<Vec<_>>(), names);
-        allocation.restore(former);
+        let previous = set_weights(&mut allocation, new, &[weight(1), weight(1)], 2).unwrap();
+        assert_eq!(previous.sharing_changed(), sharing_changed);
+        assert_eq!(previous.changed(&allocation).collect::<Vec<_>>(), names);
+        allocation.restore(previous);
         assert_eq!(allocation, before);
     }
 }
@@ -261,8 +273,8 @@ fn shared_counter_rows_are_freed_when_no_server_uses_them() {
     let mut one_service = two_services();
     one_service.services.pop();
     let weights = [weight(1), weight(1)];
-    let former = set_weights(&mut allocation, &one_service, &weights, 2).unwrap();
-    assert!(!former.sharing_changed());
+    let previous = set_weights(&mut allocation, &one_service, &weights, 2).unwrap();
+    assert!(!previous.sharing_changed());
     let totals = |_: &crate::allocation::DestSlot| Some(Totals::default());
     assert!(
         !allocation.release(&totals).sharing_changed,
@@ -277,8 +289,8 @@ fn shared_counter_rows_are_freed_when_no_server_uses_them() {
     assert_eq!(released.changed_services, ["one"]);
     assert_eq!(shared(&allocation), both[..1]);
     one_service.services[0].strict_ipvs = true;
-    let former = set_weights(&mut allocation, &one_service, &weights[..1], 4).unwrap();
-    assert!(former.sharing_changed());
+    let previous = set_weights(&mut allocation, &one_service, &weights[..1], 4).unwrap();
+    assert!(previous.sharing_changed());
     assert_eq!(shared(&allocation), [""; 0]);
 }
 
@@ -314,8 +326,8 @@ fn rows_are_found_by_address() {
 fn service_without_servers_keeps_its_row_until_it_is_removed() {
     let one_server = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let (mut allocation, _) = plan_all(&one_server);
-    let empty = desired(SchedulerKind::Rr, &[]);
-    set_weights(&mut allocation, &empty, &[], 2).unwrap();
+    let empty_configuration = desired(SchedulerKind::Rr, &[]);
+    set_weights(&mut allocation, &empty_configuration, &[], 2).unwrap();
     let ended = |_: &crate::allocation::DestSlot| Some(Totals::default());
     let released = allocation.release(&ended);
     assert_eq!(released.dests, [1]);
@@ -328,8 +340,8 @@ fn service_without_servers_keeps_its_row_until_it_is_removed() {
 
 #[test]
 fn configured_weight_0_quiesces_a_server() {
-    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 0), ("10.0.0.2", 3)]);
-    let weights = PoolWeights::from_config(&wanted.pools[0]);
+    let configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 0), ("10.0.0.2", 3)]);
+    let weights = PoolWeights::from_config(&configuration.pools[0]);
     let quiesced = ServerWeight {
         quiesced: true,
         ..weight(0)
@@ -351,40 +363,40 @@ fn shared_counter_rows_follow_the_server_rows() {
 #[test]
 fn configured_server_has_the_address_port_and_role_of_the_row() {
     let names = ["10.0.0.1", "10.0.0.2"];
-    let mut wanted = desired(SchedulerKind::Rr, &names.map(|name| (name, 1)));
-    wanted.pools[0].sorry = Some(Server {
+    let mut configuration = desired(SchedulerKind::Rr, &names.map(|name| (name, 1)));
+    configuration.pools[0].sorry = Some(Server {
         name: "sorry".to_owned(),
         ..server("10.0.0.1", 1)
     });
-    let (allocation, _) = plan_all(&wanted);
-    let configured_names = |wanted: &Desired| {
-        let indexed = Indexed::from(wanted.clone());
+    let (allocation, _) = plan_all(&configuration);
+    let configured_names = |configuration: &Desired| {
+        let indexed = Indexed::from(configuration.clone());
         let dests = allocation.services["one"].dests.iter();
         let servers = dests.map(|dest| {
-            let server = configured_server(&indexed, &wanted.services[0], dest)?;
+            let server = configured_server(&indexed, &configuration.services[0], dest)?;
             Some(server.name.clone())
         });
         servers.collect::<Vec<_>>()
     };
-    let found = configured_names(&wanted);
-    let found: Vec<_> = found.iter().map(Option::as_deref).collect();
-    assert_eq!(found, [Some(names[0]), Some(names[1]), Some("sorry")]);
-    wanted.pools[0].servers[0].port = Some(8080);
-    wanted.pools[0].servers.remove(1);
-    wanted.pools[0].sorry = None;
-    assert_eq!(configured_names(&wanted), [None, None, None]);
+    let actual = configured_names(&configuration);
+    let actual: Vec<_> = actual.iter().map(Option::as_deref).collect();
+    assert_eq!(actual, [Some(names[0]), Some(names[1]), Some("sorry")]);
+    configuration.pools[0].servers[0].port = Some(8080);
+    configuration.pools[0].servers.remove(1);
+    configuration.pools[0].sorry = None;
+    assert_eq!(configured_names(&configuration), [None, None, None]);
 }
 
 #[test]
 fn marks_become_listeners_of_their_family() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    wanted.services[0].listen.clear();
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    configuration.services[0].listen.clear();
     let mark = |number: u32, family| Mark {
         mark: number.try_into().unwrap(),
         family,
     };
-    wanted.services[0].marks = vec![mark(7, Family::V4), mark(7, Family::V6)];
-    let (allocation, rows) = plan_all(&wanted);
+    configuration.services[0].marks = vec![mark(7, Family::V4), mark(7, Family::V6)];
+    let (allocation, rows) = plan_all(&configuration);
     assert_eq!(allocation.marks(), [(false, 7), (true, 7)].into());
     assert_eq!(
         rows.listeners,
@@ -395,16 +407,16 @@ fn marks_become_listeners_of_their_family() {
         mark_devices: Some(Pair { entry: 5, exit: 6 }),
         ..NetworkState::default()
     };
-    let settings = rows_of(&wanted, &allocation, &network).settings;
+    let settings = rows_of(&configuration, &allocation, &network).settings;
     assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
     assert_eq!((rows.settings.mark_entry, rows.settings.mark_exit), (0, 0));
 }
 
 #[test]
 fn settings_depend_on_network_state() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    wanted.ipvs.drop_entry = 1;
-    let (allocation, plain) = plan_all(&wanted);
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    configuration.ipvs.drop_entry = 1;
+    let (allocation, plain) = plan_all(&configuration);
     let network = NetworkState::default;
     let cases = [
         (
@@ -438,7 +450,7 @@ fn settings_depend_on_network_state() {
     ];
     for (network, flag) in cases {
         assert_eq!(plain.settings.flags & flag, 0);
-        let settings = rows_of(&wanted, &allocation, &network).settings;
+        let settings = rows_of(&configuration, &allocation, &network).settings;
         assert_eq!(settings.flags, plain.settings.flags | flag);
     }
 }
@@ -446,9 +458,9 @@ fn settings_depend_on_network_state() {
 /// These values are not part of the configuration.
 #[test]
 fn replan_keeps_the_synchronization_flag_and_the_share_of_sampled_flows() {
-    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
-    let (allocation, mut rows) = plan_all(&wanted);
-    let indexed = Indexed::from(wanted);
+    let configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let (allocation, mut rows) = plan_all(&configuration);
+    let indexed = Indexed::from(configuration);
     for (flag, latency_sample) in [(0, 0), (SETTINGS_SYNC, 7), (0, 7)] {
         let mut expected = rows.settings;
         expected.flags = expected.flags & !SETTINGS_SYNC | flag;
@@ -463,11 +475,11 @@ fn replan_keeps_the_synchronization_flag_and_the_share_of_sampled_flows() {
 
 #[test]
 fn service_row_has_the_flags_of_the_service() {
-    let wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let row = |change: &dyn Fn(&mut Desired)| {
-        let mut wanted = wanted.clone();
-        change(&mut wanted);
-        let (_, mut rows) = plan_all(&wanted);
+        let mut configuration = configuration.clone();
+        change(&mut configuration);
+        let (_, mut rows) = plan_all(&configuration);
         (rows.services.remove(&1).unwrap(), rows.dests[&1])
     };
     let flags = |change: &dyn Fn(&mut Desired)| row(change).0.flags;
@@ -509,16 +521,16 @@ fn service_row_has_the_flags_of_the_service() {
 
 #[test]
 fn removed_listener_frees_its_address() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let any = listener(Ports::Any);
-    wanted.services[0].listen = vec![any];
-    let (mut allocation, mut rows) = plan_all(&wanted);
+    configuration.services[0].listen = vec![any];
+    let (mut allocation, mut rows) = plan_all(&configuration);
     assert_eq!(rows.vips[&any.address].any_tcp, 1);
     assert!(rows.filter.may_be_destination(any.address.into()));
-    wanted.services.clear();
-    set_weights(&mut allocation, &wanted, &[], 2).unwrap();
+    configuration.services.clear();
+    set_weights(&mut allocation, &configuration, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
-    let indexed = Indexed::from(wanted);
+    let indexed = Indexed::from(configuration);
     let network = NetworkState::default();
     let changes = rows
         .replan(&indexed, &allocation, &network, DEST_ROWS, ["one"])
@@ -536,11 +548,11 @@ fn removed_listener_frees_its_address() {
 fn services_at_one_address_share_its_row_and_filter_bits() {
     let (mut allocation, mut rows) = plan_all(&two_services());
     let vip = ip("192.0.2.10");
-    let mut wanted = two_services();
-    wanted.services.pop();
-    set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
+    let mut configuration = two_services();
+    configuration.services.pop();
+    set_weights(&mut allocation, &configuration, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
-    let indexed = Indexed::from(wanted);
+    let indexed = Indexed::from(configuration);
     let network = NetworkState::default();
     rows.replan(&indexed, &allocation, &network, DEST_ROWS, ["two"])
         .unwrap();
@@ -551,7 +563,7 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
 
 #[test]
 fn row_of_an_address_has_the_default_services_and_ranges_of_all_its_services() {
-    let mut wanted = two_services();
+    let mut configuration = two_services();
     let udp = Listener {
         protocol: Protocol::Udp,
         ..listener(Ports::Any)
@@ -563,9 +575,9 @@ fn row_of_an_address_has_the_default_services_and_ranges_of_all_its_services() {
         ([tcp, range], [udp, range], (1, 2)),
         ([udp, range], [tcp, range], (2, 1)),
     ] {
-        wanted.services[0].listen = first.into();
-        wanted.services[1].listen = second.into();
-        let (_, rows) = plan_all(&wanted);
+        configuration.services[0].listen = first.into();
+        configuration.services[1].listen = second.into();
+        let (_, rows) = plan_all(&configuration);
         let vip = &rows.vips[&ip("192.0.2.10")];
         assert_eq!((vip.any_tcp, vip.any_udp), defaults);
         assert_eq!((vip.flags, vip.ranges.len()), (VIP_ECHO | VIP_RANGES, 2));
@@ -574,7 +586,7 @@ fn row_of_an_address_has_the_default_services_and_ranges_of_all_its_services() {
 
 #[test]
 fn port_of_the_only_listener_applies_to_servers_without_a_port() {
-    let mut wanted = desired(SchedulerKind::Mh, &[("10.0.0.1", 1)]);
+    let mut configuration = desired(SchedulerKind::Mh, &[("10.0.0.1", 1)]);
     let (one, other) = (Ports::One(80), Ports::One(81));
     for (ports, expected) in [
         (&[one][..], 80),
@@ -583,8 +595,8 @@ fn port_of_the_only_listener_applies_to_servers_without_a_port() {
         (&[Ports::Any], 0),
         (&[], 0),
     ] {
-        wanted.services[0].listen = ports.iter().map(|ports| listener(*ports)).collect();
-        let indexed = Indexed::from(wanted.clone());
+        configuration.services[0].listen = ports.iter().map(|ports| listener(*ports)).collect();
+        let indexed = Indexed::from(configuration.clone());
         let rule = crate::rows::rule(&indexed, &indexed.services[0], DEST_ROWS);
         assert_eq!(rule.port, expected, "{ports:?}");
     }
@@ -592,15 +604,15 @@ fn port_of_the_only_listener_applies_to_servers_without_a_port() {
 
 #[test]
 fn snat_addresses_have_the_address_family_of_the_service() {
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let (v4, v6) = (ip("192.0.2.1"), ip("2001:db8::1"));
-    wanted.services[0].snat = Some(Snat {
+    configuration.services[0].snat = Some(Snat {
         addresses: vec![v4, v6],
         ..Snat::default()
     });
     for (vip, expected) in [("192.0.2.10", v4), ("2001:db8::10", v6)] {
-        wanted.services[0].listen[0].address = ip(vip);
-        let (_, rows) = plan_all(&wanted);
+        configuration.services[0].listen[0].address = ip(vip);
+        let (_, rows) = plan_all(&configuration);
         assert_eq!(rows.services[&1].snat_addresses, [expected.into()]);
     }
 }
@@ -612,12 +624,12 @@ fn removed_server_on_the_director_counts_as_local_until_its_row_is_freed() {
         local_addresses: [ip("10.0.0.1")].into(),
         ..NetworkState::default()
     };
-    let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
-    let (mut allocation, _) = plan_all(&wanted);
-    wanted.pools[0].servers.remove(0);
-    set_weights(&mut allocation, &wanted, &[weight(1)], 2).unwrap();
+    let mut configuration = desired(SchedulerKind::Rr, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+    let (mut allocation, _) = plan_all(&configuration);
+    configuration.pools[0].servers.remove(0);
+    set_weights(&mut allocation, &configuration, &[weight(1)], 2).unwrap();
     let has_local_nat = |allocation: &Allocation| {
-        rows_of(&wanted, allocation, &network).settings.flags & SETTINGS_LOCAL_NAT != 0
+        rows_of(&configuration, allocation, &network).settings.flags & SETTINGS_LOCAL_NAT != 0
     };
     assert!(has_local_nat(&allocation));
     allocation.release(&|_| Some(Totals::default()));
@@ -626,8 +638,8 @@ fn removed_server_on_the_director_counts_as_local_until_its_row_is_freed() {
 
 #[test]
 fn extend_adds_changes_of_each_kind() {
-    let mut all = Changes::default();
-    assert!(all.is_empty());
+    let mut changes = Changes::default();
+    assert!(changes.is_empty());
     let parts = [
         Changes {
             services: [1].into(),
@@ -648,13 +660,13 @@ fn extend_adds_changes_of_each_kind() {
     ];
     for part in parts {
         assert!(!part.is_empty());
-        all.extend(part);
+        changes.extend(part);
     }
     let counts = (
-        all.services.len(),
-        all.dests.len(),
-        all.listeners.len(),
-        all.vips.len(),
+        changes.services.len(),
+        changes.dests.len(),
+        changes.listeners.len(),
+        changes.vips.len(),
     );
     assert_eq!(counts, (1, 1, 1, 1));
 }

@@ -82,25 +82,25 @@ fn table_does_not_depend_on_history_or_order() {
 fn locally_down_server_is_skipped_entry_by_entry() {
     let desired = desired_in_group(&SERVERS);
     let (mut allocation, _) = plan_all(&desired);
-    let agreed = table(&allocation, &desired);
+    let shared_table = table(&allocation, &desired);
     set_down(&mut allocation, &desired, &["10.0.0.2"]);
-    let local = table(&allocation, &desired);
+    let local_table = table(&allocation, &desired);
     let down = ip("10.0.0.2");
-    assert!(agreed.contains(&down) && !local.contains(&down));
-    for (agreed, local) in agreed.iter().zip(&local) {
+    assert!(shared_table.contains(&down) && !local_table.contains(&down));
+    for (shared, local) in shared_table.iter().zip(&local_table) {
         assert!(
-            agreed == local || *agreed == down,
-            "{agreed} became {local}"
+            shared == local || *shared == down,
+            "{shared} became {local}"
         );
     }
     // Outside a group, the remaining servers share the table by weight, so other entries change too.
-    let alone = Desired {
+    let ungrouped = Desired {
         cluster: None,
         ..desired.clone()
     };
-    let rebuilt = table(&allocation, &alone);
-    let moved = agreed.iter().zip(&rebuilt);
-    assert!(moved.filter(|(a, b)| a != b && **a != down).count() > 0);
+    let rebuilt_table = table(&allocation, &ungrouped);
+    let pairs = shared_table.iter().zip(&rebuilt_table);
+    assert!(pairs.filter(|(a, b)| a != b && **a != down).count() > 0);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn with_gue(servers: &[(&str, u32)]) -> Desired {
     desired
 }
 
-/// Returns the addresses in the table before the last change; `None` = no row.
+/// Returns the addresses in the second hop's table; `None` = no row.
 fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
     let rows = rows_of(desired, allocation, &NetworkState::default());
     let slot = &allocation.services["one"];
@@ -149,22 +149,22 @@ fn second_hop_uses_the_table_before_the_last_change() {
     // A removed server keeps its row as long as the previous table contains it.
     let before_removal: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
     reconcile(&mut allocation, &three, Cursor::default());
-    let ended = |_: &DestSlot| Some(Totals::default());
-    assert_eq!(allocation.release(&ended), FreedRows::default());
+    let final_totals = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&final_totals), FreedRows::default());
     assert_eq!(former(&allocation, &three), before_removal);
     let two = with_gue(&SERVERS[..2]);
     reconcile(&mut allocation, &two, Cursor::default());
-    assert_eq!(allocation.release(&ended).dests, [4]);
+    assert_eq!(allocation.release(&final_totals).dests, [4]);
     assert_eq!(former(&allocation, &two), before);
 
     // Without GUE there is no second hop.
     let plain = desired_in_group(&SERVERS);
     reconcile(&mut allocation, &plain, Cursor::default());
     assert_eq!(former(&allocation, &plain), []);
-    assert_eq!(allocation.release(&ended).dests.len(), 0);
+    assert_eq!(allocation.release(&final_totals).dests.len(), 0);
 }
 
-/// Returns the configuration with the servers of another version.
+/// Returns the configuration with the servers of a different version.
 fn with_other(desired: &Desired, servers: &[(&str, u32)], replaces: bool) -> Desired {
     let mut desired = desired.clone();
     assert!(desired.set_other_version(&with_gue(servers), replaces));
@@ -181,8 +181,8 @@ fn addresses(table: Vec<IpAddr>) -> Vec<Option<IpAddr>> {
 fn second_hop_uses_the_table_of_the_staged_version() {
     let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
     let (mut allocation, _) = plan_all(&three);
-    let (present, _) = plan_all(&four);
-    let next = addresses(table(&present, &four));
+    let (next_allocation, _) = plan_all(&four);
+    let next = addresses(table(&next_allocation, &four));
     let before = addresses(table(&allocation, &three));
     let staged = with_other(&three, &SERVERS, true);
     reconcile(&mut allocation, &staged, Cursor::default());
@@ -192,8 +192,8 @@ fn second_hop_uses_the_table_of_the_staged_version() {
     assert_eq!(rows.dests[&4].tunnel, rows.dests[&1].tunnel);
     assert_eq!(rows.dests[&4].flags & DEST_USABLE, 0);
     assert_eq!(rows.removed_flags, [].into());
-    let ended = |_: &DestSlot| Some(Totals::default());
-    assert_eq!(allocation.release(&ended), FreedRows::default());
+    let final_totals = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&final_totals), FreedRows::default());
     // Check results change nothing.
     set_down(&mut allocation, &staged, &["10.0.0.1"]);
     set_down(&mut allocation, &staged, &[]);
@@ -221,13 +221,13 @@ fn table_of_a_stopped_version_remains_until_the_next_version() {
     reconcile(&mut allocation, &staged, Cursor::default());
     let next = former(&allocation, &staged);
     reconcile(&mut allocation, &three, Cursor::default());
-    let ended = |_: &DestSlot| Some(Totals::default());
-    assert_eq!(allocation.release(&ended), FreedRows::default());
+    let final_totals = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&final_totals), FreedRows::default());
     assert_eq!(former(&allocation, &three), next);
 
     let staged = with_other(&three, &SERVERS[..2], true);
     reconcile(&mut allocation, &staged, Cursor::default());
-    assert_eq!(allocation.release(&ended).dests, [4]);
+    assert_eq!(allocation.release(&final_totals).dests, [4]);
     assert!(former(&allocation, &staged).iter().all(Option::is_some));
 }
 
@@ -243,7 +243,7 @@ fn second_hop_uses_the_table_before_an_override_that_follows_staging() {
         reconcile(&mut allocation, &staged, Cursor::default());
         assert_ne!(former(&allocation, &staged), before);
         // The override applies to both versions.
-        let drained = |desired: &Desired| {
+        let drain = |desired: &Desired| {
             let mut desired = desired.clone();
             for server in &mut desired.pools[0].servers {
                 if server.name == "10.0.0.1" {
@@ -252,12 +252,12 @@ fn second_hop_uses_the_table_before_an_override_that_follows_staging() {
             }
             desired
         };
-        let drained = drained(&staged);
+        let drained = drain(&staged);
         for _ in 0..2 {
             reconcile(&mut allocation, &drained, Cursor::default());
             assert_eq!(former(&allocation, &drained), before);
-            let ended = |_: &DestSlot| Some(Totals::default());
-            assert_eq!(allocation.release(&ended), FreedRows::default());
+            let final_totals = |_: &DestSlot| Some(Totals::default());
+            assert_eq!(allocation.release(&final_totals), FreedRows::default());
         }
     }
 }
@@ -266,8 +266,8 @@ fn second_hop_uses_the_table_before_an_override_that_follows_staging() {
 #[test]
 fn previous_version_is_used_if_the_table_before_the_last_change_is_unknown() {
     let (three, four) = (with_gue(&SERVERS[..3]), with_gue(&SERVERS));
-    let (known, _) = plan_all(&three);
-    let before = addresses(table(&known, &three));
+    let (previous, _) = plan_all(&three);
+    let before = addresses(table(&previous, &three));
     let (mut allocation, _) = plan_all(&four);
     assert_eq!(former(&allocation, &four), []);
     let staged = with_other(&four, &SERVERS[..3], false);
@@ -287,8 +287,8 @@ fn staged_servers_without_free_rows_have_no_second_hop() {
     let many: Vec<(&str, u32)> = many.iter().map(|name| (name.as_str(), 1)).collect();
     let staged = with_other(&three, &many, true);
     reconcile(&mut allocation, &staged, Cursor::default());
-    let found = former(&allocation, &staged);
-    assert!(found.iter().any(Option::is_some) && found.contains(&None));
+    let second_hops = former(&allocation, &staged);
+    assert!(second_hops.iter().any(Option::is_some) && second_hops.contains(&None));
 }
 
 /// Returns the servers of the only service.
@@ -301,8 +301,8 @@ fn staged_server_has_a_row_without_weight_after_the_rows_of_the_servers() {
     let three = with_gue(&SERVERS[..3]);
     let (mut allocation, _) = plan_all(&three);
     // A server of weight 0 has no entry in the table of the other version.
-    let other = [&SERVERS[..], &[("10.0.0.5", 0)]].concat();
-    let staged = with_other(&three, &other, true);
+    let other_servers = [&SERVERS[..], &[("10.0.0.5", 0)]].concat();
+    let staged = with_other(&three, &other_servers, true);
     reconcile(&mut allocation, &staged, Cursor::default());
     let [.., third, fourth] = dests(&allocation) else {
         panic!("{:?}", dests(&allocation));
@@ -338,7 +338,7 @@ fn staged_server_has_a_row_without_weight_after_the_rows_of_the_servers() {
 /// The weights depend on overrides, which apply to the servers of both versions. The sorry server has no entries in the
 /// table of the other version.
 #[test]
-fn weights_of_another_version_are_those_of_a_pool_with_only_its_servers() {
+fn weights_of_the_other_version_are_those_of_a_pool_with_only_its_servers() {
     let mut three = with_gue(&SERVERS[..3]);
     three.pools[0].sorry = Some(server("10.0.0.9", 1));
     let staged = with_other(&three, &SERVERS, true);
@@ -357,13 +357,13 @@ fn weights_of_another_version_are_those_of_a_pool_with_only_its_servers() {
     Allocation::default()
         .reconcile(&Indexed::from(staged.clone()), ["one"], &allocation_input)
         .unwrap();
-    let other = Pool {
+    let other_pool = Pool {
         servers: SERVERS.map(|(name, weight)| server(name, weight)).to_vec(),
         other_version: None,
         sorry: None,
         ..staged.pools[0].clone()
     };
-    assert_eq!(*requested.borrow(), [staged.pools[0].clone(), other]);
+    assert_eq!(*requested.borrow(), [staged.pools[0].clone(), other_pool]);
 }
 
 /// Flows for which two versions select different servers are sent to the other directors, which insert them. The data
@@ -380,8 +380,8 @@ fn synchronized_service_has_the_rows_and_table_of_the_staged_version() {
     };
     let (three, four) = (with_sync(&SERVERS[..3]), with_sync(&SERVERS));
     let (mut allocation, _) = plan_all(&three);
-    let (present, _) = plan_all(&four);
-    let next = addresses(table(&present, &four));
+    let (next_allocation, _) = plan_all(&four);
+    let next = addresses(table(&next_allocation, &four));
     let mut staged = three.clone();
     assert!(staged.set_other_version(&four, true));
     reconcile(&mut allocation, &staged, Cursor::default());
@@ -393,8 +393,8 @@ fn synchronized_service_has_the_rows_and_table_of_the_staged_version() {
     let (header, _) = tables.header(100);
     assert_eq!((header.former_at, header.former_len), (0, 0));
     assert_eq!(tables.image(100).len(), tables.elements() as usize);
-    let ended = |_: &DestSlot| Some(Totals::default());
-    assert_eq!(allocation.release(&ended), FreedRows::default());
+    let final_totals = |_: &DestSlot| Some(Totals::default());
+    assert_eq!(allocation.release(&final_totals), FreedRows::default());
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn plan(desired: &Desired) -> crate::Result<RowSet> {
     Ok(rows(&desired, &allocation, &NetworkState::default(), DEST_ROWS)?.0)
 }
 
-/// Returns a configuration with servers from 10.0.0.1 upwards. The last byte of the address is the weight.
+/// Returns a configuration with servers from 10.0.0.1 upwards. Each server's weight is the last byte of its address.
 fn desired_with(kind: SchedulerKind, count: u32) -> Desired {
     let names: Vec<String> = (1..=count).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<_> = names.iter().map(String::as_str).zip(1..).collect();
@@ -45,24 +45,27 @@ fn long_list_has_tree_with_best_server_at_root() {
         inactive: 0,
     };
     let position = |dest: u32| {
-        let found = tables.list.iter().position(|row| row.dest == dest);
-        found.unwrap() as u32
+        let index = tables.list.iter().position(|row| row.dest == dest);
+        index.unwrap() as u32
     };
     let nodes = tables.tree(&counts, &|_| false);
     assert_eq!((nodes.len(), nodes[0]), (32, RULE_LC));
     assert_eq!(nodes[1], position(5));
     let nodes = tables.tree(&counts, &|row| row == 5);
     assert_eq!(nodes[1], position(9), "an overloaded server is not chosen");
-    let run = tables.image(1).len() as u32;
-    assert_eq!(tables.elements(), run + 32 / 4);
+    let image_len = tables.image(1).len() as u32;
+    assert_eq!(tables.elements(), image_len + 32 / 4);
 }
 
 #[test]
 fn tree_of_weights_has_sum_of_available_servers_at_root() {
     let tables = service_row(&desired_with(SchedulerKind::Twos, 17)).tables;
     let nodes = |overloaded| tables.tree(&|_| Counts::default(), &|row| row == overloaded);
-    let none = nodes(0);
-    assert_eq!((none[0], none[1]), (RULE_SUM_WEIGHT, 17 * 18 / 2));
+    let nodes_without_overload = nodes(0);
+    assert_eq!(
+        (nodes_without_overload[0], nodes_without_overload[1]),
+        (RULE_SUM_WEIGHT, 17 * 18 / 2)
+    );
     assert_eq!(nodes(17)[1], 16 * 17 / 2);
 }
 
@@ -78,11 +81,11 @@ fn short_list_and_hash_scheduler_have_no_tree() {
 
 #[test]
 fn bounded_hash_scheduler_has_tree_of_active_flows() {
-    let mut wanted = desired_with(SchedulerKind::Sh, 17);
-    if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+    let mut configuration = desired_with(SchedulerKind::Sh, 17);
+    if let Some(scheduler) = &mut configuration.pools[0].scheduler {
         scheduler.max_load_percent = Some(125);
     }
-    let tables = service_row(&wanted).tables;
+    let tables = service_row(&configuration).tables;
     let counts = |row: u32| Counts {
         active: row,
         inactive: 1000,
@@ -109,11 +112,11 @@ fn server_rows_have_positions_if_the_scheduler_needs_them() {
         (Lblc, 2, None, true),
         (Lblcr, 2, None, true),
     ] {
-        let mut wanted = desired_with(kind, count);
-        if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+        let mut configuration = desired_with(kind, count);
+        if let Some(scheduler) = &mut configuration.pools[0].scheduler {
             scheduler.max_load_percent = max_load;
         }
-        let rows = plan(&wanted).unwrap();
+        let rows = plan(&configuration).unwrap();
         let places: Vec<u32> = rows.dests.values().map(|dest| dest.place).collect();
         // The newest server is first in the list.
         let expected = (1..=count)
@@ -141,9 +144,9 @@ fn each_layer_4_scheduler_has_a_data_plane_number() {
 
 #[test]
 fn service_record_has_every_field_of_the_row() {
-    let mut wanted = desired_with(SchedulerKind::Rr, 1);
-    wanted.pools[0].no_server = NoServer::Reject;
-    let service = &mut wanted.services[0];
+    let mut configuration = desired_with(SchedulerKind::Rr, 1);
+    configuration.pools[0].no_server = NoServer::Reject;
+    let service = &mut configuration.services[0];
     service.one_packet = true;
     // FTP: persistence applies to the address.
     service.listen[0].ports = Ports::One(21);
@@ -158,7 +161,7 @@ fn service_record_has_every_field_of_the_row() {
     });
     let row = ServiceRow {
         dscp: 7,
-        ..service_row(&wanted)
+        ..service_row(&configuration)
     };
     let expected = weir_abi::Service {
         flags: SERVICE_ONE_PACKET | SERVICE_SNAT,
@@ -181,29 +184,29 @@ fn service_record_has_every_field_of_the_row() {
 
 #[test]
 fn directors_with_sync_have_different_source_ports() {
-    let mut wanted = desired_with(SchedulerKind::Rr, 1);
-    wanted.services[0].snat = Some(Snat {
+    let mut configuration = desired_with(SchedulerKind::Rr, 1);
+    configuration.services[0].snat = Some(Snat {
         addresses: vec![ip("192.0.2.1")],
         ports: (2000, 2999),
     });
-    assert_eq!(service_row(&wanted).snat_ports, (2000, 2999));
+    assert_eq!(service_row(&configuration).snat_ports, (2000, 2999));
     let address = |last: u8| std::net::SocketAddr::from(([10, 0, 0, last], 8482));
     let mut ports = |last: u8, peer: u8| {
-        wanted.sync = Some(FlowSync {
+        configuration.sync = Some(FlowSync {
             listen: address(last),
             peers: vec![address(peer)],
             key: Secret::new(SecretSource::Text, Vec::new()),
         });
-        service_row(&wanted).snat_ports
+        service_row(&configuration).snat_ports
     };
     assert_eq!((ports(1, 2), ports(2, 1)), ((2000, 2499), (2500, 2999)));
 }
 
 #[test]
 fn server_row_has_every_field() {
-    let mut wanted = desired_with(SchedulerKind::Rr, 1);
-    wanted.pools[0].servers[0].port = Some(8080);
-    let service = &mut wanted.services[0];
+    let mut configuration = desired_with(SchedulerKind::Rr, 1);
+    configuration.pools[0].servers[0].port = Some(8080);
+    let service = &mut configuration.services[0];
     service.dscp = 9;
     service.tunnel = Tunnel {
         kind: TunnelKind::Gue,
@@ -215,11 +218,11 @@ fn server_row_has_every_field() {
         ..NetworkState::default()
     };
     let row = |forward: Forward| {
-        let mut wanted = wanted.clone();
-        wanted.services[0].forward = forward;
+        let mut configuration = configuration.clone();
+        configuration.services[0].forward = forward;
         let mut allocation = Allocation::default();
-        reconcile(&mut allocation, &wanted, Cursor::default());
-        rows_of(&wanted, &allocation, &network).dests[&1]
+        reconcile(&mut allocation, &configuration, Cursor::default());
+        rows_of(&configuration, &allocation, &network).dests[&1]
     };
     for (forward, number, port, tunnel_source, dscp) in [
         (Forward::Nat, weir_abi::Forward::Nat, 8080, Addr::ZERO, 0),
@@ -233,7 +236,7 @@ fn server_row_has_every_field() {
         ),
         (Forward::L3dsr, weir_abi::Forward::L3dsr, 0, Addr::ZERO, 9),
     ] {
-        let found = row(forward);
+        let actual = row(forward);
         let expected = weir_abi::Dest {
             addr: ip("10.0.0.1").into(),
             tunnel_source,
@@ -247,12 +250,12 @@ fn server_row_has_every_field() {
             tunnel_port: Be16::new(5555),
             dscp,
             family: 4,
-            generation: found.generation,
+            generation: actual.generation,
             policy: weir_abi::POLICY_PERSISTENT,
             ..weir_abi::Dest::ZERO
         };
-        assert_ne!(found.generation, 0);
-        assert_eq!(found, expected, "{forward}");
+        assert_ne!(actual.generation, 0);
+        assert_eq!(actual, expected, "{forward}");
     }
 }
 
@@ -264,11 +267,11 @@ fn header_has_every_field_of_the_tables() {
         (SchedulerKind::Maglev, 3, None, 3, 1),
         (SchedulerKind::Sh, 3, Some(150), 3, 1),
     ] {
-        let mut wanted = desired_with(kind, count);
-        if let Some(scheduler) = &mut wanted.pools[0].scheduler {
+        let mut configuration = desired_with(kind, count);
+        if let Some(scheduler) = &mut configuration.pools[0].scheduler {
             scheduler.max_load_percent = max_load;
         }
-        let (allocation, rows) = plan_all(&wanted);
+        let (allocation, rows) = plan_all(&configuration);
         let start = allocation.services["one"].start;
         let tables = &rows.services[&1].tables;
         let (header, [list_at, hash_at, spread_at]) = tables.header(100);
@@ -306,28 +309,28 @@ fn header_has_every_field_of_the_tables() {
 
 #[test]
 fn walk_of_wrr_starts_at_the_stored_position() {
-    let wanted = desired(SchedulerKind::Wrr, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
-    let (mut allocation, _) = plan_all(&wanted);
+    let configuration = desired(SchedulerKind::Wrr, &[("10.0.0.1", 4), ("10.0.0.2", 2)]);
+    let (mut allocation, _) = plan_all(&configuration);
     let slot = allocation.services.get_mut("one").unwrap();
     slot.start.generation = 77;
     slot.start.last_seq = 2;
     slot.start.pass_weight = 3;
-    let rows = rows_of(&wanted, &allocation, &NetworkState::default());
+    let rows = rows_of(&configuration, &allocation, &NetworkState::default());
     let (header, _) = rows.services[&1].tables.header(1);
-    let found = (header.generation, header.start_seq, header.start_weight);
-    assert_eq!(found, (77, 2, 3));
+    let stored_start = (header.generation, header.start_seq, header.start_weight);
+    assert_eq!(stored_start, (77, 2, 3));
     assert_eq!((header.max_weight, header.gcd), (3, 2));
 }
 
 #[test]
 fn range_row_has_protocol_and_service() {
-    let mut wanted = desired_with(SchedulerKind::Rr, 1);
+    let mut configuration = desired_with(SchedulerKind::Rr, 1);
     let range = |protocol| Listener {
         protocol,
         ..listener(Ports::Range(8000, 9000))
     };
-    wanted.services[0].listen = vec![range(Protocol::Udp), range(Protocol::Tcp)];
-    let row = &plan(&wanted).unwrap().vips[&ip("192.0.2.10")];
+    configuration.services[0].listen = vec![range(Protocol::Udp), range(Protocol::Tcp)];
+    let row = &plan(&configuration).unwrap().vips[&ip("192.0.2.10")];
     let expected = |proto| Range {
         first: 8000,
         last: 9000,
@@ -339,16 +342,16 @@ fn range_row_has_protocol_and_service() {
 }
 
 #[test]
-fn settings_have_every_value() {
-    let mut wanted = desired_with(SchedulerKind::Rr, 1);
+fn settings_have_every_configured_value() {
+    let mut configuration = desired_with(SchedulerKind::Rr, 1);
     let seconds = Duration::from_secs;
-    wanted.timeouts.tcp = seconds(1000);
-    wanted.timeouts.tcp_fin = seconds(200);
-    wanted.timeouts.udp = seconds(30);
-    wanted.node.syn_budget = 77;
-    wanted.ipvs.lblc_expiration = seconds(4000);
-    wanted.ipvs.lblcr_expiration = seconds(5000);
-    let found = crate::rows::settings(&Indexed::from(wanted));
+    configuration.timeouts.tcp = seconds(1000);
+    configuration.timeouts.tcp_fin = seconds(200);
+    configuration.timeouts.udp = seconds(30);
+    configuration.node.syn_budget = 77;
+    configuration.ipvs.lblc_expiration = seconds(4000);
+    configuration.ipvs.lblcr_expiration = seconds(5000);
+    let settings = crate::rows::settings(&Indexed::from(configuration));
     let timeouts = weir_flow::timeout::Timeouts {
         tcp: seconds(1000),
         tcp_fin: seconds(200),
@@ -364,7 +367,7 @@ fn settings_have_every_value() {
         lblcr_expiration: ticks_from(seconds(5000)),
         ..weir_abi::Settings::ZERO
     };
-    assert_eq!(found, expected);
+    assert_eq!(settings, expected);
 }
 
 #[test]

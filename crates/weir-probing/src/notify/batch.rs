@@ -176,11 +176,11 @@ async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
             timeout(TIMEOUT, run_program(notifier, batch, lost)).await,
         );
     }
-    if let Some(hook) = &notifier.webhook {
+    if let Some(webhook) = &notifier.webhook {
         log_result(
             name,
             "webhook",
-            timeout(TIMEOUT, post(name, hook, batch, lost)).await,
+            timeout(TIMEOUT, post(name, webhook, batch, lost)).await,
         );
     }
     if let Some(mail) = &notifier.mail {
@@ -277,10 +277,10 @@ fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
 }
 
 /// Sends a POST request. Any 2xx status is a success.
-async fn post(name: &str, hook: &HttpReceiver, batch: &[Entry], lost: u64) -> io::Result<()> {
+async fn post(name: &str, webhook: &HttpReceiver, batch: &[Entry], lost: u64) -> io::Result<()> {
     let changes: Vec<_> = batch.iter().map(Entry::to_json).collect();
     let body = serde_json::json!({ "notify": name, "lost": lost, "changes": changes }).to_string();
-    let mut client = PostClient::new(hook.clone());
+    let mut client = PostClient::new(webhook.clone());
     client.post(&body).await.map_err(io::Error::other)
 }
 

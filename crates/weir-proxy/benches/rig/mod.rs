@@ -221,7 +221,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 /// Returns whether a row is selected. An argument after `--` selects the rows whose name contains it; without an
 /// argument, all rows are selected.
-pub(crate) fn is_wanted(name: &str) -> bool {
+pub(crate) fn is_selected(name: &str) -> bool {
     let mut arguments = std::env::args().skip(1);
     let part = arguments.find(|argument| !argument.starts_with('-'));
     part.is_none_or(|part| name.contains(&part))
@@ -234,7 +234,7 @@ pub(crate) fn compare(
     candidates: &[Candidate],
     mut load: impl FnMut(&Candidate) -> u64,
 ) {
-    if !is_wanted(name) {
+    if !is_selected(name) {
         return;
     }
     let rounds = setting("WEIR_BENCH_ROUNDS", 3);
@@ -245,7 +245,7 @@ pub(crate) fn compare(
         }
     }
     println!(
-        "{name}: CPU per request, and to {} in the same round",
+        "{name}: CPU per request, and ratio to {} in the same round",
         candidates[0].name
     );
     for (candidate, cost) in candidates.iter().zip(&costs) {

@@ -158,7 +158,7 @@ impl Context {
         idle_pool.put(parked, idle_max).is_none()
     }
 
-    /// Takes an idle connection that another worker did not need.
+    /// Takes a connection from the idle pool, which all workers share.
     fn reuse_parked(&mut self, target: &Target, port: u16, session: Key) -> Option<Key> {
         let worker = self.worker;
         let idle_pool = self.idle_pool.as_ref()?;

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::{Context, Readiness, token};
 use crate::descriptor::{DescriptorUse, TABLE};
 use crate::h2::{H2ClientConn, Owner, StreamPipe, StreamPipeEnd};
-use crate::plan::{Millis, Service, Target};
+use crate::plan::{Service, Target, TimeoutsMs};
 use crate::slab::Key;
 use crate::socket;
 use crate::tls::{self, Channel};
@@ -68,13 +68,13 @@ impl Context {
             deadline: Deadline::default(),
             idle_limits: IdleLimits::default(),
         });
-        let watched = match self.upstreams.get(key) {
+        let result = match self.upstreams.get(key) {
             Some(upstream) => upstream
                 .transport
                 .watch(&self.epoll, token::pack(token::SERVER, key)),
             None => Ok(()),
         };
-        if let Err(error) = watched {
+        if let Err(error) = result {
             self.upstreams.remove(key);
             return Err(error);
         }
@@ -92,14 +92,14 @@ impl Context {
         service: &Service,
     ) -> rustix::io::Result<Key> {
         let existing = self.find_h2_client(target, port);
-        let link = match existing {
-            Some(link) => link,
+        let connection_key = match existing {
+            Some(connection_key) => connection_key,
             None => self.open_h2_client(target, port, tls, &service.timeouts)?,
         };
-        let Some(Some(connection)) = self.h2_clients.get_mut(link) else {
+        let Some(Some(connection)) = self.h2_clients.get_mut(connection_key) else {
             return Err(Errno::NOTCONN);
         };
-        let token = token::pack(token::H2_CLIENT, link);
+        let token = token::pack(token::H2_CLIENT, connection_key);
         let pipe = StreamPipe::new(
             &self.wakeups,
             token,
@@ -151,7 +151,7 @@ impl Context {
         target: &Arc<Target>,
         port: u16,
         tls: Option<&tls::TlsConnector>,
-        timeouts: &Millis,
+        timeouts: &TimeoutsMs,
     ) -> rustix::io::Result<Key> {
         let transport = self.start_connect(target, port, tls)?;
         let connection = H2ClientConn::new(transport, target, port, timeouts.idle);

@@ -27,7 +27,7 @@ use crate::context::{Context, Readiness, token};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::socket;
-use crate::tls::{Handshake, Peer, describe_error};
+use crate::tls::{ErrorOrigin, Handshake, describe_error};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
@@ -157,10 +157,10 @@ impl H2ClientConn {
         self.stream_limit
     }
 
-    /// Returns the number of requests that may wait for a new connection, given the limit `known` from other
-    /// connections to the server. A known limit of 0 does not apply to a new connection.
-    pub(crate) const fn default_limit(known: Option<usize>) -> usize {
-        match known {
+    /// Returns the number of requests that may wait for a new connection, given the `limit` of other
+    /// connections to the server. A limit of 0 does not apply to a new connection.
+    pub(crate) const fn default_limit(limit: Option<usize>) -> usize {
+        match limit {
             Some(0) | None => MAX_STREAMS,
             Some(max) => max,
         }
@@ -269,7 +269,7 @@ impl H2ClientConn {
             Handshake::Failed => {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;
-                    let error = describe_error(error, Peer::Server);
+                    let error = describe_error(error, ErrorOrigin::Server);
                     tracing::warn!(server, error, "TLS handshake with a server failed");
                 }
                 return false;
@@ -300,18 +300,18 @@ impl H2ClientConn {
         if stream_limit > 0 && !std::mem::take(&mut self.has_waiting_requests) {
             return;
         }
-        let mut used = 0;
+        let mut used_streams = 0;
         for stream in &mut self.streams {
             let pipe = &mut *stream.pipe.borrow_mut();
             // If the server lowers its limit to 0, a request that h2 has not started would wait forever.
             let is_stuck = stream_limit == 0 && matches!(stream.phase, Phase::Head);
             let is_waiting = pipe.state == PipeState::Connecting;
             if pipe.detached || !(is_waiting || is_stuck) {
-                used += usize::from(!pipe.detached);
+                used_streams += usize::from(!pipe.detached);
                 continue;
             }
-            if is_waiting && used < stream_limit {
-                used += 1;
+            if is_waiting && used_streams < stream_limit {
+                used_streams += 1;
                 pipe.state = PipeState::Open;
                 actions.push(Action::Resume(pipe.owner));
                 continue;
@@ -424,7 +424,7 @@ impl Stream {
         cx: &mut Context,
     ) -> bool {
         let text = &pipe.outbound;
-        let parsed = match head::request(text, &HEAD_LIMITS, &mut cx.fields) {
+        let parsed = match head::parse_request(text, &HEAD_LIMITS, &mut cx.fields) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => {
                 pipe.raise_outbound_max_for_head();
@@ -440,8 +440,8 @@ impl Stream {
         pipe.remove_head(parsed.len);
         let content = Content::new(parsed.framing);
         let ends = content.is_done();
-        let sent = message.and_then(|message| send.send_request(message, ends).ok());
-        let Some((response, stream)) = sent else {
+        let result = message.and_then(|message| send.send_request(message, ends).ok());
+        let Some((response, stream)) = result else {
             self.phase = Phase::Closed;
             pipe.state = PipeState::Closed;
             return false;

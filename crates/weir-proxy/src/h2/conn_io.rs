@@ -206,8 +206,8 @@ impl ConnIo {
 
     /// Returns the maximum number of bytes per read.
     fn max_read_bytes(&self) -> usize {
-        let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
-        match slowed && !self.ready.read_closed {
+        let is_slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
+        match is_slowed && !self.ready.read_closed {
             false => MAX_INBOX,
             true if self.transport.is_secure() => SLOW_READ_BYTES_TLS,
             true => SLOW_READ_BYTES,
@@ -271,8 +271,8 @@ mod tests {
         io.buffer.borrow_mut().outbox.extend(b"goaway");
         assert!(io.flush_with(Transport::write_last));
         client.set_nonblocking(true).expect("set nonblocking mode");
-        let early = client.read(&mut [0; 9]).expect_err("nothing is sent yet");
-        assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock);
+        let error = client.read(&mut [0; 9]).expect_err("nothing is sent yet");
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
         io.buffer.borrow_mut().outbox.extend(b"!");
         assert!(io.flush_and_finish());
         client.set_nonblocking(false).expect("set blocking mode");

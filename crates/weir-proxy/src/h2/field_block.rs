@@ -228,8 +228,8 @@ impl BlockChecker {
             1..DYNAMIC_START => Some(Kind::from_static_index(index)),
             _ => {
                 let age = index - DYNAMIC_START;
-                let known = age < MAX_ENTRIES.min(self.inserted);
-                known.then(|| self.kinds[(self.inserted - 1 - age) % MAX_ENTRIES])
+                let is_stored = age < MAX_ENTRIES.min(self.inserted);
+                is_stored.then(|| self.kinds[(self.inserted - 1 - age) % MAX_ENTRIES])
             }
         }
     }

@@ -75,14 +75,14 @@ impl FrameParser {
         *bytes = &bytes[skipped..];
         self.skip -= skipped;
         loop {
-            let wanted = match self.filled {
+            let needed_len = match self.filled {
                 HEADER_LEN.. if self.is_reset() => HEADER_LEN + 4,
                 _ => HEADER_LEN,
             };
-            if self.filled == wanted {
+            if self.filled == needed_len {
                 break;
             }
-            let more = (wanted - self.filled).min(bytes.len());
+            let more = (needed_len - self.filled).min(bytes.len());
             if more == 0 {
                 return None;
             }
@@ -335,9 +335,9 @@ mod tests {
         let count = MAX_UPDATES + MAX_BUDGET;
         (0..count).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(counter.check_flood(0));
-        let mut idle = new_counter();
-        (0..MAX_BUDGET).for_each(|_| idle.count_received(&frame(WINDOW_UPDATE, 0, 4)));
-        assert!(idle.check_flood(0));
+        let mut idle_counter = new_counter();
+        (0..MAX_BUDGET).for_each(|_| idle_counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
+        assert!(idle_counter.check_flood(0));
     }
 
     #[test]
@@ -372,17 +372,17 @@ mod tests {
             whole.count_received(&text);
             text.chunks(step).for_each(|part| parts.count_received(part));
             prop_assert_eq!(whole.budget, parts.budget);
-            let (mut counted, mut updates_allowed) = (0u64, 0u64);
+            let (mut expected_idle, mut updates_allowed) = (0u64, 0u64);
             for (kind, length) in &kinds {
                 match kind {
                     1 => updates_allowed += UPDATES_PER_REQUEST,
                     8 if updates_allowed > 0 => updates_allowed -= 1,
                     3 => {}
                     0 if *length > 0 => {}
-                    _ => counted += 1,
+                    _ => expected_idle += 1,
                 }
             }
-            prop_assert_eq!(MAX_BUDGET - whole.budget, counted);
+            prop_assert_eq!(MAX_BUDGET - whole.budget, expected_idle);
         }
     }
 }

@@ -76,12 +76,12 @@ pub(crate) fn write_response(
     let reason = status.canonical_reason().unwrap_or("Unknown");
     out.extend_from_slice(format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
     write_fields(&parts.headers, out);
-    let bodiless = to_head
+    let is_bodiless = to_head
         || status.is_informational()
         || status == StatusCode::NO_CONTENT
         || status == StatusCode::NOT_MODIFIED;
     let has_length = parts.headers.contains_key(CONTENT_LENGTH);
-    let coding = if bodiless {
+    let coding = if is_bodiless {
         Coding::None
     } else if ended {
         if !has_length {
@@ -305,20 +305,20 @@ fn take_chunked(
     let mut content = Vec::with_capacity(part);
     let mut content_end = 0;
     let begin = text.as_ptr() as usize;
-    let used = chunks
+    let used_len = chunks
         .scan(&text[..part], &mut |data| {
             content.extend_from_slice(data);
             content_end = data.as_ptr() as usize - begin + data.len();
         })
         .ok()?;
-    if used == 0 {
+    if used_len == 0 {
         return None;
     }
     if content_end > 0 {
         tail.clear();
     }
-    tail.extend_from_slice(&text[content_end..used]);
-    text.drain(..used);
+    tail.extend_from_slice(&text[content_end..used_len]);
+    text.drain(..used_len);
     let last = chunks.is_done();
     if content.is_empty() && !last {
         return None;

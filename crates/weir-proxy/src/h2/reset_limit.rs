@@ -104,8 +104,11 @@ impl ResetLimit {
             )
         };
         let order = Ordering::Relaxed;
-        let added = self.service.fetch_update(order, order, add);
-        let ahead = added.unwrap_or(0).saturating_sub(now).saturating_add(cost);
+        let previous = self.service.fetch_update(order, order, add);
+        let ahead = previous
+            .unwrap_or(0)
+            .saturating_sub(now)
+            .saturating_add(cost);
         if ahead > burst {
             let until = now_ms + SERVICE_PENALTY_S * 1_000;
             self.alert_until.fetch_max(until, Ordering::Relaxed);
@@ -304,12 +307,15 @@ mod tests {
                 std::thread::spawn(count)
             })
             .collect();
-        let rejected: usize = threads
+        let rejected_count: usize = threads
             .into_iter()
             .map(|thread| thread.join().expect("join thread"))
             .sum();
         // The interval is rounded down to a whole unit, so a few more resets are allowed.
-        assert!((2_990..=3_000).contains(&rejected), "{rejected}");
+        assert!(
+            (2_990..=3_000).contains(&rejected_count),
+            "{rejected_count}"
+        );
     }
 
     #[test]

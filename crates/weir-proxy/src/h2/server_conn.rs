@@ -27,7 +27,7 @@ use super::transfer::context;
 use super::{Action, Actions};
 use crate::context::{Context, LINGER_BATCH_MS, LocalService, Readiness, token};
 use crate::plan::Detail;
-use crate::plan::Millis;
+use crate::plan::TimeoutsMs;
 use crate::slab::Key;
 use crate::socket;
 use crate::tls::TlsDetails;
@@ -188,12 +188,12 @@ impl H2ServerConn {
         let token = token::pack(token::H2_SERVER, key);
         let transport = &self.io.transport;
         self.send_buffer_watched = self.watched || !self.io.ready.writable;
-        let registered = match (self.watched, self.send_buffer_watched) {
+        let result = match (self.watched, self.send_buffer_watched) {
             (true, _) => transport.rewatch(&cx.epoll, token),
             (false, true) => transport.watch(&cx.epoll, token),
             (false, false) => transport.watch_reading(&cx.epoll, token),
         };
-        if registered.is_err() {
+        if result.is_err() {
             return false;
         }
         let ms = self.timeouts().request;
@@ -210,20 +210,20 @@ impl H2ServerConn {
         self.destination
     }
 
-    fn timeouts(&self) -> Millis {
+    fn timeouts(&self) -> TimeoutsMs {
         self.local.service.timeouts
     }
 
     /// Counts the frames that were processed since the last call.
     fn count_frames(&mut self, cx: &Context) {
-        let seen = self.io.take_counts();
+        let counts = self.io.take_counts();
         let details = self.local.service.details.of(cx.worker);
         for (detail, frames) in [
-            (Detail::H2Headers, seen.headers),
-            (Detail::H2Data, seen.data),
-            (Detail::H2Settings, seen.settings),
-            (Detail::H2Goaways, seen.goaways),
-            (Detail::H2GoawaysSent, seen.goaways_sent),
+            (Detail::H2Headers, counts.headers),
+            (Detail::H2Data, counts.data),
+            (Detail::H2Settings, counts.settings),
+            (Detail::H2Goaways, counts.goaways),
+            (Detail::H2GoawaysSent, counts.goaways_sent),
         ] {
             if frames > 0 {
                 details.of(detail).add(frames);
@@ -312,9 +312,9 @@ impl H2ServerConn {
         if self.reading_suspended && self.io.paused_until(cx.now).is_none() {
             let token = token::pack(token::H2_SERVER, key);
             // Data that arrived during the pause is reported immediately.
-            let resumed = self.io.transport.rewatch(&cx.epoll, token);
-            self.reading_suspended = resumed.is_err();
-            self.send_buffer_watched |= resumed.is_ok();
+            let result = self.io.transport.rewatch(&cx.epoll, token);
+            self.reading_suspended = result.is_err();
+            self.send_buffer_watched |= result.is_ok();
         }
     }
 
@@ -462,11 +462,11 @@ impl H2ServerConn {
     fn pump(&mut self, cx: &mut Context, received: bool, actions: &mut Actions) -> bool {
         let mut moved = false;
         let mut index = 0;
-        let mut reset = 0;
+        let mut reset_count = 0;
         while let Some(stream) = self.streams.get_mut(index) {
             let was_reset = (received && stream.is_reset()) || !stream.pump_request(actions);
             let was_response_done = stream.is_response_done();
-            reset += u64::from(was_reset && !was_response_done);
+            reset_count += u64::from(was_reset && !was_response_done);
             if !was_response_done {
                 moved |= stream.pump_response(cx, actions);
                 if stream.is_response_done() {
@@ -482,9 +482,9 @@ impl H2ServerConn {
         }
         // Counts resets caused by client errors, including those of streams that were never accepted here
         // (CVE-2025-8671).
-        reset += self.io.take_client_error_resets();
-        if reset > 0 {
-            self.count_resets(reset, cx);
+        reset_count += self.io.take_client_error_resets();
+        if reset_count > 0 {
+            self.count_resets(reset_count, cx);
             moved = true;
         }
         moved
@@ -511,11 +511,11 @@ impl H2ServerConn {
     fn count_resets(&mut self, count: u64, cx: &Context) {
         let service = &self.local.service;
         service.counters.of(cx.worker).resets.add(count);
-        let over = service
+        let exceeds_limit = service
             .reset_limit
             .as_ref()
             .is_some_and(|resets| resets.count(self.peer.ip(), self.is_trusted(), count, cx.now));
-        if over {
+        if exceeds_limit {
             self.close_for_abuse();
         }
         self.count_connection_resets(count, cx.now);

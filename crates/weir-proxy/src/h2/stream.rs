@@ -165,10 +165,10 @@ impl Stream {
     pub(super) fn pump_response(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let pipe = Rc::clone(&self.pipe);
         let pipe = &mut *pipe.borrow_mut();
-        let (mut moved, mut stalled) = (false, false);
+        let (mut sent_any, mut stalled) = (false, false);
         while matches!(self.response_state, ResponseState::Head) && !pipe.outbound.is_empty() {
             match self.send_head(pipe, cx) {
-                Some(true) => moved = true,
+                Some(true) => sent_any = true,
                 Some(false) => break,
                 None => {
                     self.reset();
@@ -178,7 +178,7 @@ impl Stream {
         }
         if let ResponseState::Body(send, content) = &mut self.response_state {
             let sent = transfer::send(send, content, pipe);
-            moved |= sent.sent_any;
+            sent_any |= sent.sent_any;
             stalled = sent.is_stalled;
             if sent.is_finished {
                 self.response_state = ResponseState::Done;
@@ -190,9 +190,9 @@ impl Stream {
         if pipe.detached && !stalled && !self.is_response_done() {
             // The session detached before the response was complete.
             self.reset();
-            moved = true;
+            sent_any = true;
         }
-        moved
+        sent_any
     }
 
     /// Resets the stream unless the response is complete.
@@ -210,7 +210,7 @@ impl Stream {
     fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
         let text = &pipe.outbound;
         let Some(parsed) =
-            head::response(text, self.is_head_request, &HEAD_LIMITS, &mut cx.fields).ok()?
+            head::parse_response(text, self.is_head_request, &HEAD_LIMITS, &mut cx.fields).ok()?
         else {
             pipe.raise_outbound_max_for_head();
             return Some(false);

@@ -187,7 +187,7 @@ impl StreamPipeEnd {
         if pipe.is_closed() {
             return Written::Broken;
         }
-        let mut written = 0;
+        let mut written_len = 0;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
         pipe.outbound.reserve(total.min(room));
@@ -195,14 +195,14 @@ impl StreamPipeEnd {
             let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
             let bytes = room.min(part.len());
             pipe.outbound.extend_from_slice(&part[..bytes]);
-            written += bytes;
+            written_len += bytes;
             if bytes < part.len() {
                 pipe.waits_for_room = true;
                 break;
             }
         }
         pipe.wake();
-        Written::Some(written)
+        Written::Some(written_len)
     }
 
     /// Returns the maximum number of bytes worth reading for a write to this pipe: more would only wait in a second
@@ -269,7 +269,7 @@ mod tests {
             pipe.borrow_mut().inbound().extend_from_slice(b"second");
             let read = read_all(&end, &mut ready, room);
             assert_eq!(read, (b"first second".to_vec(), Read::Blocked));
-            assert!(!ready.readable, "an event follows");
+            assert!(!ready.readable, "the session must wait for an event");
             assert_eq!(*wakeups.borrow(), [7], "the connection may receive more");
             pipe.borrow_mut().inbound_ended = true;
             assert_eq!(read_all(&end, &mut ready, room).1, Read::End);
@@ -302,7 +302,10 @@ mod tests {
         assert!(!pipe.take_room_event(), "nothing was removed");
         pipe.outbound.drain(..10);
         assert!(pipe.take_room_event());
-        assert!(!pipe.take_room_event(), "reported once");
+        assert!(
+            !pipe.take_room_event(),
+            "the event must be reported only once"
+        );
     }
 
     #[test]

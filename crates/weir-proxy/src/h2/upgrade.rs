@@ -27,7 +27,7 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
     let has_token = |name: Name, word: &[u8]| {
         let values = fields.iter().filter(|field| field.name == name);
         let mut words = values.flat_map(|field| field.value_in(head).split(|byte| *byte == b','));
-        words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word))
+        words.any(|token| token.trim_ascii().eq_ignore_ascii_case(word))
     };
     let is_upgrade = has_token(Name::Upgrade, b"h2c")
         && has_token(Name::Connection, b"upgrade")

@@ -20,8 +20,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Fails if the file cannot be opened, or nothing listens on the socket.
-pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
-    let sink: Box<dyn Write + Send> = match kind.target() {
+pub(super) fn open(log: &AccessLog, service: &str) -> io::Result<Sink> {
+    let writer: Box<dyn Write + Send> = match log.target() {
         LogTarget::Stdout => Box::new(io::stdout()),
         LogTarget::File(path) => {
             let file = weir_sys::privileged::append(Path::new(path))?;
@@ -31,20 +31,22 @@ pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
                 identity,
             });
         }
-        LogTarget::Syslog(path) => Box::new(Messages::connect(
+        LogTarget::Syslog(path) => Box::new(MessageWriter::connect(
             path,
-            match kind.syslog {
+            match log.syslog {
                 SyslogFormat::Rfc3164 => MessageFormat::Rfc3164,
                 SyslogFormat::Rfc5424 => MessageFormat::Rfc5424,
             },
             service,
         )?),
-        LogTarget::Journal(path) => {
-            Box::new(Messages::connect(path, MessageFormat::Journal, service)?)
-        }
+        LogTarget::Journal(path) => Box::new(MessageWriter::connect(
+            path,
+            MessageFormat::Journal,
+            service,
+        )?),
     };
     Ok(Sink {
-        writer: sink,
+        writer,
         identity: None,
     })
 }
@@ -84,7 +86,7 @@ enum MessageFormat {
 }
 
 /// A writer that sends each line as a datagram.
-struct Messages {
+struct MessageWriter {
     socket: UnixDatagram,
     format: MessageFormat,
     host: String,
@@ -92,7 +94,7 @@ struct Messages {
     message: Vec<u8>,
 }
 
-impl Messages {
+impl MessageWriter {
     fn connect(path: &str, format: MessageFormat, service: &str) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
@@ -139,7 +141,7 @@ impl Messages {
     }
 }
 
-impl Write for Messages {
+impl Write for MessageWriter {
     /// Sends each line as a datagram. Bytes after the last newline are sent as a line too.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -169,9 +171,9 @@ impl Write for Messages {
 mod tests {
     use super::*;
 
-    fn messages(format: MessageFormat) -> Messages {
+    fn messages(format: MessageFormat) -> MessageWriter {
         let (socket, _) = UnixDatagram::pair().unwrap();
-        Messages {
+        MessageWriter {
             socket,
             format,
             host: "h".to_owned(),
@@ -201,7 +203,7 @@ mod tests {
     #[test]
     fn each_line_is_sent_as_a_datagram() {
         let (socket, reader) = UnixDatagram::pair().unwrap();
-        let mut messages = Messages {
+        let mut messages = MessageWriter {
             socket,
             ..messages(MessageFormat::Rfc3164)
         };

@@ -242,8 +242,8 @@ mod tests {
     fn tap_shows_matching_exchanges_until_it_is_closed() {
         let taps = Taps::for_service("tapped");
         assert!(!taps.is_active());
-        let wanted = Match::parse("status=5*").unwrap();
-        let mut tap = Tap::open("tapped", false, vec![wanted]).unwrap();
+        let condition = Match::parse("status=5*").unwrap();
+        let mut tap = Tap::open("tapped", false, vec![condition]).unwrap();
         assert!(taps.is_active());
         put(&taps, 200);
         put(&taps, 503);
@@ -260,10 +260,10 @@ mod tests {
     fn tap_selects_by_path_and_query() {
         let taps = Taps::for_service("parts");
         let is_shown = |conditions: &[&str], target: &[u8]| {
-            let wanted = conditions
+            let matches = conditions
                 .iter()
                 .map(|condition| Match::parse(condition).unwrap());
-            let mut tap = Tap::open("parts", false, wanted.collect()).unwrap();
+            let mut tap = Tap::open("parts", false, matches.collect()).unwrap();
             let mut record = LogRecord::default();
             record.begin(0);
             record.set_request([b"GET", target, b"h", b"", b""], "HTTP/1.1");
@@ -282,17 +282,17 @@ mod tests {
     fn too_many_taps_and_unknown_names_are_rejected() {
         let _taps = Taps::for_service("limited");
         let open = || Tap::open("limited", true, Vec::new());
-        let all: Vec<_> = (0..MAX_TAPS).map(|_| open().unwrap()).collect();
+        let taps: Vec<_> = (0..MAX_TAPS).map(|_| open().unwrap()).collect();
         assert_eq!(open().unwrap_err(), TapError::TooMany);
-        drop(all);
+        drop(taps);
         assert!(open().is_ok());
         let unknown = Tap::open("nothing", true, Vec::new()).unwrap_err();
         let TapError::UnknownService { existing } = &unknown else {
             panic!("{unknown}");
         };
         assert!(existing.contains(&"limited".to_owned()), "{unknown}");
-        for wrong in ["status", "stat=5*"] {
-            assert!(Match::parse(wrong).is_err());
+        for invalid in ["status", "stat=5*"] {
+            assert!(Match::parse(invalid).is_err());
         }
     }
 

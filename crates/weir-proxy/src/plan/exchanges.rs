@@ -227,22 +227,22 @@ mod tests {
 
     #[test]
     fn results_of_all_workers_are_summed() {
-        let all = PerWorker::<Exchanges>::new(2);
+        let counters = PerWorker::<Exchanges>::new(2);
         let finished = FinishedExchange {
             status: 204,
             error: None,
             stages: [None, Some(600), Some(501), Some(40_000_000)],
             at_us: 7,
         };
-        all.of(0).record(&finished);
-        all.of(1).record(&FinishedExchange {
+        counters.of(0).record(&finished);
+        counters.of(1).record(&FinishedExchange {
             status: 0,
             error: Some(ErrorKind::ClientAbort),
             stages: [None; 4],
             at_us: 9,
         });
-        all.of(1).record(&finished);
-        let results = all.totals();
+        counters.of(1).record(&finished);
+        let results = counters.totals();
         assert_eq!(results.ended, 3);
         assert_eq!(results.responses, [0, 2, 0, 0, 0]);
         assert_eq!(results.errors[ErrorKind::ClientAbort as usize], 1);
@@ -269,25 +269,37 @@ mod tests {
 
     #[test]
     fn quantiles_forget_old_durations() {
-        let all = PerWorker::<RecentTimes>::new(1);
+        let recent_times = PerWorker::<RecentTimes>::new(1);
         let minute = |n: u64| n * HALF_LIFE_US;
-        assert!(all.quantiles(0).is_none());
+        assert!(recent_times.quantiles(0).is_none());
         for _ in 0..1000 {
-            all.of(0).record(100_000, minute(1));
+            recent_times.of(0).record(100_000, minute(1));
         }
-        let slow = all.quantiles(minute(1)).unwrap();
-        assert_eq!(slow.samples, 1000);
-        assert!((75_000..125_000).contains(&slow.p50_us), "{slow:?}");
+        let slow_quantiles = recent_times.quantiles(minute(1)).unwrap();
+        assert_eq!(slow_quantiles.samples, 1000);
+        assert!(
+            (75_000..125_000).contains(&slow_quantiles.p50_us),
+            "{slow_quantiles:?}"
+        );
         for _ in 0..1000 {
-            all.of(0).record(1_000, minute(6));
+            recent_times.of(0).record(1_000, minute(6));
         }
-        let fast = all.quantiles(minute(6)).unwrap();
+        let fast_quantiles = recent_times.quantiles(minute(6)).unwrap();
         assert_eq!(
-            fast.samples, 1031,
+            fast_quantiles.samples, 1031,
             "1000 now, and 1000 / 32 from five half-lives ago"
         );
-        assert!((750..1_250).contains(&fast.p50_us), "{fast:?}");
-        assert!(fast.p99_us > 75_000, "about 3% are slow: {fast:?}");
-        assert!(all.quantiles(minute(17)).is_none(), "no recent requests");
+        assert!(
+            (750..1_250).contains(&fast_quantiles.p50_us),
+            "{fast_quantiles:?}"
+        );
+        assert!(
+            fast_quantiles.p99_us > 75_000,
+            "about 3% are slow: {fast_quantiles:?}"
+        );
+        assert!(
+            recent_times.quantiles(minute(17)).is_none(),
+            "no recent requests"
+        );
     }
 }

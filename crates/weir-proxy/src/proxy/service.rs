@@ -209,7 +209,7 @@ fn mirrors(
     route: &weir_model::Route,
     pools: &[&Pool],
 ) -> Vec<Arc<Mirror>> {
-    let none = RetryOn {
+    let no_retries = RetryOn {
         conditions: Vec::new(),
         statuses: Vec::new(),
     };
@@ -232,7 +232,7 @@ fn mirrors(
             path: settings.path.clone(),
             is_auth_request: false,
             concurrent: Arc::clone(concurrent),
-            retry: RetryPolicy::new(0, none.clone()),
+            retry: RetryPolicy::new(0, no_retries.clone()),
             timeouts: (&timeouts).into(),
         }))
     };
@@ -247,7 +247,7 @@ fn forward_auth(
     pools: &[&Pool],
 ) -> Option<Arc<ForwardAuth>> {
     let rules = route.forward_auth()?;
-    let none = RetryOn {
+    let no_retries = RetryOn {
         conditions: Vec::new(),
         statuses: Vec::new(),
     };
@@ -268,7 +268,7 @@ fn forward_auth(
             path: None,
             is_auth_request: true,
             concurrent: Arc::new(ConcurrencyLimit::total(weir_model::ForwardAuth::CONCURRENT)),
-            retry: RetryPolicy::new(0, none),
+            retry: RetryPolicy::new(0, no_retries),
             timeouts: (&timeouts).into(),
         }),
     }))
@@ -317,8 +317,8 @@ fn all_clients(
 
 /// Returns the users for a service and its routes; `None` = `basic_auth` is not used.
 fn service_users(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
-    let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
-    let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
+    let route_users = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
+    let routes: Vec<_> = proxy.routes.iter().map(route_users).collect();
     let is_used = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
     is_used.then(|| ServiceUsers {
         service: proxy.basic_auth.clone(),
@@ -359,7 +359,7 @@ fn build_tls(
     let Some(settings) = &proxy.tls else {
         return Ok(None);
     };
-    let failed = |source| Error::Tls {
+    let tls_error = |source| Error::Tls {
         owner: format!("service {}", proxy.name),
         source,
     };
@@ -374,7 +374,7 @@ fn build_tls(
         _ => tls::Tickets::for_service(&proxy.name, settings)
             .map(Arc::new)
             .map_err(|source| {
-                failed(tls::CertificateError::Rejected {
+                tls_error(tls::CertificateError::Rejected {
                     path: settings.certificates_text().into(),
                     source,
                 })
@@ -385,15 +385,15 @@ fn build_tls(
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
-    let secured = tls::server_config(settings, protocols, Arc::<tls::Tickets>::clone(&keys))
-        .map_err(failed)?;
+    let config = tls::server_config(settings, protocols, Arc::<tls::Tickets>::clone(&keys))
+        .map_err(tls_error)?;
     let tickets = Tickets {
         client_ca: settings.client_ca.clone(),
         client_auth: settings.client_auth,
         keys,
     };
     retained.tickets.insert(proxy.name.clone(), tickets);
-    Ok(Some(secured))
+    Ok(Some(config))
 }
 
 /// Builds a pool for a service. Existing targets are kept unless their TLS or HTTP/2 settings have changed.
@@ -533,10 +533,10 @@ fn listeners(
     workers: usize,
     proxy: &weir_model::Proxy,
 ) -> Result<Vec<Arc<Listeners>>> {
-    let mut all = Vec::with_capacity(proxy.listen.len());
+    let mut all_listeners = Vec::with_capacity(proxy.listen.len());
     for address in &proxy.listen {
         if let Some(listeners) = retained.listeners.get(address) {
-            all.push(Arc::clone(listeners));
+            all_listeners.push(Arc::clone(listeners));
             continue;
         }
         let mut sockets = inherited.remove(address).unwrap_or_default();
@@ -554,9 +554,9 @@ fn listeners(
             workers,
         });
         retained.listeners.insert(*address, Arc::clone(&listeners));
-        all.push(listeners);
+        all_listeners.push(listeners);
     }
-    Ok(all)
+    Ok(all_listeners)
 }
 
 /// Returns the tables that limit a service's clients. Existing tables are kept if the limits are the same.
@@ -625,13 +625,13 @@ pub(super) fn drop_unused(
     services: &[Arc<Service>],
     listen: &[(Arc<Listeners>, Arc<Service>)],
 ) {
-    let listening: HashSet<SocketAddr> = listen
+    let addresses: HashSet<SocketAddr> = listen
         .iter()
         .map(|(listeners, _)| listeners.address)
         .collect();
     state
         .listeners
-        .retain(|address, _| listening.contains(address));
+        .retain(|address, _| addresses.contains(address));
     state
         .counters
         .retain(|name, _| services.iter().any(|service| service.name == *name));
@@ -682,8 +682,8 @@ pub(super) fn drop_unused(
         .flat_map(|service| service.targets().map(|target| target.id))
         .collect();
     state.targets.retain(|_, target| ids.contains(&target.id));
-    let used: HashSet<ServerName> = state.targets.keys().map(|(_, name)| name.clone()).collect();
-    state.loads.retain(|name, _| used.contains(name));
+    let names: HashSet<ServerName> = state.targets.keys().map(|(_, name)| name.clone()).collect();
+    state.loads.retain(|name, _| names.contains(name));
     state.versions.retain(|pool, _| {
         services
             .iter()

@@ -1,4 +1,4 @@
-//! Decides whether a request is admitted, based on its `basic_auth` user and the limits of service and route.
+//! Decides whether a request is admitted, based on its `basic_auth` user and the limits of its service and its route.
 
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;
@@ -27,7 +27,7 @@ impl Session {
         request: &Request,
         bytes: &[u8],
     ) -> Option<(UserCheck, Option<Box<AdmittedSlots>>)> {
-        let (verified, admitted) = match self.verified.take() {
+        let (verified, admitted) = match self.password_result.take() {
             Some(PasswordResult { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
             None => (None, None),
         };
@@ -110,7 +110,7 @@ impl Session {
                 Phase::Verify(expected, admitted),
                 result @ (JobResult::Verified(_) | JobResult::Failed),
             ) if *expected == ticket => {
-                self.verified = Some(PasswordResult {
+                self.password_result = Some(PasswordResult {
                     is_valid: matches!(result, JobResult::Verified(true)),
                     admitted: std::mem::take(admitted),
                 });
@@ -158,7 +158,7 @@ impl Session {
 struct PasswordJob {
     hash: String,
     secret: Vec<u8>,
-    /// Whether the user exists. If not, another user's hash is used, so that both cases take equally long.
+    /// Whether the user exists. If not, another user's hash is used, so both cases take equally long.
     is_known: bool,
 }
 

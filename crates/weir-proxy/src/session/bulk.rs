@@ -186,8 +186,8 @@ impl Session {
         })
     }
 
-    /// Returns whether the server has sent bytes that are not read yet. They may be a response that explains why the
-    /// server accepts no more. If so, discards the pipe to the server with its content.
+    /// Returns whether the server has sent bytes that have not been read yet. They may be a response that explains why
+    /// the server accepts no more bytes. If there are any, discards the pipe to the server with its content.
     pub(super) fn has_response_bytes(&mut self, cx: &Context) -> bool {
         let has_bytes = cx
             .upstreams

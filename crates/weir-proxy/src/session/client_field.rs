@@ -20,12 +20,12 @@ impl Session {
             let mut trusted = service.trusted.iter();
             trusted.any(|network| network.contains(self.peer.ip()))
         };
-        let sent = service
+        let sent_address = service
             .client_ip_header
             .as_ref()
             .filter(|_| is_trusted())
             .and_then(|name| client_address(head, fields, name, &service.client_ip_skipped));
-        sent.map_or(self.peer, |address| {
+        sent_address.map_or(self.peer, |address| {
             SocketAddr::new(address, self.peer.port())
         })
     }
@@ -57,7 +57,8 @@ impl Session {
         })
     }
 
-    /// Returns a route's rules, or the service's rules if there is no route or the route has none.
+    /// Returns a route's rules, or the service's rules if there is no route or the route has none. Returns `None` if
+    /// they are empty or do not apply to this client.
     fn client_rules<'a>(
         &self,
         service: &'a Service,

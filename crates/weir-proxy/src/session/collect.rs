@@ -44,7 +44,8 @@ impl Session {
         });
     }
 
-    /// Returns whether the body may be collected: the client sends it without waiting for the server.
+    /// Returns whether the body may be collected: the service buffers requests, the body has a known length, and the
+    /// client sends it without waiting for the server.
     fn may_collect(&self, request: &Request) -> bool {
         self.local.service.request_buffering
             && self.request.exchange.request_remaining().is_some()

@@ -88,7 +88,7 @@ impl Session {
         random: &mut SplitMix64,
     ) -> RequestId<'a> {
         let service = &self.local.service;
-        let sent = service.request_id.as_ref().and_then(|name| {
+        let client_id = service.request_id.as_ref().and_then(|name| {
             let address = self.peer.ip();
             let mut trusted = service.trusted.iter();
             trusted
@@ -102,7 +102,7 @@ impl Session {
             RequestId::from_client(field.value_in(route_input.head))
         });
         let request = &mut self.request;
-        sent.unwrap_or_else(|| {
+        client_id.unwrap_or_else(|| {
             let key = request.id_key.get_or_insert_with(|| random_key(random));
             RequestId::Generated(*key)
         })
@@ -253,35 +253,35 @@ pub(super) fn local_response_fields(
     status: u16,
     template_context: &TemplateContext<'_>,
 ) -> LocalResponseFields {
-    let mut added = LocalResponseFields::default();
+    let mut local_fields = LocalResponseFields::default();
     for (index, field) in edits.fields().enumerate() {
         let mut statuses = field.statuses.iter();
         let applies = |(first, last): &(u16, u16)| (*first..=*last).contains(&status);
         if field.file.is_some() || !field.statuses.is_empty() && !statuses.any(applies) {
             continue;
         }
-        let (mut filled, mut value) = (Vec::new(), Vec::new());
+        let (mut expanded, mut value) = (Vec::new(), Vec::new());
         route::expand(
             &field.value,
             ValueEncoding::Field,
             template_context,
-            &mut filled,
+            &mut expanded,
         );
-        write_with_server(&filled, "", &mut value);
+        write_with_server(&expanded, "", &mut value);
         let is_set = index < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
-            added.content_type = Some(String::from_utf8_lossy(&value).into_owned());
+            local_fields.content_type = Some(String::from_utf8_lossy(&value).into_owned());
             continue;
         }
-        added.lines.extend_from_slice(field.name.as_bytes());
-        added.lines.extend_from_slice(b": ");
-        added.lines.extend_from_slice(&value);
-        added.lines.extend_from_slice(b"\r\n");
+        local_fields.lines.extend_from_slice(field.name.as_bytes());
+        local_fields.lines.extend_from_slice(b": ");
+        local_fields.lines.extend_from_slice(&value);
+        local_fields.lines.extend_from_slice(b"\r\n");
     }
-    added
+    local_fields
 }
 
-/// Marks the request fields that are removed or replaced.
+/// Marks the request fields that edits remove or replace as dropped.
 pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields: &mut [Field]) {
     for edits in edits
         .into_iter()
@@ -297,14 +297,14 @@ pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields:
 /// The `forward_auth` rules for the client's fields, and the lines that replace those fields.
 type CopiedFields<'a> = Option<(&'a ForwardAuth, &'a [u8])>;
 
-/// Returns whether the server receives none of the client's cookies.
+/// Returns whether the client's `Cookie` field is removed or replaced.
 pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: CopiedFields<'_>) -> bool {
     let mut edits = edits.into_iter().flatten();
     edits.any(|edits| edits.replaces(b"cookie"))
         || copied.is_some_and(|(rules, _)| rules.replaces(b"cookie"))
 }
 
-/// Marks the request fields that `forward_auth` replaces, and appends the lines that replace them.
+/// Marks the request fields that `forward_auth` replaces as dropped, and appends the lines that replace them.
 pub(super) fn replace_copied(
     copied: CopiedFields<'_>,
     head: &[u8],

@@ -59,7 +59,7 @@ impl Session {
         };
         let content = (out.len() - step.content_start) as u64;
         let flush = is_server_idle && !is_last && content > 0;
-        let written = encoder.write(&out[step.content_start..], flush);
+        let result = encoder.write(&out[step.content_start..], flush);
         out.truncate(step.content_start);
         encoder.take(out);
         let service = &self.local.service;
@@ -69,9 +69,9 @@ impl Session {
             .detail(cx.worker, Detail::CompressedOut)
             .add(output_bytes);
         if is_last {
-            return written.is_ok() && self.end_encoding(cx, out);
+            return result.is_ok() && self.end_encoding(cx, out);
         }
-        written.is_ok()
+        result.is_ok()
     }
 
     /// Appends the end of a compressed body to `out`, if the body is compressed. Returns false if compression failed.

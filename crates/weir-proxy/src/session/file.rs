@@ -48,13 +48,13 @@ pub(super) fn file_request(
         if_range: field("if-range"),
     };
     let route_edits = template_context.route.map(|route| &route.edits.response);
-    let (mut edits, mut removed) = (Vec::new(), Vec::new());
+    let (mut edits, mut removed_fields) = (Vec::new(), Vec::new());
     for header_edits in [Some(&service.response_header), route_edits]
         .into_iter()
         .flatten()
     {
         add_edits(header_edits, template_context, &mut edits);
-        removed.extend(header_edits.remove.iter().cloned());
+        removed_fields.extend(header_edits.remove.iter().cloned());
     }
     let transfer = Transfer {
         awaited_job: None,
@@ -63,7 +63,7 @@ pub(super) fn file_request(
         fallback: None,
         is_allowed,
         edits,
-        removed_fields: removed,
+        removed_fields,
         progress: None,
     };
     (query, transfer)
@@ -110,8 +110,8 @@ impl Session {
         };
         transfer.awaited_job = None;
         match result {
-            JobResult::Lookup(found) if transfer.progress.is_none() => {
-                self.handle_query_result(found, key, cx)
+            JobResult::Lookup(query_result) if transfer.progress.is_none() => {
+                self.handle_query_result(query_result, key, cx)
             }
             JobResult::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
             JobResult::Read(Err(_))
@@ -131,11 +131,16 @@ impl Session {
         }
     }
 
-    fn handle_query_result(&mut self, found: QueryResult, key: Key, cx: &mut Context) -> Step {
+    fn handle_query_result(
+        &mut self,
+        query_result: QueryResult,
+        key: Key,
+        cx: &mut Context,
+    ) -> Step {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        if matches!(found, QueryResult::Missing | QueryResult::Unlisted)
+        if matches!(query_result, QueryResult::Missing | QueryResult::Unlisted)
             && let Some(request) = transfer.fallback.take()
         {
             return self.collect_or_connect(key, cx, &request);
@@ -144,7 +149,7 @@ impl Session {
             let fields = transfer.local_response_fields(405);
             return self.reject_method(key, cx, fields);
         }
-        match found {
+        match query_result {
             QueryResult::Response(response) => self.send_file_head(response, key, cx),
             QueryResult::Directory => {
                 let target = std::mem::take(&mut transfer.target);
@@ -159,7 +164,7 @@ impl Session {
             }
             QueryResult::Missing | QueryResult::Unlisted => {
                 // Other web servers also respond with 403 for a directory that they do not list.
-                let status = match (&found, transfer.missing_status) {
+                let status = match (&query_result, transfer.missing_status) {
                     (QueryResult::Unlisted, 404) => 403,
                     (_, status) => status,
                 };
@@ -218,7 +223,7 @@ impl Session {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        let Some(sent) = &mut transfer.progress else {
+        let Some(progress) = &mut transfer.progress else {
             return Step::Close;
         };
         // The file is now shorter than the announced length.
@@ -226,8 +231,8 @@ impl Session {
             self.set_termination(*b"IL");
             return Step::Close;
         }
-        sent.next_offset += bytes.len() as u64;
-        sent.remaining = sent.remaining.saturating_sub(bytes.len() as u64);
+        progress.next_offset += bytes.len() as u64;
+        progress.remaining = progress.remaining.saturating_sub(bytes.len() as u64);
         match self.send(cx, &mut Vec::new(), bytes) {
             true => Step::Continue,
             false => Step::Close,
@@ -247,16 +252,16 @@ impl Session {
         if transfer.awaited_job.is_some() {
             return Step::Pending;
         }
-        let Some(sent) = &transfer.progress else {
+        let Some(progress) = &transfer.progress else {
             return Step::Close;
         };
-        if sent.remaining == 0 {
-            let (status, persists) = (sent.status, sent.persists);
+        if progress.remaining == 0 {
+            let (status, persists) = (progress.status, progress.persists);
             self.record(cx, status);
             return self.after_response(key, cx, persists);
         }
-        let (file, offset) = (Arc::clone(&sent.file), sent.next_offset);
-        let size = usize::try_from(sent.remaining)
+        let (file, offset) = (Arc::clone(&progress.file), progress.next_offset);
+        let size = usize::try_from(progress.remaining)
             .unwrap_or(MAX_PART)
             .min(MAX_PART);
         let ticket = cx.next_ticket();
@@ -307,8 +312,9 @@ fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason_phrase(status)).as_bytes());
     let lines = transfer.lines(status, Some(&response.name));
     for (name, value) in &response.fields {
-        let mut removed = transfer.removed_fields.iter();
-        if !is_replaced(name, &lines) && !removed.any(|removed| removed.eq_ignore_ascii_case(name))
+        let mut removed_fields = transfer.removed_fields.iter();
+        if !is_replaced(name, &lines)
+            && !removed_fields.any(|field| field.eq_ignore_ascii_case(name))
         {
             out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }

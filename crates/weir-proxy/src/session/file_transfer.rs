@@ -1,4 +1,4 @@
-//! Defines the state of sending a static file: the awaited job, the progress and the added fields.
+//! Defines the state of a static file's transfer: the awaited job, the progress and the added fields.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Transfer {
     pub(super) edits: Vec<Line>,
     /// Names of fields that the configuration removes.
     pub(super) removed_fields: Vec<String>,
-    /// Response progress; `None` until the head was sent.
+    /// Response progress; `None` until the head has been sent.
     pub(super) progress: Option<FileProgress>,
 }
 
@@ -72,7 +72,7 @@ impl Transfer {
         self.awaited_job == Some(ticket)
     }
 
-    /// Returns whether the response head was sent.
+    /// Returns whether the response head has been sent.
     pub(super) const fn is_answered(&self) -> bool {
         self.progress.is_some()
     }

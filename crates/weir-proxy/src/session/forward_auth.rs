@@ -233,7 +233,7 @@ impl Session {
             underscores: Underscores::Keep,
         };
         let mut fields = Vec::new();
-        let request = head::request(&text, &limits, &mut fields).ok()??;
+        let request = head::parse_request(&text, &limits, &mut fields).ok()??;
         let set_host = self.server_host(targets, input, host.as_bytes(), route, &mut cx.random);
         let edit = RequestEdit {
             client: self.forwarded_client(),
@@ -249,7 +249,7 @@ impl Session {
         let mut bytes = Vec::new();
         write_request(&text, &request, &fields, &edit, &mut bytes);
         let mut exchange = Exchange::new(&request, service.head.underscores);
-        exchange.client_data(&[]).ok()?;
+        exchange.process_client_data(&[]).ok()?;
         Some(MirrorCopy {
             local: Rc::clone(&self.local),
             mirror: Arc::clone(&rules.mirror),
@@ -399,9 +399,9 @@ fn auth_request_text(
     text.extend_from_slice(b"GET ");
     text.extend_from_slice(rules.path.as_bytes());
     text.extend_from_slice(b" HTTP/1.1\r\n");
-    let is_absolute = properties.request.is_absolute();
+    let has_authority = properties.request.has_authority();
     if let (true, Some(host)) = (
-        is_absolute,
+        has_authority,
         properties.request.host_in(head, properties.fields),
     ) {
         text.extend_from_slice(b"Host: ");
@@ -418,9 +418,10 @@ fn auth_request_text(
                 | Name::HopByHop
                 | Name::Upgrade
                 | Name::Expect => true,
-                Name::Host => is_absolute,
+                Name::Host => has_authority,
                 Name::ForwardedFor | Name::Forwarded | Name::Other => {
-                    let is_name = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+                    let is_name =
+                        |field_name: &&str| name.eq_ignore_ascii_case(field_name.as_bytes());
                     OMITTED_FIELDS.iter().any(is_name) || has_line(name, add)
                 }
             };
@@ -483,9 +484,9 @@ fn verdict(rules: &weir_model::ForwardAuth, status: u16, head: &[u8]) -> Verdict
         }
         401 | 403 | 301 | 302 | 303 | 307 | 308 => {
             for (name, value) in lines(head) {
-                let is_name = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
-                if let Some(known) = RETURNED_FIELDS.iter().find(is_name) {
-                    write(known, value);
+                let is_name = |field_name: &&&str| field_name.as_bytes().eq_ignore_ascii_case(name);
+                if let Some(field_name) = RETURNED_FIELDS.iter().find(is_name) {
+                    write(field_name, value);
                 }
             }
             Verdict::Denied { status, lines: out }
@@ -537,8 +538,14 @@ mod tests {
     #[test]
     fn interim_heads_are_skipped() {
         let last = b"HTTP/1.1 200 OK\r\nX-User: a\r\n\r\n";
-        let early = b"HTTP/1.1 103 Early Hints\r\nX-User: evil\r\n\r\n";
-        let bytes = [&early[..], &early[..], &last[..], b"body\r\n\r\n"].concat();
+        let early_hints = b"HTTP/1.1 103 Early Hints\r\nX-User: evil\r\n\r\n";
+        let bytes = [
+            &early_hints[..],
+            &early_hints[..],
+            &last[..],
+            b"body\r\n\r\n",
+        ]
+        .concat();
         assert_eq!(final_head(&bytes), last);
         assert_eq!(final_head(last), last);
         assert_eq!(final_head(b"HTTP/1.1 200 OK\r\n"), b"");

@@ -12,7 +12,7 @@ use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::SWITCHING;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
-use crate::tls::{Handshake, Peer, describe_error};
+use crate::tls::{ErrorOrigin, Handshake, describe_error};
 
 impl Session {
     /// Continues the TLS handshake with the client, and starts serving the client when the handshake is complete.
@@ -23,7 +23,7 @@ impl Session {
                 self.local.service.counters.of(cx.worker).tls_failed.add(1);
                 let service = &self.local.service.name;
                 let error = self.transport.error();
-                let error_text = error.map(|error| describe_error(error, Peer::Client));
+                let error_text = error.map(|error| describe_error(error, ErrorOrigin::Client));
                 tracing::debug!(service, peer = %self.peer, error = error_text, "TLS handshake with a client failed");
                 if error.is_none() {
                     return Step::Close;
@@ -139,7 +139,7 @@ impl Session {
             let server = &upstream.target.name;
             match error {
                 Some(error) => {
-                    let error = describe_error(error, Peer::Server);
+                    let error = describe_error(error, ErrorOrigin::Server);
                     tracing::warn!(service, server, error, "TLS handshake with a server failed");
                 }
                 None => tracing::warn!(

@@ -24,7 +24,7 @@ use crate::slab::Key;
 use crate::transport::Transport;
 
 /// Additional space for the framing of a copied body, in bytes: a body with its framing may take twice the body limit
-/// and this space.
+/// plus this space.
 const FRAMING_ROOM: usize = 4 << 10;
 
 impl Session {
@@ -168,7 +168,8 @@ impl Session {
 
     fn send_copy(&mut self, cx: &mut Context, mut copy: MirrorCopy) {
         let body = &copy.bytes[copy.head_len..];
-        let is_complete = copy.exchange.client_data(body).is_ok() && copy.exchange.request_done();
+        let is_complete =
+            copy.exchange.process_client_data(body).is_ok() && copy.exchange.request_done();
         // A new configuration may have removed the pool.
         copy.local = Rc::clone(&self.local);
         let mut pools = self.local.service.pools.iter();

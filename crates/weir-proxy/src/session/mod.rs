@@ -48,7 +48,7 @@ use crate::context::{
 use crate::h2::Upgrade;
 use crate::log::LogRecord;
 use crate::pipe::Pipe;
-use crate::plan::{Millis, Mirror, RouteOptions, Target, Targets};
+use crate::plan::{Mirror, RouteOptions, Target, Targets, TimeoutsMs};
 use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::transport::Transport;
@@ -125,7 +125,7 @@ pub(crate) struct Session {
     input: Vec<u8>,
     scanned: usize,
     /// The result of verifying the password of the request at the start of `input`, once it is known.
-    verified: Option<PasswordResult>,
+    password_result: Option<PasswordResult>,
     to_server: OutgoingBytes,
     to_client: OutgoingBytes,
     /// Kernel pipes for body bytes to the server and to the client.
@@ -174,7 +174,7 @@ impl Session {
             log_record: None,
             input: Vec::new(),
             scanned: 0,
-            verified: None,
+            password_result: None,
             to_server: OutgoingBytes::default(),
             to_client: OutgoingBytes::default(),
             up: None,
@@ -312,10 +312,14 @@ impl Session {
         if self.watch == Watch::Yes {
             return;
         }
-        let added = self
+        let result = self
             .transport
             .watch(&cx.epoll, token::pack(token::CLIENT, key));
-        self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
+        self.watch = if result.is_ok() {
+            Watch::Yes
+        } else {
+            Watch::No
+        };
     }
 
     /// Returns whether the session waits for the first byte of another request and can therefore be closed without
@@ -369,7 +373,7 @@ impl Session {
     }
 
     /// Returns the timeouts of the current request.
-    fn timeouts(&self) -> Millis {
+    fn timeouts(&self) -> TimeoutsMs {
         if let Some(mirror) = &self.mirror {
             return mirror.timeouts;
         }

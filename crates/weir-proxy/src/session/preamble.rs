@@ -67,7 +67,7 @@ impl Session {
         self.start(key, cx)
     }
 
-    /// Sends the PROXY protocol header to the server. Returns false if that failed.
+    /// Sends the PROXY protocol header to the server, unless it was already sent. Returns false if that failed.
     pub(super) fn write_proxy_header(&mut self, version: ProxyHeader, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;

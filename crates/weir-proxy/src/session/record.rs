@@ -138,7 +138,7 @@ impl Session {
         }
     }
 
-    /// Adds the response fields in the log format to the log record. `head` starts with the response's head.
+    /// Adds the values of the log format's response fields to the log record. `head` starts with the response's head.
     pub(super) fn log_response_fields(&mut self, head: &[u8]) {
         let (Some(record), Some(log)) = (&mut self.log_record, &self.local.service.log) else {
             return;
@@ -345,7 +345,7 @@ impl Session {
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // The duration of a tunnel through an HTTP service depends only on its client, so it is not counted.
+        // The duration of a tunnel through an HTTP service depends only on its endpoints, so it is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);

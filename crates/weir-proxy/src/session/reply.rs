@@ -81,12 +81,12 @@ impl Session {
             self.to_client.bytes.extend_from_slice(body);
             return true;
         }
-        let written = match (head.is_empty(), body.is_empty()) {
+        let result = match (head.is_empty(), body.is_empty()) {
             (_, true) => self.transport.write(head),
             (true, _) => self.transport.write(body),
             _ => self.transport.write_both(head, body),
         };
-        match written {
+        match result {
             Written::Broken => false,
             Written::Some(bytes) => {
                 if bytes == total && !self.transport.has_unsent() {

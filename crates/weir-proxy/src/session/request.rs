@@ -144,7 +144,7 @@ impl Session {
             consumed: body,
             forward_len,
             mut trailers,
-        } = match exchange.client_data(rest) {
+        } = match exchange.process_client_data(rest) {
             Ok(request_step) => request_step,
             Err(error) => return self.reject(key, cx, error.request_status()),
         };
@@ -186,7 +186,7 @@ impl Session {
     #[inline]
     fn parse_head(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Result<Request, Step> {
         let service = &self.local.service;
-        match head::request(bytes, &service.head, &mut cx.fields) {
+        match head::parse_request(bytes, &service.head, &mut cx.fields) {
             Ok(Some(request)) => {
                 self.mark_untrusted(service, None, &bytes[..request.len], &mut cx.fields);
                 self.client = self.client_of(service, &bytes[..request.len], &cx.fields);
@@ -228,7 +228,7 @@ impl Session {
     ) -> Option<(UserCheck, Option<Box<AdmittedSlots>>)> {
         let user_check = match service.auth.is_some() {
             false => {
-                self.verified = None;
+                self.password_result = None;
                 (UserCheck::Passed, None)
             }
             true => self.verify_user(key, cx, service, request, bytes)?,
@@ -265,8 +265,8 @@ impl Session {
             .map(TlsDetails::properties)
             .unwrap_or_default();
         let secure = self.is_client_secure(head, &cx.fields);
-        let mut restarted = Vec::new();
-        let buffers = (path_buffer, &mut restarted);
+        let mut restart_buffer = Vec::new();
+        let buffers = (path_buffer, &mut restart_buffer);
         let tls_properties = (tls, secure);
         let target = match self.target(
             service,

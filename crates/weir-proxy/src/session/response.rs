@@ -127,8 +127,8 @@ impl Session {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
-        let sent = match upstream.transport.write(&scratch[..forward_len]) {
-            Written::Some(sent) => sent,
+        let sent_bytes = match upstream.transport.write(&scratch[..forward_len]) {
+            Written::Some(sent_bytes) => sent_bytes,
             // The server's response, if any, is read next.
             Written::Broken if upstream.ready.readable => return Step::Continue,
             Written::Broken => return self.fail_response(key, cx),
@@ -139,10 +139,10 @@ impl Session {
             .of(cx.worker)
             .bytes_in
             .add((forward_len + trailers.len()) as u64);
-        upstream.ready.writable = sent == forward_len && !upstream.transport.has_unsent();
+        upstream.ready.writable = sent_bytes == forward_len && !upstream.transport.has_unsent();
         self.to_server
             .bytes
-            .extend_from_slice(&scratch[sent..forward_len]);
+            .extend_from_slice(&scratch[sent_bytes..forward_len]);
         self.to_server.bytes.extend_from_slice(&trailers);
         Step::Continue
     }
@@ -154,7 +154,7 @@ impl Session {
         cx: &mut Context,
         bytes: &[u8],
     ) -> Result<RequestStep, Step> {
-        let mut request_step = match self.request.exchange.client_data(bytes) {
+        let mut request_step = match self.request.exchange.process_client_data(bytes) {
             Ok(request_step) => request_step,
             Err(error) => return Err(self.fail(key, cx, error.request_status())),
         };
@@ -230,13 +230,13 @@ impl Session {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         let head = &local.service.head;
-        let first_of_client = is_first && !self.is_copy();
-        let mut texts = match first_of_client {
+        let edits_response = is_first && !self.is_copy();
+        let mut texts = match edits_response {
             true => self.response_texts(&local.service),
             false => ResponseTexts::default(),
         };
         let edit = match targets {
-            Some(targets) if first_of_client => {
+            Some(targets) if edits_response => {
                 self.response_edit(&local.service, targets, bytes, &mut texts)
             }
             _ => ResponseEdit::default(),
@@ -245,12 +245,13 @@ impl Session {
             self.log_response_fields(bytes);
         }
         let exchange = &mut self.request.exchange;
-        let step = exchange.server_data(bytes, head, is_last, &edit, &mut cx.fields, &mut out);
+        let step =
+            exchange.process_server_data(bytes, head, is_last, &edit, &mut cx.fields, &mut out);
         if let Some(snapshot) = snapshot
-            && let Some(moved) = self.retry_unwanted(key, cx, snapshot, step.as_ref().ok())
+            && let Some(retry_step) = self.retry_unwanted(key, cx, snapshot, step.as_ref().ok())
         {
             cx.out = out;
-            return moved;
+            return retry_step;
         }
         let Ok(step) = step else {
             cx.out = out;
@@ -310,7 +311,7 @@ impl Session {
     }
 
     pub(super) fn handle_server_end(&mut self, key: Key, cx: &mut Context) -> Step {
-        match self.request.exchange.server_end() {
+        match self.request.exchange.handle_server_end() {
             ServerEnd::Complete => {
                 let mut rest = Vec::new();
                 if !self.end_encoding(cx, &mut rest) || !self.send(cx, &mut rest, &[]) {

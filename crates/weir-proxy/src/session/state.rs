@@ -103,7 +103,7 @@ pub(super) enum Linger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
     No,
-    /// The socket is added within 50 ms, if the session still waits for a server.
+    /// The socket is added within 50 ms, if the session is still waiting for a server.
     Soon,
     Yes,
 }

@@ -24,7 +24,7 @@ const MAX_TEXT: usize = 2_048;
 pub(super) struct Trace {
     /// The context that is sent to the server. Its span represents the request to the server.
     context: TraceContext,
-    /// Whether the client's `tracestate` belongs to a different trace.
+    /// Whether the client's `tracestate` is dropped, because it belongs to a different trace.
     drop_trace_state: bool,
     /// The recorded data; `None` = the request is not recorded.
     recording: Option<Box<Recording>>,

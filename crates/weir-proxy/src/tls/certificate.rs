@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use weir_sys::privileged;
 
-use super::error_text::{Peer, describe_error};
+use super::error_text::{ErrorOrigin, describe_error};
 use super::ocsp::{self, OcspFault};
 use super::x509::{self, CertificateInfo};
 
@@ -59,7 +59,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// rustls rejected the content.
-    #[error("{path}: {reason}", path = path.display(), reason = describe_error(source, Peer::File))]
+    #[error("{path}: {reason}", path = path.display(), reason = describe_error(source, ErrorOrigin::File))]
     Rejected {
         /// File path.
         path: PathBuf,
@@ -135,7 +135,7 @@ impl Files {
         };
         let extension = path.extension().and_then(|extension| extension.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
-        let found = match (extension, name) {
+        let separate_files = match (extension, name) {
             (Some("crt"), _) => pair(path.with_extension("key"), path.with_extension("ocsp")),
             (_, Some("fullchain.pem")) => pair(
                 path.with_file_name("privkey.pem"),
@@ -143,7 +143,7 @@ impl Files {
             ),
             _ => None,
         };
-        found.unwrap_or_else(|| Self::in_one_file(path))
+        separate_files.unwrap_or_else(|| Self::in_one_file(path))
     }
 }
 
@@ -157,32 +157,32 @@ pub(super) fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let Some(entries) = privileged::list(path).map_err(unreadable)? else {
         return Ok(vec![Files::for_path(path)]);
     };
-    let mut found = Vec::new();
+    let mut all_files = Vec::new();
     for path in entries {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
-            found.push(Files::in_one_file(&path));
+            all_files.push(Files::in_one_file(&path));
         } else if extension == Some("crt") {
-            found.push(Files {
+            all_files.push(Files {
                 key: path.with_extension("key"),
                 ocsp: path.with_extension("ocsp"),
                 chain: path,
             });
         } else if privileged::exists(&path.join("fullchain.pem")) {
-            found.push(Files {
+            all_files.push(Files {
                 chain: path.join("fullchain.pem"),
                 key: path.join("privkey.pem"),
                 ocsp: path.join("ocsp.der"),
             });
         }
     }
-    if found.is_empty() {
+    if all_files.is_empty() {
         return Err(CertificateError::Empty {
             path: path.to_owned(),
         });
     }
-    found.sort();
-    Ok(found)
+    all_files.sort();
+    Ok(all_files)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
@@ -234,11 +234,11 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
     let end_entity = chain.first().ok_or_else(no_certificate)?;
     let info = x509::read(end_entity).ok_or_else(no_certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|_| no_key())?;
-    let signing = provider
+    let signing_key = provider
         .key_provider
         .load_private_key(key)
         .map_err(|_| no_key())?;
-    let mut key = CertifiedKey::new(chain, signing);
+    let mut key = CertifiedKey::new(chain, signing_key);
     match key.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {

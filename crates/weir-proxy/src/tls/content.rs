@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_of_a_directory_have_one_limit() {
+    fn size_limit_applies_to_all_certificates_of_a_directory_together() {
         let name = format!("weir-tls-content-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory).unwrap();

@@ -1,4 +1,4 @@
-//! Describes TLS errors in plain language. The messages of rustls mostly contain type names.
+//! Describes TLS errors in plain language. Most messages of rustls contain type names.
 //!
 //! Logs, check results and problems with files use the same texts.
 
@@ -9,7 +9,7 @@ use rustls::{AlertDescription, CertificateError, Error, InconsistentKeys, PeerIn
 
 /// The origin of the certificate or message that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
+pub enum ErrorOrigin {
     /// A server that Weir connects to.
     Server,
     /// A client that connects to Weir.
@@ -18,7 +18,7 @@ pub enum Peer {
     File,
 }
 
-impl Peer {
+impl ErrorOrigin {
     /// Returns the grammatical subject for a certificate error.
     const fn certificate(self) -> &'static str {
         match self {
@@ -38,10 +38,10 @@ impl Peer {
 }
 
 /// Describes a TLS error, without a full stop.
-pub fn describe_error(error: &Error, peer: Peer) -> String {
-    let name = peer.name();
+pub fn describe_error(error: &Error, origin: ErrorOrigin) -> String {
+    let name = origin.name();
     match error {
-        Error::InvalidCertificate(error) => describe_certificate_error(error, peer),
+        Error::InvalidCertificate(error) => describe_certificate_error(error, origin),
         Error::AlertReceived(alert) => format!(
             "{name} rejected the TLS connection: {}",
             describe_alert(*alert)
@@ -49,7 +49,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
         Error::PeerIncompatible(fault) => format!("{name} {}", describe_incompatibility(fault)),
         Error::PeerMisbehaved(fault) => {
             format!(
-                "{name} violates the TLS protocol: {}",
+                "{name} violated the TLS protocol: {}",
                 variant_in_words(fault)
             )
         }
@@ -96,13 +96,13 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
 }
 
 /// Describes an I/O error that a TLS error caused. Returns `None` if it has a different cause.
-pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
+pub fn describe_io_error(error: &io::Error, origin: ErrorOrigin) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
-    Some(describe_error(inner, peer))
+    Some(describe_error(inner, origin))
 }
 
-fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
-    let subject = peer.certificate();
+fn describe_certificate_error(error: &CertificateError, origin: ErrorOrigin) -> String {
+    let subject = origin.certificate();
     let predicate = match error {
         CertificateError::BadEncoding => "is malformed".to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -113,9 +113,9 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::Revoked => "is revoked".to_owned(),
         CertificateError::UnknownIssuer => {
-            match peer {
-                Peer::Client => "is from an unknown issuer: no CA in `client_ca` signed it",
-                Peer::Server | Peer::File => {
+            match origin {
+                ErrorOrigin::Client => "is from an unknown issuer: no CA in `client_ca` signed it",
+                ErrorOrigin::Server | ErrorOrigin::File => {
                     "is from an unknown issuer: no certificate in `ca` signed it, and `ca` does not contain it"
                 }
             }
@@ -130,13 +130,13 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         } => {
             let expected = expected.to_str();
             match presented.as_slice() {
-                [] => format!("is not for {expected}: it contains no host name"),
-                names => format!("is not for {expected}: it is for {}", names.join(", ")),
+                [] => format!("is not valid for {expected}: it contains no host name"),
+                names => format!("is not valid for {expected}, only for {}", names.join(", ")),
             }
         }
         CertificateError::NotValidForName => "is for a different name".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "is not for this purpose: its extended key usage does not permit it".to_owned()
+            "is not valid for this purpose: its extended key usage does not permit it".to_owned()
         }
         CertificateError::UnhandledCriticalExtension => {
             "has a critical extension that is not supported".to_owned()
@@ -152,7 +152,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
         CertificateError::ApplicationVerificationFailure => "was rejected".to_owned(),
-        CertificateError::Other(other) => describe_webpki_error(&format!("{:?}", other.0)),
+        CertificateError::Other(other) => describe_webpki_error(&format!("{:?}", other.0), origin),
         // Deprecated variants, and variants that later versions of rustls add.
         other => format!("cannot be used: {}", variant_in_words(other)),
     };
@@ -160,11 +160,14 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
 }
 
 /// Describes a webpki error, given the name of its variant.
-fn describe_webpki_error(name: &str) -> String {
-    let known = match name {
+fn describe_webpki_error(name: &str, origin: ErrorOrigin) -> String {
+    let text = match name {
         "UnsupportedCertVersion" => {
             "is X.509 version 1, which is not supported: issue a version 3 certificate, as \
              `openssl x509 -req` does with `-extfile`"
+        }
+        "CaUsedAsEndEntity" if origin == ErrorOrigin::Client => {
+            "is a CA certificate (CA:TRUE), not an end-entity certificate"
         }
         "CaUsedAsEndEntity" => {
             "is a CA certificate (CA:TRUE), not a server certificate: add it to the `ca` file to accept exactly \
@@ -188,7 +191,7 @@ fn describe_webpki_error(name: &str) -> String {
         "CertDistrusted" => "is from a distrusted CA",
         _ => return format!("cannot be used: {}", to_words(name)),
     };
-    known.to_owned()
+    text.to_owned()
 }
 
 fn describe_incompatibility(fault: &PeerIncompatible) -> String {
@@ -221,7 +224,7 @@ fn describe_incompatibility(fault: &PeerIncompatible) -> String {
 fn describe_alert(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::HandshakeFailure => {
-            "no version, cipher or certificate in common (alert 40)".to_owned()
+            "no acceptable TLS version, cipher suite or certificate (alert 40)".to_owned()
         }
         AlertDescription::UnknownCA => {
             "it does not trust the CA of the certificate (alert 48)".to_owned()
@@ -346,21 +349,21 @@ mod tests {
             "UnsupportedRevocationReason",
             "UnsupportedRevocationReasonsPartitioning",
         ] {
-            let text = describe_error(&webpki(name), Peer::Server);
+            let text = describe_error(&webpki(name), ErrorOrigin::Server);
             assert!(
                 text.starts_with("the server's certificate ") && is_description(&text),
                 "{name}: {text}"
             );
         }
         assert!(
-            describe_error(&webpki("UnsupportedCertVersion"), Peer::Server).starts_with(
+            describe_error(&webpki("UnsupportedCertVersion"), ErrorOrigin::Server).starts_with(
                 "the server's certificate is X.509 version 1, which is not supported: "
             )
         );
     }
 
     #[test]
-    fn every_rustls_error_has_a_description() {
+    fn rustls_errors_have_descriptions() {
         let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1));
         let certificates = [
             CertificateError::BadEncoding,
@@ -425,8 +428,8 @@ mod tests {
         );
         errors.extend((0..=u8::MAX).map(|code| Error::AlertReceived(code.into())));
         for error in errors {
-            for peer in [Peer::Server, Peer::Client, Peer::File] {
-                let text = describe_error(&error, peer);
+            for origin in [ErrorOrigin::Server, ErrorOrigin::Client, ErrorOrigin::File] {
+                let text = describe_error(&error, origin);
                 assert!(is_description(&text), "{error:?}: {text}");
             }
         }

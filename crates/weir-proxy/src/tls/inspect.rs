@@ -43,15 +43,15 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let mut problems = Vec::new();
     for proxy in &desired.proxies {
         let Some(tls) = &proxy.tls else { continue };
-        let usable = check_listener(
+        let certificates = check_listener(
             &format!("service {}", proxy.name),
             tls,
             &provider,
             now,
             &mut problems,
         );
-        if !usable.is_empty() {
-            report_uncovered_hosts(proxy, &usable, &mut problems);
+        if !certificates.is_empty() {
+            report_uncovered_hosts(proxy, &certificates, &mut problems);
         }
     }
     if let Some(tls) = desired
@@ -109,13 +109,13 @@ fn check_listener(
     problems: &mut Vec<Problem>,
 ) -> Vec<Certificate> {
     let problem = |error: &CertificateError| unusable_file(owner, error, tls.source);
-    let mut usable = Vec::new();
+    let mut certificates = Vec::new();
     match certificate::load_all(&tls.certificates, provider) {
         Err(error) => problems.push(problem(&error)),
-        Ok(found) => {
-            for loaded in found {
-                match loaded {
-                    Ok(certificate) => usable.push(certificate),
+        Ok(results) => {
+            for result in results {
+                match result {
+                    Ok(certificate) => certificates.push(certificate),
                     Err(error) => problems.push(problem(&error)),
                 }
             }
@@ -127,11 +127,11 @@ fn check_listener(
             problems.push(problem(&error));
         }
     }
-    for certificate in &usable {
+    for certificate in &certificates {
         problems.extend(check_validity(certificate, now, tls.source));
         problems.extend(check_ocsp(certificate, tls.source));
     }
-    usable
+    certificates
 }
 
 fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option<Problem> {

@@ -29,7 +29,7 @@ pub use certificate::CertificateError;
 pub(crate) use channel::{Channel, Handshake, TlsDetails};
 pub(crate) use client::TlsConnector;
 pub use content::{TlsFile, read_certificate_files, read_tls_file};
-pub use error_text::{Peer, describe_error, describe_io_error};
+pub use error_text::{ErrorOrigin, describe_error, describe_io_error};
 pub use expiry::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 pub use files::{certificate_fingerprint, file_fingerprint};
 pub(crate) use inspect::inspect;

@@ -113,8 +113,8 @@ fn truncated_files_are_rejected() {
 
 /// Generates bytes, many of which are tags and lengths that occur in certificates.
 fn der_like() -> impl Strategy<Value = Vec<u8>> {
-    let known = b"\x30\x02\x06\x17\x18\x31\xa0\xa3\x82\x00\x01\x05\x7f\x81\x84\xff";
-    vec(prop_oneof![select(known.to_vec()), any::<u8>()], 0..120)
+    let der_bytes = b"\x30\x02\x06\x17\x18\x31\xa0\xa3\x82\x00\x01\x05\x7f\x81\x84\xff";
+    vec(prop_oneof![select(der_bytes.to_vec()), any::<u8>()], 0..120)
 }
 
 proptest! {
@@ -123,14 +123,14 @@ proptest! {
     fn flipped_bits_do_not_panic(file: Index, flips in vec(any::<Index>(), 0..4), length: Option<Index>) {
         let files = files();
         let (name, content) = file.get(&files);
-        let mut changed = content.clone();
+        let mut changed_content = content.clone();
         for flip in flips {
             let bit = flip.index(content.len() * 8);
-            changed[bit / 8] ^= 1 << (bit % 8);
+            changed_content[bit / 8] ^= 1 << (bit % 8);
         }
-        changed.truncate(length.map_or(content.len(), |length| length.index(content.len() + 1)));
-        let description = describe(name, &changed);
-        prop_assert!(changed != *content || RECORDED.contains(&description), "{}", description);
+        changed_content.truncate(length.map_or(content.len(), |length| length.index(content.len() + 1)));
+        let description = describe(name, &changed_content);
+        prop_assert!(changed_content != *content || RECORDED.contains(&description), "{}", description);
     }
 
     #[test]

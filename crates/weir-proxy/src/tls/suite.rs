@@ -10,20 +10,20 @@ pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoPr
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| {
         let mut all = CipherSuite::ALL.into_iter();
-        let Some(known) = all.find(|known| id(*known) == suite.suite()) else {
+        let Some(cipher_suite) = all.find(|cipher_suite| id(*cipher_suite) == suite.suite()) else {
             return ciphers.is_empty();
         };
         let has_version = ciphers
             .iter()
-            .any(|cipher| cipher.version() == known.version());
-        !has_version || ciphers.contains(&known)
+            .any(|cipher| cipher.version() == cipher_suite.version());
+        !has_version || ciphers.contains(&cipher_suite)
     });
     if !groups.is_empty() {
         let all = || aws_lc_rs::ALL_KX_GROUPS.iter().copied();
-        let found = groups
+        let kx_groups = groups
             .iter()
-            .filter_map(|group| all().find(|known| known.name() == name(*group)));
-        provider.kx_groups = found.collect();
+            .filter_map(|group| all().find(|kx_group| kx_group.name() == name(*group)));
+        provider.kx_groups = kx_groups.collect();
     }
     provider
 }
@@ -61,20 +61,23 @@ mod tests {
     fn every_suite_and_group_exists_in_the_provider() {
         for suite in CipherSuite::ALL {
             let provider = provider(&[suite], &[]);
-            let found = provider.cipher_suites.iter().map(|suite| suite.suite());
-            assert!(found.clone().any(|found| found == id(suite)), "{suite:?}");
+            let ids = provider.cipher_suites.iter().map(|suite| suite.suite());
+            assert!(
+                ids.clone().any(|suite_id| suite_id == id(suite)),
+                "{suite:?}"
+            );
             // This does not affect the suites of the other version.
             let others = CipherSuite::ALL.into_iter();
             let others = others
                 .filter(|other| other.version() != suite.version())
                 .count();
-            assert_eq!(found.count(), 1 + others, "{suite:?}");
+            assert_eq!(ids.count(), 1 + others, "{suite:?}");
         }
         let groups: Vec<TlsGroup> = TlsGroup::ALL.into_iter().rev().collect();
-        let found = provider(&[], &groups).kx_groups;
-        let found: Vec<NamedGroup> = found.iter().map(|group| group.name()).collect();
+        let kx_groups = provider(&[], &groups).kx_groups;
+        let names: Vec<NamedGroup> = kx_groups.iter().map(|group| group.name()).collect();
         let expected: Vec<NamedGroup> = groups.into_iter().map(name).collect();
-        assert_eq!(found, expected);
+        assert_eq!(names, expected);
         let default = aws_lc_rs::default_provider();
         let unchanged = provider(&[], &[]);
         assert_eq!(unchanged.cipher_suites, default.cipher_suites);

@@ -149,7 +149,7 @@ impl Tickets {
         self.is_configured
     }
 
-    /// Uses the keys from another process that have not expired. Generates a key if none remains.
+    /// Uses the keys that another process handed over and that have not expired. Generates a key if none remains.
     ///
     /// # Errors
     /// Fails if the random number generator fails.
@@ -209,19 +209,19 @@ impl Tickets {
         let is_match = |key: &&TicketKey| key.name == name && is_valid(key);
         let key = keys.iter().find(is_match)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut opened = sealed.to_vec();
+        let mut buffer = sealed.to_vec();
         let length = key
             .cipher()?
-            .open_in_place(nonce, Aad::from(key.name), &mut opened)
+            .open_in_place(nonce, Aad::from(key.name), &mut buffer)
             .ok()?
             .len();
-        opened.truncate(length);
+        buffer.truncate(length);
         if self.is_configured {
-            let (sealed_at, message) = opened.split_first_chunk()?;
+            let (sealed_at, message) = buffer.split_first_chunk()?;
             let age = seconds(now).saturating_sub(u64::from_be_bytes(*sealed_at));
             return (age < (2 * KEY_PERIOD).as_secs()).then(|| message.to_vec());
         }
-        Some(opened)
+        Some(buffer)
     }
 }
 
@@ -260,8 +260,8 @@ mod tests {
         let ticket = first.seal(b"session", now).expect("seal ticket");
         let second = Tickets::new(first.keys()).expect("create tickets");
         assert_eq!(second.open(&ticket, now).as_deref(), Some(&b"session"[..]));
-        let other = Tickets::new(Vec::new()).expect("generate key");
-        assert_eq!(other.open(&ticket, now), None);
+        let other_tickets = Tickets::new(Vec::new()).expect("generate key");
+        assert_eq!(other_tickets.open(&ticket, now), None);
     }
 
     #[test]
@@ -270,9 +270,9 @@ mod tests {
         let tickets = Tickets::new(Vec::new()).expect("generate key");
         let ticket = tickets.seal(b"session", now).expect("seal ticket");
         for index in 0..ticket.len() {
-            let mut changed = ticket.clone();
-            changed[index] ^= 1;
-            assert_eq!(tickets.open(&changed, now), None, "{index}");
+            let mut changed_ticket = ticket.clone();
+            changed_ticket[index] ^= 1;
+            assert_eq!(tickets.open(&changed_ticket, now), None, "{index}");
             assert_eq!(tickets.open(&ticket[..index], now), None, "{index}");
         }
     }
@@ -283,10 +283,10 @@ mod tests {
         let tickets = Tickets::new(Vec::new()).expect("generate key");
         let ticket = tickets.seal(b"session", start).expect("seal ticket");
         let minute = Duration::from_secs(60);
-        let later = start + KEY_PERIOD + minute;
-        let second = tickets.seal(b"session", later).expect("seal ticket");
+        let later_time = start + KEY_PERIOD + minute;
+        let second = tickets.seal(b"session", later_time).expect("seal ticket");
         assert_ne!(ticket[..NAME_LEN], second[..NAME_LEN]);
-        assert!(tickets.open(&ticket, later).is_some());
+        assert!(tickets.open(&ticket, later_time).is_some());
         assert_eq!(tickets.keys().len(), 2);
         assert!(
             tickets

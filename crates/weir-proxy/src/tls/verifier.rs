@@ -87,11 +87,11 @@ impl ServerCertVerifier for Verifier {
         staple: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let by_chain = match &self.chain {
+        let chain_result = match &self.chain {
             Some(chain) => chain.verify_server_cert(end, intermediates, name, staple, now),
             None => Err(rustls::CertificateError::UnknownIssuer.into()),
         };
-        match by_chain {
+        match chain_result {
             Err(_) if self.pinned.iter().any(|pinned| pinned == end) => {
                 verify_pinned(end, name, now)
             }
@@ -105,8 +105,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
+        let algorithms = &self.algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -115,8 +115,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
+        let algorithms = &self.algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -131,8 +131,8 @@ fn verify_pinned(
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
     use rustls::CertificateError::{BadEncoding, Expired, InvalidPurpose, NotValidYet};
-    // Rejects certificates that webpki cannot parse, for example certificates of version 1 or with unknown critical
-    // extensions.
+    // This rejects certificates that webpki cannot parse, such as version 1 certificates and certificates with unknown
+    // critical extensions.
     let parsed = ParsedCertificate::try_from(end)?;
     let info = x509::read(end).ok_or(BadEncoding)?;
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -145,12 +145,12 @@ fn verify_pinned(
     if !info.is_for_servers {
         return Err(InvalidPurpose.into());
     }
-    let by_names = verify_server_name(&parsed, name);
+    let name_result = verify_server_name(&parsed, name);
     let has_common_name = match name {
         ServerName::DnsName(host) => info.names.contains(&host.as_ref().to_ascii_lowercase()),
         _ => false,
     };
-    match by_names {
+    match name_result {
         Err(error) if !has_common_name => Err(error),
         _ => Ok(ServerCertVerified::assertion()),
     }

@@ -94,7 +94,10 @@ impl Worker {
             })
             .collect();
         for (listen, service) in &plan.listen {
-            if active.iter().any(|known| Arc::ptr_eq(known, listen)) {
+            if active
+                .iter()
+                .any(|listeners| Arc::ptr_eq(listeners, listen))
+            {
                 continue;
             }
             let Some(local) = local(service) else {

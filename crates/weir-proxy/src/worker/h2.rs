@@ -63,7 +63,7 @@ impl Worker {
         let servers = &mut self.h2_servers;
         let wheel = &mut self.cx.resume_wheel;
         let now = self.cx.now;
-        for key in wheel.take_expired(now, limit, servers, |it| Some(&mut it.resume_deadline)) {
+        for key in wheel.take_expired(now, limit, servers, |conn| Some(&mut conn.resume_deadline)) {
             self.drive_h2_server(key, H2ServerConn::drive);
         }
     }

@@ -54,7 +54,7 @@ impl Worker {
         let Some(sender) = &self.handover_sender else {
             return;
         };
-        // The other process has only the active configuration. Sessions with an older one finish here.
+        // The other process has only the active configuration. Sessions with an older configuration end here.
         let plan = self.shared.plan();
         let can_hand_over = |session: &Session| {
             session.can_be_handed_over(&self.cx) && session.is_served_by(&plan.services, &self.cx)

@@ -41,23 +41,23 @@ impl AsFd for Listener {
 impl Worker {
     /// Registers a listener with epoll.
     pub(super) fn resume(&mut self, key: Key) {
-        let Some(listening) = self.listening.get_mut(key) else {
+        let Some(listener) = self.listening.get_mut(key) else {
             return;
         };
         let registered = socket::watch_level(
             &self.cx.epoll,
-            &*listening,
+            &*listener,
             token::pack(token::LISTENER, key),
         );
-        listening.paused = registered.is_err();
+        listener.paused = registered.is_err();
     }
 
     /// Unregisters a listener from epoll until more clients may be accepted.
     pub(super) fn pause(&mut self, key: Key) {
-        if let Some(listening) = self.listening.get_mut(key) {
-            listening.paused = true;
+        if let Some(listener) = self.listening.get_mut(key) {
+            listener.paused = true;
             self.has_paused_listener = true;
-            socket::unwatch(&self.cx.epoll, &*listening);
+            socket::unwatch(&self.cx.epoll, &*listener);
         }
     }
 
@@ -74,7 +74,7 @@ impl Worker {
             let Some(local) = self
                 .listening
                 .get(key)
-                .map(|listening| Rc::clone(&listening.local))
+                .map(|listener| Rc::clone(&listener.local))
             else {
                 return;
             };
@@ -89,11 +89,11 @@ impl Worker {
                 self.pause(key);
                 return;
             }
-            let Some(listening) = self.listening.get(key) else {
+            let Some(listener) = self.listening.get(key) else {
                 return;
             };
-            let port = listening.listeners.address.port();
-            match socket::accept(listening.as_fd()) {
+            let port = listener.listeners.address.port();
+            match socket::accept(listener.as_fd()) {
                 Ok((client, peer)) => {
                     let Some(transport) = transport(client, service) else {
                         continue;
@@ -124,8 +124,8 @@ impl Worker {
         }
     }
 
-    /// Resumes the listeners of services that are below their client limit. Does nothing for a while after accepting
-    /// failed.
+    /// Resumes the listeners of services that are below their client limit. Does nothing for a while after a failure to
+    /// accept a client.
     pub(super) fn resume_paused(&mut self) {
         if self.cx.now < self.resume_accept_at {
             return;
@@ -133,9 +133,9 @@ impl Worker {
         TABLE.update_limit();
         self.has_paused_listener = false;
         for key in self.listening.keys() {
-            let has_room = |listening: &Listener| {
-                let service = &listening.local.service;
-                listening.paused && service.clients.load(Relaxed) < service.connections
+            let has_room = |listener: &Listener| {
+                let service = &listener.local.service;
+                listener.paused && service.clients.load(Relaxed) < service.connections
             };
             if self.listening.get(key).is_some_and(has_room) {
                 self.resume(key);
@@ -143,7 +143,7 @@ impl Worker {
             self.has_paused_listener |= self
                 .listening
                 .get(key)
-                .is_some_and(|listening| listening.paused);
+                .is_some_and(|listener| listener.paused);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Closes idle connections when descriptors run out: server connections first, then longest-idle clients.
+//! Closes idle connections when descriptors run out: first those to servers, then the clients that are idle longest.
 
 use std::collections::VecDeque;
 
@@ -63,7 +63,7 @@ impl Worker {
                 }
                 continue;
             };
-            // The client may have sent a request since the search.
+            // The client may have sent requests or disconnected since the search.
             if self.idle_since(client) != Some(since) {
                 continue;
             }
@@ -110,13 +110,13 @@ impl Worker {
         let idle = sessions
             .chain(h2_servers)
             .filter_map(|client| Some((self.idle_since(client)?, client)));
-        let mut found: Vec<(u64, Client)> = idle.collect();
-        found.sort_unstable_by_key(|(since, _)| *since);
-        found.truncate(MAX_CLIENTS);
-        if found.is_empty() {
+        let mut idle_clients: Vec<(u64, Client)> = idle.collect();
+        idle_clients.sort_unstable_by_key(|(since, _)| *since);
+        idle_clients.truncate(MAX_CLIENTS);
+        if idle_clients.is_empty() {
             self.idle.search_at_ms = self.cx.now + SEARCH_MS;
         }
-        self.idle.clients = found.into();
+        self.idle.clients = idle_clients.into();
         !self.idle.clients.is_empty()
     }
 

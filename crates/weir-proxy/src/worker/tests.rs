@@ -33,7 +33,9 @@ fn responding_service() -> (Arc<Service>, Arc<Listeners>) {
         proxies: vec![service],
         ..Desired::default()
     };
-    let prepared = crate::Proxy::new().prepare(&desired).expect("prepare");
+    let prepared = crate::Proxy::new()
+        .prepare(&desired)
+        .expect("prepare the configuration");
     let (listeners, service) = &prepared.listen[0];
     (Arc::clone(service), Arc::clone(listeners))
 }

@@ -55,9 +55,9 @@ impl Root {
     /// Returns the text and the fix of the only finding.
     fn finding(&self, state: &(DesiredState, Record)) -> (String, String) {
         let mut findings = self.findings(state);
-        let finding = findings.pop().expect("a finding");
+        let finding = findings.pop().expect("no finding");
         assert_eq!(findings, []);
-        (finding.observation, finding.fix.expect("a fix"))
+        (finding.observation, finding.fix.expect("no fix"))
     }
 
     /// Runs a fix below this directory.
@@ -80,8 +80,8 @@ impl Drop for Root {
 fn prepared(commands: &[&str]) -> (DesiredState, Record) {
     let mut desired = DesiredState::default();
     for command in commands {
-        let request = parse_arguments(command).expect("valid arguments");
-        desired = desired.with(&request).expect("an accepted request");
+        let request = parse_arguments(command).expect("parse arguments");
+        desired = desired.with(&request).expect("apply request");
     }
     let mut record = Record {
         addresses: desired.loopback_vips(),
@@ -108,7 +108,7 @@ fn each_direct_vip_needs_an_enabled_instance() {
     assert_eq!(
         observation,
         "only until the next boot: 192.0.2.10 on lo, 2001:db8::10 on lo, net/ipv4/conf/all/arp_announce, \
-         net/ipv4/conf/all/arp_ignore; no unit or boot script restores this"
+         net/ipv4/conf/all/arp_ignore; no unit or boot script restores them"
     );
     let expected = "systemctl enable weir-real-server@192.0.2.10 weir-real-server@2001:db8::10";
     assert_eq!(fix, expected);
@@ -127,7 +127,7 @@ fn each_direct_vip_needs_an_enabled_instance() {
     let (observation, fix) = root.finding(&state);
     assert_eq!(
         observation,
-        "only until the next boot: 2001:db8::10 on lo; no unit or boot script restores this"
+        "only until the next boot: 2001:db8::10 on lo; no unit or boot script restores them"
     );
     root.run(&fix);
     assert_eq!(root.findings(&state), []);
@@ -167,7 +167,7 @@ fn other_forwarding_methods_need_a_file_with_arguments() {
         observation,
         "only until the next boot: 192.0.2.11 on lo, 192.0.2.13 on lo, the programs for 192.0.2.10 tunnel gue:7000, \
          the programs for 192.0.2.11:80-90 tunnel gue:7000, the programs for 192.0.2.12:80 l3dsr dscp 0; no unit or \
-         boot script restores this"
+         boot script restores them"
     );
     root.run(&fix);
     assert_eq!(root.findings(&state), []);
@@ -233,7 +233,7 @@ fn without_template_fix_works_in_any_boot_script() {
         .strip_prefix(
             "run at boot, in a systemd unit or an executable script such as /etc/rc.local: ",
         )
-        .expect("the instruction");
+        .expect("no instruction");
     assert_eq!(
         command,
         "weir real-server up --forward direct --vip 192.0.2.10 && weir real-server up --forward tunnel --tunnel ipip \
@@ -284,7 +284,7 @@ fn only_sysctls_are_lost_if_weir_did_not_add_the_vip() {
     let state = (desired, record);
     let (observation, fix) = root.finding(&state);
     assert!(
-        observation.contains("no file in sysctl.d sets this"),
+        observation.contains("no file in sysctl.d sets them"),
         "{observation}"
     );
     assert!(fix.contains("> /etc/sysctl.d/60-weir.conf"), "{fix}");

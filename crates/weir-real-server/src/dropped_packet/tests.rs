@@ -85,10 +85,13 @@ fn deliberately_dropped_ports_are_not_reported() {
     let open = ruleset("input", "drop", &[(80, "accept")]);
     let wildcard = ["0.0.0.0:22", "0.0.0.0:80", "0.0.0.0:111"];
     assert_eq!(observations(VIP, &open, &wildcard), none);
-    // Only SSH's port is known to be dropped, or no program listens.
-    let closed = ruleset("input", "drop", &[(80, "accept")]);
-    assert_eq!(observations(VIP, &closed, &["0.0.0.0:22"]), none);
-    assert_eq!(observations(VIP, &closed, &["127.0.0.1:81"]), none);
+    // Only SSH's port is dropped, or no program listens on the VIP.
+    let restrictive_rules = ruleset("input", "drop", &[(80, "accept")]);
+    assert_eq!(observations(VIP, &restrictive_rules, &["0.0.0.0:22"]), none);
+    assert_eq!(
+        observations(VIP, &restrictive_rules, &["127.0.0.1:81"]),
+        none
+    );
     assert_eq!(observations(VIP, &Ruleset::default(), &wildcard), none);
 }
 
@@ -107,7 +110,7 @@ fn dropped_port_of_a_socket_on_the_vip_or_in_the_vips_range_is_reported() {
     assert!(observations("10.0.0.10:444-450", &rules, &listeners).is_empty());
 }
 
-/// Clients do not necessarily use every port of a large range on which a program listens on all addresses.
+/// Clients do not necessarily use every port in a large range, if the program on the port listens on all addresses.
 #[test]
 fn ports_of_a_large_range_are_reported_like_those_of_a_vip_without_ports() {
     let ssh = ruleset("input", "accept", &[(22, "drop")]);
@@ -120,8 +123,8 @@ fn ports_of_a_large_range_are_reported_like_those_of_a_vip_without_ports() {
         observations("10.0.0.10:1-65535", &ssh, &["10.0.0.10:22"]).len(),
         1
     );
-    let closed = ruleset("input", "drop", &[(22, "accept")]);
-    let found = found("10.0.0.10:1-65535", &closed, &listeners);
+    let restrictive_rules = ruleset("input", "drop", &[(22, "accept")]);
+    let found = found("10.0.0.10:1-65535", &restrictive_rules, &listeners);
     let [(_, fix)] = &found[..] else {
         panic!("{found:?}")
     };
@@ -169,11 +172,14 @@ fn number_of_examined_ports_is_limited() {
         (1..=200).map(|port| ([0, 0, 0, 0], port).into()).collect();
     listeners.push(([10, 0, 0, 10], 9000).into());
     let ports = listening_ports(&entry, &listeners);
-    assert_eq!(ports[0], (9000, true), "sockets on the VIP are first");
+    assert_eq!(ports[0], (9000, true), "sockets on the VIP must be first");
     let wildcard = &listeners[..200];
-    let closed = ruleset("input", "drop", &[(22, "accept"), (9000, "accept")]);
-    let found = dropped_packets(&desired(VIP), &closed, wildcard);
-    assert!(found[0].observation.contains("62, 63, 64)"), "{found:?}");
+    let restrictive_rules = ruleset("input", "drop", &[(22, "accept"), (9000, "accept")]);
+    let findings = dropped_packets(&desired(VIP), &restrictive_rules, wildcard);
+    assert!(
+        findings[0].observation.contains("62, 63, 64)"),
+        "{findings:?}"
+    );
     // A port above the limit is open.
     let open = ruleset("input", "drop", &[(200, "accept")]);
     assert_eq!(dropped_packets(&desired(VIP), &open, wildcard), []);
@@ -184,9 +190,9 @@ fn number_of_examined_ports_is_limited() {
 fn port_that_clients_might_not_use_is_reported_as_uncertain() {
     let rules = ruleset("input", "drop", &[(22, "accept"), (80, "accept")]);
     let listeners = ["0.0.0.0:22", "0.0.0.0:9100"].map(|local| local.parse().unwrap());
-    let found = dropped_packets(&desired(VIP), &rules, &listeners);
-    let [finding] = &found[..] else {
-        panic!("{found:?}")
+    let findings = dropped_packets(&desired(VIP), &rules, &listeners);
+    let [finding] = &findings[..] else {
+        panic!("{findings:?}")
     };
     assert!(
         finding

@@ -136,7 +136,7 @@ fn down_restores_the_state_before_up() {
         assert_eq!(
             plan(&up, &actual, &record, OBJECT),
             [],
-            "a second `up` changes nothing"
+            "{forward}: a second `up` has steps"
         );
 
         let steps = plan(&DesiredState::default(), &actual, &record, OBJECT);
@@ -228,7 +228,7 @@ fn programs_are_attached_again_after_build_hook_or_address_change() {
 }
 
 #[test]
-fn plan_after_partial_down_is_empty() {
+fn down_for_one_vip_removes_only_that_vip() {
     for forward in [Forward::Tunnel, Forward::L3dsr] {
         let up = desired(forward, &["192.0.2.10:80", "192.0.2.11:81"], &[]);
         let steps = plan(&up, &host(), &Record::default(), OBJECT);

@@ -73,7 +73,7 @@ impl Drop for Director {
     }
 }
 
-/// Opens a packet socket for one EtherType, which receives incoming packets without the Ethernet header.
+/// Opens a packet socket for packets of the VIP's IP version. It receives incoming packets without the Ethernet header.
 fn open_packet_socket(vip: IpAddr) -> Socket {
     let ethertype: u16 = if vip.is_ipv4() { 0x0800 } else { 0x86dd };
     let protocol = Protocol::from(i32::from(ethertype.to_be()));
@@ -281,16 +281,17 @@ pub(crate) fn l3dsr(destination: IpAddr, dscp: u8) -> Rewrite {
         packet[field].copy_from_slice(&address_bytes(destination));
         if let Some(field) = checksum_field(&packet) {
             let check = u16::from_be_bytes([packet[field], packet[field + 1]]);
-            let changed =
+            let new_check =
                 !fold(u32::from(!check) + u32::from(!fold(old)) + sum(&address_bytes(destination)));
-            packet[field..field + 2].copy_from_slice(&changed.to_be_bytes());
+            packet[field..field + 2].copy_from_slice(&new_check.to_be_bytes());
         }
         set_dscp(&mut packet, dscp);
         Some(packet)
     })
 }
 
-/// Returns the offset of the checksum that covers the pseudo header. Non-first fragments and ICMPv4 have none.
+/// Returns the offset of the checksum that covers the pseudo header. Later fragments and protocols other than TCP, UDP
+/// and ICMPv6 have none.
 fn checksum_field(packet: &[u8]) -> Option<usize> {
     let (protocol, start, offset) = match (packet[0] >> 4, packet[6]) {
         (4, _) => (

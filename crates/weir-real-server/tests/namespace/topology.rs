@@ -50,15 +50,15 @@ pub(crate) fn ip(address: &str) -> IpAddr {
 pub(crate) fn run_ip(netns: &NetNs, lines: &str) -> String {
     let mut output = String::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let done = netns
+        let result = netns
             .run(|| Command::new("ip").args(line.split(' ')).output().unwrap())
             .unwrap();
         assert!(
-            done.status.success(),
+            result.status.success(),
             "ip {line}: {}",
-            String::from_utf8_lossy(&done.stderr)
+            String::from_utf8_lossy(&result.stderr)
         );
-        output.push_str(&String::from_utf8_lossy(&done.stdout));
+        output.push_str(&String::from_utf8_lossy(&result.stdout));
     }
     output
 }
@@ -163,13 +163,13 @@ impl Topology {
         set(&self.director, "d1", &segmentation);
         set(&self.server, "s0", &[("rx-gro", true)]);
         let threaded = "mount -t sysfs none /sys && echo 1 >/sys/class/net/s0/threaded";
-        let done = self.server.run(|| {
+        let output = self.server.run(|| {
             Command::new("unshare")
                 .args(["-m", "sh", "-c", threaded])
                 .output()
                 .unwrap()
         });
-        assert!(done.unwrap().status.success(), "{threaded}");
+        assert!(output.unwrap().status.success(), "{threaded}");
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -242,8 +242,8 @@ impl Topology {
     /// Asserts that the server's state is equal to `before`.
     pub(crate) fn assert_unchanged(&self, before: &BTreeSet<String>) {
         let current = self.server_state();
-        let changed: Vec<_> = before.symmetric_difference(&current).collect();
-        assert!(changed.is_empty(), "{changed:#?}");
+        let difference: Vec<_> = before.symmetric_difference(&current).collect();
+        assert!(difference.is_empty(), "{difference:#?}");
     }
 }
 
@@ -332,16 +332,16 @@ pub(crate) fn exchange_tcp(netns: &NetNs, address: IpAddr) {
     let mut stream = stream.unwrap_or_else(|error| panic!("connect to {address}: {error}"));
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-    let sent = pattern(VOLUME_BYTES);
-    stream.write_all(&sent).unwrap();
+    let data = pattern(VOLUME_BYTES);
+    stream.write_all(&data).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut received = Vec::new();
     stream.read_to_end(&mut received).unwrap();
     assert!(
-        received == sent,
+        received == data,
         "{} of {} bytes were received from {address}, or some differ",
         received.len(),
-        sent.len()
+        data.len()
     );
 }
 
@@ -367,13 +367,13 @@ pub(crate) fn connect_udp(netns: &NetNs, address: IpAddr, port: u16) -> UdpSocke
 pub(crate) fn echo(socket: &UdpSocket, lengths: &[usize]) {
     let peer = socket.peer_addr().unwrap();
     for len in lengths {
-        let sent = pattern(*len);
-        socket.send(&sent).unwrap();
+        let data = pattern(*len);
+        socket.send(&data).unwrap();
         let mut received = [0; 8192];
         let length = socket
             .recv(&mut received)
             .unwrap_or_else(|error| panic!("{len} bytes to {peer}: {error}"));
-        assert_eq!(&received[..length], sent);
+        assert_eq!(&received[..length], data);
     }
 }
 

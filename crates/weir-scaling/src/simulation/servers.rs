@@ -80,13 +80,13 @@ impl Version {
             Self::Maglev(_) => Self::Maglev(table(servers)),
             Self::Glb(before, rows) => {
                 let mut rows = rows.clone();
-                for (row, two) in rows.iter_mut().enumerate() {
-                    let is_removed = two.iter().any(|&id| servers.get(id).is_none());
-                    *two = if is_removed {
+                for (row, pair) in rows.iter_mut().enumerate() {
+                    let is_removed = pair.iter().any(|&id| servers.get(id).is_none());
+                    *pair = if is_removed {
                         two_best(row, &servers.all)
                     } else {
                         let added = servers.all.iter().skip(before.len());
-                        let candidates = two.iter().copied().chain(added.map(|(id, _)| *id));
+                        let candidates = pair.iter().copied().chain(added.map(|(id, _)| *id));
                         let existing: Vec<_> =
                             candidates.filter_map(|id| servers.get(id)).collect();
                         two_best(row, &existing)

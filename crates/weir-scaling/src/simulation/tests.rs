@@ -30,7 +30,7 @@ fn director_changes_break_no_connection() {
     }
 }
 
-/// A new director has a new number. The removed one is in the middle of the router's order.
+/// A new director has a new number. The removed director is in the middle of the router's order.
 #[test]
 fn moved_share_matches_next_hop_changes() {
     for directors in [7, 9, 20] {
@@ -57,8 +57,9 @@ fn moved_share_matches_next_hop_changes() {
                 .connections
                 .iter()
                 .map(|(hash, _)| router_hash(*hash));
-            let moved = hashes.filter(|hash| before.director(*hash) != after.director(*hash));
-            let expected = moved.count() as f64 / 5_000.0;
+            let moved_hashes =
+                hashes.filter(|hash| before.director(*hash) != after.director(*hash));
+            let expected = moved_hashes.count() as f64 / 5_000.0;
             assert!(
                 (outcome.moved - expected).abs() < 1e-9,
                 "{directors} {step:?}"
@@ -105,13 +106,13 @@ fn broken_share_is_product_of_moved_and_changed_shares() {
 #[test]
 fn two_server_changes_break_some_connections_despite_second_hop() {
     const STEPS: &[Step] = &[Step::ServerAdded, Step::ServerAdded, Step::DirectorRemoved];
-    let (second, without_sync) = (
+    let (second_hop, without_sync) = (
         run(Design::SecondHop, STEPS).broken,
         run(Design::FlowTable, STEPS).broken,
     );
     assert!(
-        0.0 < second && second < without_sync,
-        "{second} {without_sync}"
+        0.0 < second_hop && second_hop < without_sync,
+        "{second_hop} {without_sync}"
     );
 }
 
@@ -122,7 +123,7 @@ fn connections_of_dead_server_are_lost_and_not_broken() {
     assert_eq!(outcome.broken, 0.0);
 }
 
-/// The results of a seed must not change. The values were computed with another implementation.
+/// The results of a seed must not change. The values were computed with a different implementation.
 #[test]
 fn hashes_of_a_connection_are_reproducible() {
     for (hash, expected, numbers) in [

@@ -33,8 +33,8 @@ fn choices(table: &Buckets) -> [u32; 16] {
 /// Returns the server for the clients of each bucket; 0 = rejected.
 fn chosen(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
     let availability = |dest| {
-        let found = members.iter().find(|member| member.dest == dest);
-        found.map_or(Availability::Quiesced, Member::availability)
+        let owner = members.iter().find(|member| member.dest == dest);
+        owner.map_or(Availability::Quiesced, Member::availability)
     };
     std::array::from_fn(|index| lookup(owners, index as u8, mode, &availability).unwrap_or(0))
 }
@@ -204,7 +204,7 @@ proptest! {
             member.usable = servers[member.seq as usize - 1].1;
         }
         let availability = |dest: u32| members[members.len() - dest as usize].availability();
-        let found = lookup(&sh_owners(&members), index, Mode::Fallback, &availability);
-        prop_assert_eq!(found.is_some(), members.iter().any(Member::is_available));
+        let choice = lookup(&sh_owners(&members), index, Mode::Fallback, &availability);
+        prop_assert_eq!(choice.is_some(), members.iter().any(Member::is_available));
     }
 }

@@ -67,13 +67,13 @@ fn server_above_the_load_bound_is_busy() {
         (4, Some(&bound), Availability::Quiesced),
         (1, None, Availability::Ready),
     ] {
-        let found = service.availability(dest, bound, &counts);
-        assert_eq!(found, expected, "{dest}");
+        let actual = service.availability(dest, bound, &counts);
+        assert_eq!(actual, expected, "{dest}");
     }
 }
 
 #[test]
-fn schedulers_have_known_states() {
+fn scheduler_kind_determines_the_state() {
     for (kind, expected) in [
         (Kind::Rr, Some(State::Walk)),
         (Kind::Wrr, Some(State::WeightedWalk)),

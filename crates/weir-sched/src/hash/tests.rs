@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn hash_32_returns_known_values() {
-    let known = [
+    let known_values = [
         (0, 0),
         (1, 97),
         (2, 195),
@@ -16,14 +16,14 @@ fn hash_32_returns_known_values() {
         (0xffff_ffff, 158),
         (0x1234_5678, 119),
     ];
-    for (value, hash) in known {
+    for (value, hash) in known_values {
         assert_eq!(hash_32_to_8(value), hash, "{value:#x}");
     }
 }
 
 #[test]
 fn hsiphash_returns_known_values() {
-    let known = [
+    let known_values = [
         (0, 0, 0x9ac4_8af0),
         (0, 2_654_435_761, 0x1d5a_77c2),
         (0, 2_654_446_892, 0xf882_433f),
@@ -36,28 +36,28 @@ fn hsiphash_returns_known_values() {
         (0xffff_ffff, 0, 0x74ca_d6e2),
         (0xffff_ffff, 2_654_446_892, 0xf75a_0f5d),
     ];
-    for (value, key, hash) in known {
+    for (value, key, hash) in known_values {
         assert_eq!(hsiphash_1u32(value, key), hash, "{value:#x} under {key}");
     }
 }
 
 #[test]
 fn seeded_draws_return_known_values() {
-    let known = [
+    let known_values = [
         (1, 0, 0xc42c_5a1a),
         (1, 1, 0x2043_91a6),
         (7, 1, 0x1a3e_aa3c),
         (0xffff_ffff, 0, 0x219f_c13d),
         (0xffff_ffff, 0xffff_ffff, 0xe4d9_7177),
     ];
-    for (seed, n, number) in known {
+    for (seed, n, number) in known_values {
         assert_eq!(seeded_draw(seed, n), number, "number {n} of seed {seed}");
     }
 }
 
 #[test]
 fn addresses_fold_to_one_word_in_host_order() {
-    let known = [
+    let known_values = [
         ("192.0.2.1", 0xc000_0201),
         ("::1", 1),
         ("2001:db8::1", 0x2001_0db9),
@@ -66,7 +66,7 @@ fn addresses_fold_to_one_word_in_host_order() {
             0x0001_0002 ^ 0x0003_0004 ^ 0x0005_0006 ^ 0x0007_0008,
         ),
     ];
-    for (address, word) in known {
+    for (address, word) in known_values {
         assert_eq!(fold(address.parse().unwrap()), word, "{address}");
     }
 }

@@ -70,7 +70,7 @@ fn the_server_with_the_lower_load_per_share_is_used() {
         let reversed = [BY_SHARE, (first.0, total), (0, total)];
         [both, reversed].map(|numbers| pick_with(&servers, &numbers).unwrap())
     };
-    // (share, active) of two servers; the one drawn first, and the one drawn second.
+    // (share, active) of two servers; the results if the first server is drawn first, and if the second one is.
     assert_eq!(pick_from((10, 0), (10, 1)), [0, 0]);
     assert_eq!(pick_from((10, 1), (10, 0)), [1, 1]);
     assert_eq!(pick_from((10, 2), (20, 4)), [1, 1], "3 / 10 > 5 / 20");

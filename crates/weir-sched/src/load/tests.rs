@@ -1,4 +1,5 @@
-//! Tests the choices for given weights and counters, and compares each rule with its definition by fractions.
+//! Tests the choices for given weights and counters, and compares each rule with its definition, which compares
+//! fractions.
 
 use proptest::prelude::*;
 
@@ -186,8 +187,8 @@ fn sequences_match_if_connections_do_not_end() {
         for _ in expected {
             let server = pick_number(rule, &servers);
             sequence.push(server);
-            if let Some(taken) = (server as usize).checked_sub(1) {
-                servers[taken].1 += 1;
+            if let Some(index) = (server as usize).checked_sub(1) {
+                servers[index].1 += 1;
             }
         }
         assert_eq!(sequence, expected, "{rule:?}");
@@ -224,14 +225,14 @@ fn random_below_matches_kernel_function() {
 fn twos_draws_by_weight_and_chooses_the_less_loaded() {
     // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6.
     let (members, idle) = list(&[(1, 0, 0), (2, 0, 0), (3, 0, 0)]);
-    let drawn_positions: Vec<_> = (0..7)
+    let drawn_servers: Vec<_> = (0..7)
         .map(|number| {
             let mut draw = draws(7, &[number, number]);
             twos(&members, &|slot| idle[slot as usize], &mut draw)
                 .map_or(0, |index| members[index].seq)
         })
         .collect();
-    assert_eq!(drawn_positions, [3, 3, 3, 3, 2, 2, 1]);
+    assert_eq!(drawn_servers, [3, 3, 3, 3, 2, 2, 1]);
 
     let (members, counts) = list(&[(1, 1, 0), (2, 2, 0), (3, 2, 0)]);
     let cases = [
@@ -259,7 +260,7 @@ fn twos_draws_by_weight_and_chooses_the_less_loaded() {
 proptest! {
     /// Tests that the lowest fraction is selected, or the first of several equal fractions, even for large numbers.
     #[test]
-    fn picks_are_the_first_least_fraction(
+    fn first_server_with_the_least_fraction_is_picked(
         servers in prop::collection::vec((0_u32..=i32::MAX as u32, 0_u32..1 << 23, 0_u32..1 << 23), 0..12),
         unusable in any::<u16>(),
     ) {

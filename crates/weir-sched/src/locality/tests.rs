@@ -183,7 +183,7 @@ fn newest_of_equally_loaded_servers_of_a_set_is_used() {
 }
 
 #[test]
-fn set_of_one_server_keeps_it() {
+fn set_of_one_server_does_not_shrink() {
     let mut service = Service::new(Kind::Lblcr, &[(10, 0), (10, 0)]);
     for now in [0, 60, 120, 180] {
         assert_eq!(service.serve(FIRST, now), 2);

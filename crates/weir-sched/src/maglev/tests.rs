@@ -27,7 +27,7 @@ fn spare_table_has_twenty_entries_per_server() {
 
 #[test]
 fn size_grows_with_the_number_of_servers() {
-    let known = [
+    let sizes = [
         (0, 251),
         (1, 251),
         (2, 251),
@@ -38,7 +38,7 @@ fn size_grows_with_the_number_of_servers() {
         (41, 8191),
         (655, 65521),
     ];
-    for (servers, size) in known {
+    for (servers, size) in sizes {
         assert_eq!(size_for(servers), size, "{servers}");
     }
     assert_eq!(size_for(65_521), 65521);
@@ -208,12 +208,12 @@ fn servers_share_the_entries_of_a_server_that_is_skipped() {
     let agreed = table(&entries(&[1; 10]), size_for(10)).unwrap();
     let mut local = agreed.clone();
     assert!(skip_unusable(&mut local, &|dest| dest != 4));
-    let max_difference = agreed.len() / 10;
+    let skipped_entries = agreed.len() / 10;
     for dest in (1..=10).filter(|dest| *dest != 4) {
-        let more = share(&local, dest) - share(&agreed, dest);
+        let gained = share(&local, dest) - share(&agreed, dest);
         assert!(
-            more > 0 && more < max_difference / 3,
-            "{dest} has {more} more of {max_difference}"
+            gained > 0 && gained < skipped_entries / 3,
+            "{dest} gained {gained} of about {skipped_entries} entries"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Tests known tables and choices, which come from a separate implementation, and properties of the kernel's rules.
+//! Compares tables and choices with those of a separate implementation, and tests properties of the kernel's rules.
 
 use proptest::prelude::*;
 
@@ -59,14 +59,14 @@ fn tables_equal_known_tables() {
         (&[63, 1], &[4029, 64], 0xa160_1182),
         (&[64, 1], &[3968, 125], 0xd2cf_6687),
     ];
-    for (weights, expected, known) in cases {
+    for (weights, expected_shares, expected_digest) in cases {
         let table = table(&entries(weights)).unwrap();
         assert_eq!(
             shares(&table, weights.len() as u32),
-            expected,
+            expected_shares,
             "{weights:?}"
         );
-        assert_eq!(digest(&table), known, "{weights:?}");
+        assert_eq!(digest(&table), expected_digest, "{weights:?}");
     }
 }
 
@@ -179,7 +179,7 @@ fn index_beyond_a_short_table_rejects_the_flow() {
 }
 
 #[test]
-fn permutation_depends_on_address_and_port() {
+fn permutation_depends_on_the_port() {
     let mut other = entries(&[1, 1]);
     other[0].port = 81;
     assert_ne!(table(&other), table(&entries(&[1, 1])));

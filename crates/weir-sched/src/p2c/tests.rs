@@ -116,7 +116,7 @@ fn two_different_servers_are_compared() {
 }
 
 #[test]
-fn loads_are_compared_by_weight() {
+fn loads_are_compared_relative_to_weights() {
     let servers = TestServers(&[(9, true, 8), (9, true, 9), (3, true, 2)]);
     assert_eq!(pick_with(&servers, &[(0, 3), (1, 2), (0, 9)]), Some(2));
     assert_eq!(pick_with(&servers, &[(1, 3), (0, 2)]), Some(0));

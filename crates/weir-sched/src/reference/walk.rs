@@ -1,4 +1,4 @@
-//! Implements the two schedulers on the linked list, with the kernel's variable names (`cl cw mw di`).
+//! Implements `rr` and `wrr` on the linked list, with the kernel's variable names (`cl cw mw di`).
 
 use super::{HEAD, List, Node};
 

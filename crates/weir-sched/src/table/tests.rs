@@ -136,9 +136,9 @@ fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     }
 }
 
-/// Tests that a cursor without a valid generation (a new map, another table) adopts the start.
+/// Tests that a cursor without a valid generation (a new map, a different table) adopts the start.
 #[test]
-fn cursor_of_another_generation_adopts_the_start() {
+fn cursor_of_a_different_generation_adopts_the_start() {
     let members = [member(2, 4), member(1, 4)];
     let start = wrr::next_start(&wrr::start(&[]), Cursor::default(), &members);
     let stale = Cursor {
@@ -163,7 +163,7 @@ fn first_server_with_weight_starts_the_highest_pass() {
 }
 
 #[test]
-fn search_begins_at_the_head_after_the_first_server_is_removed() {
+fn walk_restarts_after_the_last_chosen_server_is_removed_from_the_head() {
     let start = Start {
         last_seq: 5,
         ..rr::start()

@@ -37,7 +37,7 @@ impl<S: Server> p2c::Servers for Drawable<'_, S> {
     }
 }
 
-/// A range of a pool's servers, for rare choices: nothing is precomputed.
+/// A range of a pool's servers. Nothing is precomputed, because it is rarely used.
 pub(super) struct Tier<'a, S> {
     servers: &'a [S],
     /// Index in the pool of the first server in the range.

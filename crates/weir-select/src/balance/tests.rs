@@ -98,8 +98,11 @@ fn requests_by_server(targets: &Targets, excluded: usize, exclusion: Exclusion) 
         let index = loop {
             let index = balance
                 .pick(&targets.pool(), &criteria, &mut random)
-                .expect("a server must be usable");
-            assert!(!criteria.tried.contains(index), "{index} twice");
+                .expect("no usable server");
+            assert!(
+                !criteria.tried.contains(index),
+                "{index} was selected twice"
+            );
             if exclusion != Exclusion::Failing || index >= excluded {
                 break index;
             }
@@ -187,7 +190,7 @@ fn load_schedulers_balance_by_weight() {
                 let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(77));
                 for number in 0..2000 {
                     let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
-                    let target = &targets.list[index.expect("a server must be usable")];
+                    let target = &targets.list[index.expect("no usable server")];
                     target.load.record_latency(1000, 0);
                     target.load.active.fetch_add(1, Relaxed);
                 }
@@ -255,13 +258,13 @@ fn idle_servers_share_requests_of_load_schedulers() {
 /// Tests that consecutive requests alternate between idle servers even while weights change, and that a server with
 /// less load comes first.
 #[test]
-fn turns_of_idle_servers_continue_while_weights_change() {
+fn idle_servers_alternate_while_weights_change() {
     for weights in [[1; 4], [100; 4]] {
         let mut targets = targets(SchedulerKind::Wlc, &weights, 0);
         let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
         let mut pick = |targets: &Targets| {
             let index = balancer.pick(&targets.pool(), &criteria(0), &mut random);
-            index.expect("a server must be usable")
+            index.expect("no usable server")
         };
         let mut order = Vec::new();
         for _ in 0..8 {
@@ -329,7 +332,7 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
                 }
                 balance
                     .pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
-                    .expect("a server must be usable")
+                    .expect("no usable server")
             };
             (0..1500).map(&mut pick).collect::<Vec<_>>()
         };
@@ -364,7 +367,7 @@ fn backups_get_requests_by_weight() {
     let mut count = [0; 4];
     for number in 0..REQUESTS {
         let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
-        count[index.expect("a backup must be usable")] += 1;
+        count[index.expect("no usable backup")] += 1;
     }
     let p = p_value(&count, &[0.0, 0.0, 1.0, 1.0]);
     assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
@@ -378,7 +381,7 @@ fn unequal_backups_get_requests_by_weight_and_load() {
     let mut count = [0; 4];
     for number in 0..REQUESTS {
         let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
-        count[index.expect("a backup must be usable")] += 1;
+        count[index.expect("no usable backup")] += 1;
     }
     let p = p_value(&count, &[0.0, 0.0, 3.0, 1.0]);
     assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
@@ -403,13 +406,13 @@ fn p2c_draws_two_numbers_even_with_drained_servers() {
         exclude(&targets, excluded, Exclusion::Quiesced);
         targets.version += 1;
         for number in 0..200 {
-            let mut counted = random.clone();
+            let mut expected = random.clone();
             balance
                 .pick(&targets.pool(), &criteria(number), &mut random)
-                .expect("a server must be usable");
-            counted.next_u32();
-            counted.next_u32();
-            assert_eq!(counted, random, "{excluded} excluded");
+                .expect("no usable server");
+            expected.next_u32();
+            expected.next_u32();
+            assert_eq!(expected, random, "{excluded} excluded");
         }
     }
 }
@@ -442,7 +445,7 @@ fn sticky_server_is_kept_unless_full_withdrawn_or_tried() {
 }
 
 #[test]
-fn reserve_order_is_backups_then_sorry_server() {
+fn backups_are_used_before_the_sorry_server() {
     // Two primary servers, one backup, the sorry server.
     let mut targets = targets(SchedulerKind::P2c, &EQUAL, 2);
     targets.tiers = [2, 3];
@@ -456,7 +459,7 @@ fn reserve_order_is_backups_then_sorry_server() {
     };
     let mut tried = TriedServers::default();
     for expected in [&[0, 1][..], &[0, 1], &[2], &[3]] {
-        let index = pick(tried).expect("a server must be usable");
+        let index = pick(tried).expect("no usable server");
         assert!(expected.contains(&index), "{index} of {expected:?}");
         tried.add(index);
     }
@@ -491,7 +494,7 @@ fn request_that_can_wait_does_not_use_a_backup_instead_of_a_full_server() {
 
 /// Tests that each scheduler is either implemented here or rejected for proxy services.
 #[test]
-fn only_schedulers_of_the_proxy_pick_a_server() {
+fn only_proxy_schedulers_pick_a_server() {
     for kind in SchedulerKind::ALL {
         let targets = targets(kind, &EQUAL, 0);
         let picked =
@@ -519,7 +522,7 @@ fn bounded_hash_skips_overloaded_servers() {
     let pick = |targets: &Targets| {
         let found =
             Balancer::default().pick(&targets.pool(), &criteria(4), &mut SplitMix64::new(1));
-        found.expect("a server must be usable")
+        found.expect("no usable server")
     };
     let owner = pick(&targets);
     // With 23 requests in progress and this one, each server may have ceil(1.25 * 24 / 4) = 8.
@@ -545,7 +548,7 @@ fn bounded_hash_skips_overloaded_servers() {
 
 /// Tests that a server's load bound is proportional to its weight.
 #[test]
-fn bound_of_hash_follows_the_weights() {
+fn load_bound_of_hash_is_proportional_to_weight() {
     let mut targets = targets(SchedulerKind::Hash, &[1, 3], 0);
     targets.scheduler.max_load_percent = Some(100);
     let servers_of_100_requests = |active: [u32; 2]| {
@@ -637,7 +640,7 @@ fn first_server_in_file_order_is_used_until_it_is_full() {
 }
 
 #[test]
-fn turns_continue_after_the_tables_are_invalidated() {
+fn idle_servers_alternate_after_the_tables_are_invalidated() {
     let targets = targets(SchedulerKind::Wlc, &EQUAL, 0);
     let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
     let mut order = Vec::new();
@@ -650,7 +653,7 @@ fn turns_continue_after_the_tables_are_invalidated() {
 
 /// Without `fallback`, source hashing rejects a request if its server is full. Only a retry uses another server.
 #[test]
-fn retry_uses_another_server_although_the_scheduler_rejects_the_request() {
+fn retry_uses_a_different_server_although_the_scheduler_rejects_the_request() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
         let targets = targets(kind, &EQUAL, 0);
         let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(1));
@@ -666,7 +669,7 @@ fn retry_uses_another_server_although_the_scheduler_rejects_the_request() {
         let next = pick(&retry).unwrap();
         assert_ne!(next, owner, "{kind}");
         fill(next);
-        let other = pick(&retry).expect("two other servers are usable");
+        let other = pick(&retry).expect("no server was selected");
         assert!(other != owner && other != next, "{kind}");
         fill(owner);
         assert_eq!(pick(&first_attempt), None, "{kind}");

@@ -66,9 +66,9 @@ fn decide_on(
         underscores: Underscores::Keep,
     };
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &head_limits, &mut fields)
-        .expect("head is valid")
-        .expect("head is complete");
+    let request = head::parse_request(text.as_bytes(), &head_limits, &mut fields)
+        .expect("parse head")
+        .expect("head is incomplete");
     let head = &text.as_bytes()[..request.len];
     let target = RequestPath::as_received(request.path_in(head));
     let properties = RequestProperties {
@@ -90,8 +90,8 @@ fn decide_on(
 fn chosen_route(path: &str) -> Option<usize> {
     let text = get(path);
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields);
-    let request = request.unwrap().expect("head is complete");
+    let request = head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields);
+    let request = request.unwrap().expect("head is incomplete");
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
     routes().choose(&RouteInput {
         client: [192, 0, 2, 1].into(),
@@ -246,7 +246,7 @@ fn restarts_are_needed_only_for_a_route_that_restarts() {
 }
 
 #[test]
-fn fallback_pool_of_a_files_route_is_the_configured_one() {
+fn files_route_uses_its_configured_fallback_pool() {
     let files = |pool: Option<&str>| {
         let files = weir_model::StaticFiles {
             pool: pool.map(str::to_owned),

@@ -174,7 +174,7 @@ fn is_total(failure: Failure) -> bool {
 }
 
 #[test]
-fn failures_are_retried_on_another_server() {
+fn failures_are_retried_on_a_different_server() {
     for (failure, fault, response_without_retry) in FAILURES {
         let mut fixture = Fixture::new(&[0, 0]);
         let (mut selection, server) = fixture.connecting(Replay::Allowed);
@@ -195,9 +195,9 @@ fn failures_are_retried_on_another_server() {
 }
 
 #[test]
-fn failures_cause_error_response_without_rule_server_retries_or_budget() {
+fn failures_are_not_retried_without_rule_server_retries_or_budget() {
     for (failure, fault, next) in FAILURES {
-        let sent = !matches!(failure, Failure::Connect | Failure::ConnectTimeout);
+        let is_sent = !matches!(failure, Failure::Connect | Failure::ConnectTimeout);
         let expected = Verdict { fault, next };
         let check = |name: &str, fixture: &mut Fixture, replay: Replay| {
             let (mut selection, _) = fixture.connecting(replay);
@@ -217,7 +217,7 @@ fn failures_cause_error_response_without_rule_server_retries_or_budget() {
         fixture.policy.limit = 0;
         check("no retries", &mut fixture, Replay::Allowed);
         check("no other server", &mut Fixture::new(&[0]), Replay::Allowed);
-        if sent {
+        if is_sent {
             check("no replay", &mut Fixture::new(&[0, 0]), Replay::Forbidden);
             let mut fixture = Fixture::new(&[0, 0]);
             while fixture.budget.spend(0) {}
@@ -506,7 +506,7 @@ fn new_requests_do_not_overtake_the_queue() {
 }
 
 #[test]
-fn new_request_uses_another_server_than_the_full_one_if_the_queue_is_empty() {
+fn new_request_avoids_full_server_if_the_queue_is_empty() {
     let mut fixture = Fixture::new(&[1, 2]);
     fixture.queue_timeout_ms = 100;
     assert!(fixture.load(0).try_acquire());
@@ -615,11 +615,11 @@ fn new_list_resets_tried_and_sticky_servers() {
         (selection.server(), selection.sticky_server()),
         (None, None)
     );
-    let picked: Vec<usize> = (0..2)
+    let servers: Vec<usize> = (0..2)
         .map(|_| connected_server(fixture.run(|context| selection.clone().select(context))))
         .collect();
-    assert_ne!(picked[0], picked[1], "round robin over both");
-    assert_eq!(selection.retries(), 1, "the number of retries is kept");
+    assert_ne!(servers[0], servers[1], "round robin must use both servers");
+    assert_eq!(selection.retries(), 1, "the number of retries must be kept");
 }
 
 #[test]

@@ -584,7 +584,7 @@ fn max_ejected_limits_the_ejections_of_all_sources_together() {
 
 /// A service moves to another pool and back.
 #[test]
-fn ejection_ends_when_the_service_uses_another_pool() {
+fn ejection_ends_when_the_service_uses_a_different_pool() {
     let (pool, mut other) = (pool(), pool());
     "other".clone_into(&mut other.name);
     let mut states = ServerStates::default();
@@ -601,7 +601,7 @@ fn ejection_ends_when_the_service_uses_another_pool() {
 }
 
 #[test]
-fn result_of_a_check_that_no_longer_exists_is_forgotten() {
+fn result_of_a_removed_check_is_forgotten() {
     let mut states = ServerStates::default();
     states.handle_health(vec![event(FIRST, server_health(State::Down))]);
     let mut next = ServerStates::default();
@@ -687,7 +687,7 @@ fn sole_server_and_down_servers_are_not_ejected() {
     assert!(ejects(&pool(), State::Up));
     assert!(
         !ejects(&pool(), State::Down),
-        "the server is down according to its check"
+        "a server that is down must not be ejected"
     );
     let mut never = pool();
     never.health.max_ejected = 0;
@@ -712,7 +712,7 @@ fn pool_in_panic_uses_servers_that_are_down() {
     let weights = states.weights(&pool, None);
     assert!(
         weights.servers.iter().all(|server| !server.down),
-        "all servers are used"
+        "all servers must be used"
     );
 }
 

@@ -2,7 +2,11 @@
 //!
 //! They must not change while downgrades to 0.1.0 are supported.
 
-#![allow(dead_code, unreachable_pub, reason = "each test reads a part of them")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test uses only some of them"
+)]
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -108,16 +112,16 @@ pub fn layer_4(state: &[u8], text: &[u8]) -> OldOverrides {
         mut overrides,
         ..
     } = serde_json::from_slice(state).expect("parse the state file with 0.1.0's types");
-    for (pool, server, word) in journal(text, number)
+    for (pool, server, new_override) in journal(text, number)
         .into_iter()
         .flat_map(|it| it.overrides)
     {
-        let words = overrides.entry(pool).or_default();
-        match word {
-            Some(word) => drop(words.insert(server, word)),
-            None => drop(words.remove(&server)),
+        let pool_overrides = overrides.entry(pool).or_default();
+        match new_override {
+            Some(new_override) => drop(pool_overrides.insert(server, new_override)),
+            None => drop(pool_overrides.remove(&server)),
         }
     }
-    overrides.retain(|_, words| !words.is_empty());
+    overrides.retain(|_, pool_overrides| !pool_overrides.is_empty());
     overrides
 }

@@ -66,7 +66,7 @@ impl ConnectionLists {
 }
 
 impl Session {
-    /// Returns whether the peer responds and handles the list of proxied connections.
+    /// Returns whether the peer responds and supports the list of proxied connections.
     pub fn accepts_connections(&self, now: Duration) -> bool {
         let remote = self.remote.as_ref();
         let features = remote.map_or(0, |remote| remote.features);
@@ -169,7 +169,7 @@ mod tests {
             }
         }
 
-        /// Exchanges datagrams. Of those from the active director, every `nth` is lost; 0 = none.
+        /// Exchanges datagrams for this time. Every `nth` datagram from the active director is lost; 0 = none.
         fn run(&mut self, time: Duration, nth: usize) {
             let end = self.now + time;
             while self.now < end {
@@ -206,12 +206,12 @@ mod tests {
         pair.set(7, Some(connection(9999)));
         pair.run(Duration::from_secs(4), 3);
         assert_eq!(pair.standby.peer_connections(), 4001);
-        let taken = pair.standby.take_peer_connections(&[vip(1)].into());
-        assert_eq!(taken.len(), 2001);
-        assert!(taken.contains(&connection(9999)));
+        let vip_connections = pair.standby.take_peer_connections(&[vip(1)].into());
+        assert_eq!(vip_connections.len(), 2001);
+        assert!(vip_connections.contains(&connection(9999)));
         assert_eq!(pair.standby.peer_connections(), 2000);
-        let both = [vip(0), vip(1)].into();
-        assert_eq!(pair.standby.take_peer_connections(&both).len(), 2000);
+        let both_vips = [vip(0), vip(1)].into();
+        assert_eq!(pair.standby.take_peer_connections(&both_vips).len(), 2000);
         assert_eq!(pair.standby.peer_connections(), 0);
     }
 

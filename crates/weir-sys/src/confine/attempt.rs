@@ -24,6 +24,16 @@ pub fn try_forbidden_actions(root_process: u32) -> ActionResults {
                 .map(drop)
                 .map_err(Into::into),
         ),
+        (
+            "MPTCP socket",
+            socket(
+                AddressFamily::INET,
+                SocketType::STREAM,
+                Some(rustix::net::ipproto::MPTCP),
+            )
+            .map(drop)
+            .map_err(Into::into),
+        ),
         ("write outside", create_file(Path::new("/tmp/weir-attempt"))),
         (
             "write /dev/shm",

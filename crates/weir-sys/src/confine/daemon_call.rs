@@ -248,14 +248,23 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 
-/// Returns rules that allow unix, TCP and UDP sockets, and netlink for routes and socket lists.
+/// Returns rules that allow Unix, TCP and UDP sockets, and netlink for routes and socket lists.
 fn socket_rules() -> std::result::Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let family = |family: libc::c_int| condition(0, SeccompCmpOp::Eq, family);
     let mut rules = vec![SeccompRule::new(vec![family(libc::AF_UNIX)?])?];
+    let transports = [
+        (libc::SOCK_STREAM, libc::IPPROTO_TCP),
+        (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
+    ];
     for inet in [libc::AF_INET, libc::AF_INET6] {
-        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
-            let kind = condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE_MASK), kind)?;
-            rules.push(SeccompRule::new(vec![family(inet)?, kind])?);
+        for (kind, protocol) in transports {
+            for protocol in [0, protocol] {
+                rules.push(SeccompRule::new(vec![
+                    family(inet)?,
+                    condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE_MASK), kind)?,
+                    condition(2, SeccompCmpOp::Eq, protocol)?,
+                ])?);
+            }
         }
     }
     for protocol in [libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG] {

@@ -215,8 +215,8 @@ impl Agent {
     pub(super) fn announce(&mut self, index: usize, restored: &[IpAddr]) {
         let (settings, port) = (&self.settings[index], &mut self.ports[index]);
         let senders = senders(&self.network, settings, port);
-        let all = port.addresses.take_announcement();
-        let repeat = match all {
+        let full_announcement = port.addresses.take_announcement();
+        let repeat = match full_announcement {
             Some(repeat) => repeat,
             None if restored.is_empty() => return,
             None => settings.announcements.repeat,
@@ -224,14 +224,15 @@ impl Agent {
         let missing: HashSet<IpAddr> = port.addresses.missing.iter().copied().collect();
         let restored: HashSet<IpAddr> = restored.iter().copied().collect();
         let is_announced = |address: &IpAddr| {
-            !missing.contains(address) && (all.is_some() || restored.contains(address))
+            !missing.contains(address)
+                && (full_announcement.is_some() || restored.contains(address))
         };
         for (interface, (ifindex, mac)) in &senders {
             let addresses = settings.managed_on(*interface).map(|it| it.address);
             let addresses: Vec<IpAddr> = addresses.filter(is_announced).collect();
             announce::send(&self.frames, *ifindex, *mac, &addresses, repeat);
         }
-        if all.is_some() {
+        if full_announcement.is_some() {
             let senders = senders.into_iter().map(|(_, sender)| sender).collect();
             port.addresses.set_senders(senders);
         }

@@ -30,9 +30,9 @@ impl Agent {
             own_macs: owned.values().map(|(mac, _)| *mac).collect(),
             ..View::default()
         };
-        let own = self.ports.iter().filter_map(Port::attachment);
-        let own = own.map(|attachment| attachment.ifindex);
-        for ifindex in interfaces(&self.settings, &self.network, own) {
+        let attachments = self.ports.iter().filter_map(Port::attachment);
+        let advert_interfaces = attachments.map(|attachment| attachment.ifindex);
+        for ifindex in interfaces(&self.settings, &self.network, advert_interfaces) {
             self.network.describe_segment(ifindex, &mut view);
         }
         for event in self.defense.tick(&view, FrameSocket::open_listener, now) {
@@ -67,16 +67,16 @@ impl Agent {
 }
 
 /// Returns the interfaces of all virtual routers, active or not. The sockets on them stay open: closing many sockets
-/// when a virtual router becomes inactive would delay the advertisements of the others. `own` contains the interfaces
-/// that the virtual routers send advertisements on.
+/// when a virtual router becomes inactive would delay the advertisements of the others. `advert_interfaces` are the
+/// interfaces on which the virtual routers send advertisements.
 fn interfaces(
     routers: &[VirtualRouter],
     network: &Network,
-    own: impl Iterator<Item = u32>,
+    advert_interfaces: impl Iterator<Item = u32>,
 ) -> BTreeSet<u32> {
     let others = routers.iter().flat_map(|router| &router.other_interfaces);
     let others = others.filter_map(|other| network.index_of(&other.interface));
-    own.chain(others).collect()
+    advert_interfaces.chain(others).collect()
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
         );
         let links = vec![link(2, "eth0"), link(3, "side"), link(4, "unused")];
         let network = Network::new(links, Vec::new());
-        let found = interfaces(&[router.clone(), router], &network, [2, 2].into_iter());
-        assert_eq!(found, [2, 3].into());
+        let actual = interfaces(&[router.clone(), router], &network, [2, 2].into_iter());
+        assert_eq!(actual, [2, 3].into());
     }
 }

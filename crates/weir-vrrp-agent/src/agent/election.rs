@@ -1,9 +1,9 @@
 //! Removes the addresses of virtual routers that are not active.
 //!
 //! If they remained, both directors would reply to ARP requests for them. There is one exception: a former owner on
-//! this machine (`vip_interface`, or a virtual router with another configuration) can hand addresses over. These stay
-//! during the first election of their virtual router, so that clients can still reach them if no other director is
-//! active. An advertisement from another active router, or a fault, ends the election immediately.
+//! this machine (`vip_interface`, or a virtual router with a different configuration) can hand over addresses. These
+//! addresses stay during the first election of their virtual router, so that clients can still reach them if no other
+//! director is active. An advertisement from another active router, or a fault, ends the election immediately.
 
 use weir_helper::Request;
 use weir_vrrp::State;
@@ -12,8 +12,8 @@ use super::{Agent, Error, Purpose};
 use crate::link::Presence;
 
 impl Agent {
-    /// Requests the removal of addresses that are present while their virtual router is not active, except during its
-    /// first election.
+    /// Requests the removal of addresses that are present while their virtual router is not active. Instead of removing
+    /// addresses that were handed over, takes them over, and keeps them during the first election.
     pub(super) fn remove_inactive_addresses(&mut self) -> Result<(), Error> {
         for index in 0..self.settings.len() {
             let is_active = self

@@ -39,7 +39,7 @@ const STOPPED: &str = "\0stopped";
 
 /// State of a virtual router for the next agent.
 #[derive(Debug)]
-pub(super) struct Recorded<'a> {
+pub(super) struct RecordedRouter<'a> {
     pub(super) name: &'a str,
     /// When the virtual router was last advertised; `None` = it is not active.
     pub(super) last_sent: Option<Duration>,
@@ -116,7 +116,7 @@ fn find(content: &[u8], key: &str) -> Option<u64> {
 }
 
 /// Returns the shortest advertisement interval of a virtual router that is active, from the content of a state file;
-/// `None` if none is active, or the agent is of a version that does not record it.
+/// `None` if none is active, or the agent's version does not record it.
 pub fn active_interval(content: &[u8]) -> Option<Duration> {
     let interval = find(content, ACTIVE_INTERVAL)?;
     (!is_stopped(content)).then_some(Duration::from_nanos(interval))
@@ -201,11 +201,11 @@ impl Handover {
     }
 
     /// Replaces all slots with those of the configured virtual routers.
-    pub(super) fn replace(&self, routers: &[Recorded<'_>]) {
+    pub(super) fn replace(&self, routers: &[RecordedRouter<'_>]) {
         log_failure(weir_sys::replace_stdout_file(&self.content(routers)));
     }
 
-    fn content(&self, routers: &[Recorded<'_>]) -> Vec<u8> {
+    fn content(&self, routers: &[RecordedRouter<'_>]) -> Vec<u8> {
         let times = routers.iter();
         let times = times.map(|router| last_sent_slot(router.name, router.last_sent));
         let released = routers.iter().filter(|router| router.is_released);
@@ -216,8 +216,8 @@ impl Handover {
         });
         let takeovers = routers.iter();
         let takeovers = takeovers.map(|it| slot(&takeovers_key(it.name), it.takeovers));
-        let active = routers.iter().filter(|it| it.state == State::Active);
-        let interval = active.map(|it| it.interval).min();
+        let active_routers = routers.iter().filter(|it| it.state == State::Active);
+        let interval = active_routers.map(|it| it.interval).min();
         let interval = interval.map(|it| slot(ACTIVE_INTERVAL, nanoseconds(it)));
         let first_start = slot(FIRST_START, nanoseconds(self.first_start));
         times
@@ -250,8 +250,12 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn recorded(name: &str, last_sent: Option<Duration>, is_released: bool) -> Recorded<'_> {
-        Recorded {
+    fn recorded_router(
+        name: &str,
+        last_sent: Option<Duration>,
+        is_released: bool,
+    ) -> RecordedRouter<'_> {
+        RecordedRouter {
             name,
             last_sent,
             is_released,
@@ -270,13 +274,13 @@ mod tests {
     fn state_is_found_by_name() {
         let time = Duration::from_nanos(1_234_567_890_123);
         let routers = [
-            recorded("a", Some(time), false),
-            recorded("b", None, true),
-            recorded("c", None, false),
+            recorded_router("a", Some(time), false),
+            recorded_router("b", None, true),
+            recorded_router("c", None, false),
         ];
         let content = Handover::new(Vec::new(), SECOND).content(&routers);
         let next = Handover::new(content.clone(), 5 * SECOND);
-        let found =
+        let actual =
             ["a", "b", "c", "d"].map(|name| (next.last_sent(name), next.was_released(name)));
         let expected = [
             (Some(time), false),
@@ -284,7 +288,7 @@ mod tests {
             (None, false),
             (None, false),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         let states = ["a", "b", "c", "d"].map(|name| next.state_since(name));
         let expected = [
             Some(State::Active),
@@ -302,10 +306,10 @@ mod tests {
 
     /// Earlier versions read and write only the slots at the beginning.
     #[test]
-    fn slots_at_the_beginning_are_those_of_earlier_versions() {
+    fn first_slots_have_format_of_earlier_versions() {
         let routers = [
-            recorded("a", Some(SECOND), true),
-            recorded("b", None, false),
+            recorded_router("a", Some(SECOND), true),
+            recorded_router("b", None, false),
         ];
         let content = Handover::new(Vec::new(), SECOND).content(&routers);
         let earlier = [last_sent_slot("a", Some(SECOND)), last_sent_slot("b", None)];
@@ -319,27 +323,31 @@ mod tests {
 
     #[test]
     fn active_interval_is_the_shortest_of_active_routers() {
-        let interval = |routers: &[Recorded<'_>]| {
+        let interval = |routers: &[RecordedRouter<'_>]| {
             let content = Handover::new(Vec::new(), SECOND).content(routers);
             active_interval(&content)
         };
-        let with_interval = |name, last_sent, interval| Recorded {
+        let with_interval = |name, last_sent, interval| RecordedRouter {
             interval,
-            ..recorded(name, last_sent, false)
+            ..recorded_router(name, last_sent, false)
         };
         let (long, short) = (2 * SECOND, Duration::from_millis(10));
         let backup = || with_interval("a", None, short);
         assert_eq!(interval(&[backup()]), None);
-        let active = |name, interval| with_interval(name, Some(SECOND), interval);
-        let routers = [backup(), active("b", long), active("c", SECOND)];
+        let active_config = |name, interval| with_interval(name, Some(SECOND), interval);
+        let routers = [
+            backup(),
+            active_config("b", long),
+            active_config("c", SECOND),
+        ];
         assert_eq!(interval(&routers), Some(SECOND));
     }
 
     #[test]
     fn only_releases_and_counters_continue_after_a_stop() {
         let routers = [
-            recorded("a", Some(SECOND), false),
-            recorded("b", None, true),
+            recorded_router("a", Some(SECOND), false),
+            recorded_router("b", None, true),
         ];
         let mut content = Handover::new(Vec::new(), SECOND).content(&routers);
         stop_routers(&mut content);
@@ -353,7 +361,7 @@ mod tests {
         );
         assert_eq!(next.takeovers("a"), 3);
         assert_eq!(next.first_start, SECOND);
-        // The note ends with the next agent's first record.
+        // The `STOPPED` slot is removed by the next agent's first record.
         assert_eq!(active_interval(&next.content(&routers)), Some(SECOND / 10));
     }
 

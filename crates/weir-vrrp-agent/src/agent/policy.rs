@@ -10,7 +10,7 @@ use weir_helper::Request;
 
 use super::{Agent, Error, Purpose};
 
-/// Delay before the first repetition. It doubles with each further failure, up to [`MAX_RETRY_DELAY`].
+/// Delay before the first retry. It doubles with each further failure, up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
@@ -19,14 +19,14 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 pub(super) struct PolicyRetry {
     /// Why the last request failed; `None` = it succeeded.
     failure: Option<String>,
-    /// Delay before the next repetition.
+    /// Delay before the next retry.
     delay: Duration,
-    /// Time of the next repetition; `None` = none is due.
+    /// Time of the next retry; `None` = none is due.
     retry_at: Option<Duration>,
 }
 
 impl PolicyRetry {
-    /// Plans a repetition. Logs the reason if it is new.
+    /// Plans a retry. Logs the reason if it is new.
     pub(super) fn handle_failure(&mut self, reason: String, now: Duration) {
         if self.failure.as_ref() != Some(&reason) {
             tracing::error!(
@@ -39,7 +39,7 @@ impl PolicyRetry {
         self.retry_at = Some(now + self.delay);
     }
 
-    /// Ends the repetitions.
+    /// Ends the retries.
     pub(super) fn handle_success(&mut self) {
         *self = Self::default();
     }

@@ -34,7 +34,7 @@ pub(super) struct Port {
     pub(super) takeovers: u64,
 }
 
-/// Time within which the announcements that are due are sent, with a margin for a busy machine.
+/// Time in which due announcements are sent, with a margin for a busy machine.
 const ANNOUNCEMENT_TIME: Duration = Duration::from_secs(1);
 
 impl Default for Port {
@@ -156,8 +156,11 @@ impl Port {
         let Some((State::Active, since)) = self.previous_state else {
             return false;
         };
-        let needed = settings.announcements.second_announcement_delay + ANNOUNCEMENT_TIME;
-        since.elapsed().is_ok_and(|elapsed| elapsed > needed)
+        let announcement_duration =
+            settings.announcements.second_announcement_delay + ANNOUNCEMENT_TIME;
+        since
+            .elapsed()
+            .is_ok_and(|elapsed| elapsed > announcement_duration)
     }
 }
 
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn takeover_was_announced_after_the_second_announcement() {
+    fn takeover_counts_as_announced_only_after_the_second_announcement() {
         let settings = crate::link::tests::router("addresses = [\"10.0.0.10/24\"]");
         let was_announced = |state, seconds| {
             let since = SystemTime::now() - Duration::from_secs(seconds);

@@ -1,16 +1,17 @@
 //! Decides when to read the links and addresses of this machine again.
 //!
 //! With thousands of addresses, reading them takes milliseconds, during which the agent sends no advertisement. If many
-//! addresses change, they are therefore read at most a tenth of the time, and only after advertisements that are due.
+//! addresses change, the agent therefore spends at most a tenth of its time on reads, and first sends the
+//! advertisements that are due.
 
 use std::time::Duration;
 
 /// Minimum time from the end of one read to the start of the next.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
-/// Factor from the duration of a read to the minimum time until the next.
+/// Ratio of the pause after a read to the duration of the read.
 const PAUSE_FACTOR: u32 = 9;
 
-/// When the network was last read, and when to read it again.
+/// When to read the network again, and the earliest time for a read that is not urgent.
 #[derive(Debug, Default)]
 pub(super) struct NetworkRefresh {
     due: Option<Duration>,
@@ -49,8 +50,8 @@ impl NetworkRefresh {
 mod tests {
     use super::*;
 
-    /// Returns the number of reads if `changes` addresses change, one every 10 µs, and each read takes `duration`.
-    fn reads(changes: u32, duration: Duration) -> usize {
+    /// Returns the number of reads if `changes` addresses change at intervals of 10 µs and each read takes `duration`.
+    fn count_reads(changes: u32, duration: Duration) -> usize {
         let mut refresh = NetworkRefresh::default();
         let mut now = Duration::from_secs(100);
         let mut reads = 0;
@@ -70,9 +71,9 @@ mod tests {
     #[test]
     fn many_changes_cause_few_reads() {
         // 5000 changes take 50 ms. Without the pause, each of them would cause a read.
-        assert_eq!(reads(5000, Duration::from_micros(50)), 5);
-        assert_eq!(reads(5000, Duration::from_millis(20)), 1);
-        assert_eq!(reads(50_000, Duration::from_millis(5)), 12);
+        assert_eq!(count_reads(5000, Duration::from_micros(50)), 5);
+        assert_eq!(count_reads(5000, Duration::from_millis(20)), 1);
+        assert_eq!(count_reads(50_000, Duration::from_millis(5)), 12);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Agent {
     }
 
     /// Releases and resumes virtual routers according to the last requests and the daemon's last report. Returns
-    /// whether the release of any of them has changed.
+    /// whether any of them was released or resumed.
     pub(super) fn apply_releases(&mut self) -> bool {
         let observed = self.observed_state.as_ref();
         let is_drained = observed.is_some_and(|observed| observed.drained);

@@ -30,8 +30,8 @@ impl Agent {
             let port = former.map(|index| std::mem::take(&mut ports[index]));
             self.ports.push(port.unwrap_or_default());
             let is_former = |it: &mut TrackedObject| Some(it.router) == former;
-            let known = tracked.extract_if(.., is_former).collect();
-            let objects = track::tracked_objects(router, &settings.track, known, now());
+            let former_objects = tracked.extract_if(.., is_former).collect();
+            let objects = track::tracked_objects(router, &settings.track, former_objects, now());
             self.tracked.extend(objects);
         }
         // The indices in these requests are no longer valid, and a new helper does not reply to them.

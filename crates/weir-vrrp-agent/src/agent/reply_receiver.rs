@@ -30,13 +30,13 @@ impl ReplyReceiver {
         reason = "the alternatives are unsafe; the descriptor is owned while it is registered"
     )]
     pub(super) fn new(client: &Arc<Client>) -> Result<Self, Error> {
-        let watched = client
+        let descriptor = client
             .as_fd()
             .try_clone_to_owned()
             .and_then(|file| AsyncFd::with_interest(file, Interest::READABLE));
         Ok(Self {
             client: Arc::clone(client),
-            ready: watched.map_err(Error::Channel)?,
+            ready: descriptor.map_err(Error::Channel)?,
         })
     }
 

@@ -35,7 +35,7 @@ fn drain(instance: &mut Instance) -> Vec<Output> {
     std::iter::from_fn(|| instance.poll_output()).collect()
 }
 
-fn received(priority: u8, interval: Duration) -> DecodedPacket {
+fn peer_packet(priority: u8, interval: Duration) -> DecodedPacket {
     let advertisement = Advertisement {
         interval,
         ..Instance::new(config(100), Duration::ZERO).advertisement(priority)
@@ -95,7 +95,7 @@ fn backup_adopts_interval_of_active_router() {
     let mut instance = started(config(156));
     let interval = Duration::from_millis(100);
     instance
-        .handle_packet(&received(200, interval), LOWER, SECOND)
+        .handle_packet(&peer_packet(200, interval), LOWER, SECOND)
         .unwrap();
     let down = 3 * interval + interval * 100 / 256;
     assert_eq!(instance.next_deadline(), Some(SECOND + down));
@@ -112,7 +112,7 @@ fn version_2_requires_same_interval_and_skew_is_fraction_of_second() {
         instance.next_deadline(),
         Some(6 * SECOND + SECOND * 156 / 256)
     );
-    let mut other = received(200, SECOND);
+    let mut other = peer_packet(200, SECOND);
     other.advertisement.version = Version::V2;
     assert_eq!(
         instance.handle_packet(&other, LOWER, SECOND),
@@ -131,17 +131,17 @@ fn version_2_requires_same_interval_and_skew_is_fraction_of_second() {
 fn priority_0_shortens_down_timer_to_skew() {
     let mut instance = started(config(100));
     instance
-        .handle_packet(&received(200, SECOND), LOWER, SECOND)
+        .handle_packet(&peer_packet(200, SECOND), LOWER, SECOND)
         .unwrap();
     instance
-        .handle_packet(&received(0, SECOND), LOWER, SECOND)
+        .handle_packet(&peer_packet(0, SECOND), LOWER, SECOND)
         .unwrap();
     assert_eq!(instance.next_deadline(), Some(SECOND + SECOND * 156 / 256));
 }
 
 #[test]
 fn lower_priority_is_preempted_unless_preemption_is_disabled_or_delayed() {
-    let (low, now) = (received(50, SECOND), 3 * SECOND);
+    let (low, now) = (peer_packet(50, SECOND), 3 * SECOND);
     for (preempt, delay, restarts) in [(true, 0, false), (false, 0, true), (true, 60, true)] {
         let mut settings = config(100);
         settings.preempt = preempt;
@@ -173,7 +173,7 @@ fn preemption_happens_after_its_delay() {
             return;
         }
         instance
-            .handle_packet(&received(50, SECOND), LOWER, now)
+            .handle_packet(&peer_packet(50, SECOND), LOWER, now)
             .unwrap();
     }
     panic!("{:?}", instance.state());
@@ -183,12 +183,12 @@ fn preemption_happens_after_its_delay() {
 fn higher_address_wins_if_priorities_are_equal() {
     let (mut instance, now) = active();
     instance
-        .handle_packet(&received(100, SECOND), LOWER, now)
+        .handle_packet(&peer_packet(100, SECOND), LOWER, now)
         .unwrap();
     assert_eq!(instance.state(), State::Active);
     assert_eq!(drain(&mut instance)[0], Output::Send { priority: 100 });
     instance
-        .handle_packet(&received(100, SECOND), HIGHER, now)
+        .handle_packet(&peer_packet(100, SECOND), HIGHER, now)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
     // The final advertisement makes the other router announce the addresses.
@@ -210,7 +210,7 @@ fn addresses_are_announced_after_packets_with_lower_priority() {
     let (mut instance, start) = active();
     let receive = |instance: &mut Instance, now| {
         instance
-            .handle_packet(&received(50, SECOND), LOWER, now)
+            .handle_packet(&peer_packet(50, SECOND), LOWER, now)
             .unwrap();
         drain(instance)
     };
@@ -251,7 +251,7 @@ fn stalled_active_router_becomes_backup_without_sending() {
     let now = start + 3 * SECOND;
     // Without the stall, this packet with a lower priority would make the router assert its state.
     instance
-        .handle_packet(&received(50, SECOND), LOWER, now)
+        .handle_packet(&peer_packet(50, SECOND), LOWER, now)
         .unwrap();
     assert_eq!(
         drain(&mut instance),
@@ -363,7 +363,7 @@ fn stop_and_release_send_priority_0() {
 #[test]
 fn differing_addresses_are_counted_but_accepted() {
     let mut instance = started(config(100));
-    let mut other = received(200, SECOND);
+    let mut other = peer_packet(200, SECOND);
     other.advertisement.addresses = vec!["10.0.0.11".parse().unwrap()];
     assert_eq!(instance.mismatches(), 0);
     instance.handle_packet(&other, LOWER, SECOND).unwrap();
@@ -376,7 +376,7 @@ fn differing_addresses_are_counted_but_accepted() {
     );
     assert!(instance.peer_addresses_differ());
     instance
-        .handle_packet(&received(200, SECOND), LOWER, SECOND)
+        .handle_packet(&peer_packet(200, SECOND), LOWER, SECOND)
         .unwrap();
     assert!(!instance.peer_addresses_differ());
     assert_eq!(
@@ -434,7 +434,7 @@ fn restarted_active_router_announces_only_if_takeover_was_not_announced() {
 fn backup_counts_lost_advertisements_of_the_active_router() {
     let mut instance = started(config(100));
     let mut receive = |priority, time| {
-        let packet = received(priority, SECOND);
+        let packet = peer_packet(priority, SECOND);
         let now = time * SECOND;
         instance.handle_packet(&packet, HIGHER, now).unwrap();
         instance.lost()
@@ -448,7 +448,7 @@ fn backup_counts_lost_advertisements_of_the_active_router() {
 }
 
 #[test]
-fn number_of_a_file_is_multiplied_by_its_factor_as_in_keepalived() {
+fn file_number_is_multiplied_by_its_factor_as_in_keepalived() {
     let priority = |factor, number| {
         let mut settings = config(100);
         settings.tracked = vec![TrackConfig {
@@ -554,12 +554,12 @@ fn changed_refresh_interval_starts_with_the_reload() {
 }
 
 #[test]
-fn router_in_the_fault_state_knows_the_active_router() {
+fn router_in_fault_state_reports_the_active_peer() {
     let mut instance = started(config(100));
     instance.handle_source(None, Duration::ZERO);
     assert_eq!(instance.state(), State::Fault);
     for (priority, expected) in [(200, Some(200)), (1, Some(1)), (0, None)] {
-        let packet = received(priority, SECOND);
+        let packet = peer_packet(priority, SECOND);
         instance.handle_packet(&packet, LOWER, SECOND).unwrap();
         let peer = instance.active_peer();
         assert_eq!(peer.map(|peer| peer.priority), expected);
@@ -647,7 +647,7 @@ fn backup_adopts_changed_interval_in_version_2_or_without_active_router() {
     // In version 3, the active router's interval applies.
     let mut version_3 = started(config(156));
     version_3
-        .handle_packet(&received(200, SECOND), LOWER, SECOND)
+        .handle_packet(&peer_packet(200, SECOND), LOWER, SECOND)
         .unwrap();
     let before = version_3.next_deadline();
     version_3.handle_config(longer(Version::V3), SECOND);
@@ -698,7 +698,7 @@ fn config_with_bonuses(names: &[&str]) -> Config {
 }
 
 #[test]
-fn known_tracked_objects_keep_their_states_after_reload() {
+fn tracked_objects_keep_their_states_after_reload() {
     let mut instance = started(config_with_bonuses(&["a"]));
     instance.handle_tracked(0, TrackedState::Up, Duration::ZERO);
     instance.handle_config(config_with_bonuses(&["b", "a"]), SECOND);
@@ -738,7 +738,7 @@ fn source_is_announced_when_router_starts_or_recovers() {
 }
 
 #[test]
-fn first_election_ends_with_another_active_router_or_a_fault() {
+fn first_election_ends_if_a_peer_is_active_or_a_fault_occurs() {
     let is_first = |change: &dyn Fn(&mut Instance)| {
         let mut instance = started(config(100));
         assert!(instance.is_first_election());
@@ -747,7 +747,7 @@ fn first_election_ends_with_another_active_router_or_a_fault() {
     };
     let receive = |priority: u8| {
         move |instance: &mut Instance| {
-            let packet = received(priority, SECOND);
+            let packet = peer_packet(priority, SECOND);
             instance.handle_packet(&packet, LOWER, SECOND).unwrap();
         }
     };
@@ -762,7 +762,7 @@ fn first_election_ends_with_another_active_router_or_a_fault() {
     let (mut instance, now) = active();
     assert!(!instance.is_first_election());
     instance
-        .handle_packet(&received(200, SECOND), HIGHER, now)
+        .handle_packet(&peer_packet(200, SECOND), HIGHER, now)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
     assert!(!instance.is_first_election());
@@ -770,7 +770,7 @@ fn first_election_ends_with_another_active_router_or_a_fault() {
     let mut instance = Instance::new(config(100), Duration::ZERO);
     assert!(instance.is_first_election());
     instance
-        .handle_packet(&received(50, SECOND), LOWER, SECOND)
+        .handle_packet(&peer_packet(50, SECOND), LOWER, SECOND)
         .unwrap();
     assert!(!instance.is_first_election());
 }

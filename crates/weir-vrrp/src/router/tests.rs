@@ -103,7 +103,7 @@ fn group_becomes_active_backup_and_faulty_together() {
 }
 
 #[test]
-fn first_election_of_a_group_ends_with_that_of_one_member() {
+fn first_election_of_group_ends_when_one_member_ends_its_own() {
     let mut router = pair();
     assert!(router.is_first_election(0) && router.is_first_election(1));
     assert!(!router.is_first_election(2));
@@ -200,9 +200,9 @@ fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
 fn router_with_same_identity_continues_after_reload() {
     let mut router = active_pair();
     let now = 4 * SECOND;
-    let mut changed = config("a", 1, 150);
-    changed.preempt = false;
-    let continues = router.handle_configs(vec![changed, config("c", 3, 100)], now);
+    let mut changed_config = config("a", 1, 150);
+    changed_config.preempt = false;
+    let continues = router.handle_configs(vec![changed_config, config("c", 3, 100)], now);
     assert_eq!(continues, [true, false]);
     assert_eq!(states(&router), [State::Active, State::Init]);
     assert_eq!(router.instance(0).unwrap().priority(), 150);
@@ -232,22 +232,22 @@ fn changed_identity_removes_a_router() {
 #[test]
 fn sent_advertisements_are_counted() {
     let mut router = pair();
-    let sent = |router: &Router| -> Vec<u64> {
+    let sent_counts = |router: &Router| -> Vec<u64> {
         let instances = router.instances();
         instances.map(|(_, counters)| counters.sent).collect()
     };
-    assert_eq!(sent(&router), [0, 0]);
+    assert_eq!(sent_counts(&router), [0, 0]);
     for _ in 0..2 {
         router.handle_timeout(router.next_deadline().unwrap());
     }
     assert_eq!(states(&router), [State::Active; 2]);
-    assert_eq!(sent(&router), [1, 1]);
+    assert_eq!(sent_counts(&router), [1, 1]);
     let now = router.next_deadline().unwrap();
     router.handle_timeout(now);
-    assert_eq!(sent(&router), [2, 2]);
+    assert_eq!(sent_counts(&router), [2, 2]);
     // The final advertisement counts too.
     router.stop(1, now);
-    assert_eq!(sent(&router), [2, 3]);
+    assert_eq!(sent_counts(&router), [2, 3]);
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn authentication_trailer_is_sent_and_required() {
         let mut sender = start(config(HmacMode::Enforce));
         let packets = sender.packets(0, 150, peer, &[group], unix);
         let [(_, bytes)] = packets.as_slice() else {
-            panic!("one packet");
+            panic!("expected one packet");
         };
         let arrival = ReceivedPacket {
             bytes,
@@ -547,8 +547,8 @@ fn unicast_min_ttl_limits_accepted_packets() {
             destination: SOURCE,
             hop_limit,
         };
-        let handled = router.handle_packet(0, &arrival, &[PEER], (SECOND, Duration::ZERO));
-        assert_eq!(handled, expected, "{min_ttl} {hop_limit}");
+        let result = router.handle_packet(0, &arrival, &[PEER], (SECOND, Duration::ZERO));
+        assert_eq!(result, expected, "{min_ttl} {hop_limit}");
     }
 }
 
@@ -556,11 +556,11 @@ fn unicast_min_ttl_limits_accepted_packets() {
 fn other_id_with_the_same_address_is_a_conflict_until_its_router_is_silent() {
     let mut router = pair();
     let mut receive = |address: &str, priority: u8, source: IpAddr, now: Duration| {
-        let other = Config {
+        let other_config = Config {
             addresses: vec![address.parse().unwrap()],
             ..config("a", 9, 100)
         };
-        let bytes = Instance::new(other, Duration::ZERO)
+        let bytes = Instance::new(other_config, Duration::ZERO)
             .advertisement(priority)
             .encode(source, GROUP_V4.into(), ChecksumForm::Plain);
         let arrival = ReceivedPacket {
@@ -579,8 +579,8 @@ fn other_id_with_the_same_address_is_a_conflict_until_its_router_is_silent() {
     };
     assert_eq!(receive("10.0.0.11", 200, PEER, SECOND), (None, None));
     assert_eq!(receive("10.0.0.10", 200, SOURCE, SECOND), (None, None));
-    let found = receive("10.0.0.10", 200, PEER, SECOND);
-    assert_eq!(found, (Some((PEER, 9)), None));
+    let actual = receive("10.0.0.10", 200, PEER, SECOND);
+    assert_eq!(actual, (Some((PEER, 9)), None));
     assert_eq!(receive("10.0.0.10", 0, PEER, SECOND), (None, None));
 }
 
@@ -624,7 +624,7 @@ fn fault_of_another_member_does_not_end_the_initial_state() {
 }
 
 #[test]
-fn priority_of_the_active_peer_is_known() {
+fn active_peer_is_reported_with_its_priority() {
     let mut router = pair();
     receive(&mut router, 1, 200, SECOND).unwrap();
     let peer = router.instance(0).unwrap().active_peer().unwrap();

@@ -57,7 +57,7 @@ struct Node {
     is_started: bool,
     is_paused: bool,
     paused_at: Duration,
-    waiting: Vec<(usize, Vec<u8>)>,
+    queued_packets: Vec<(usize, Vec<u8>)>,
     state: State,
 }
 
@@ -109,7 +109,7 @@ impl Simulation {
                 is_started: false,
                 is_paused: false,
                 paused_at: Duration::ZERO,
-                waiting: Vec::new(),
+                queued_packets: Vec::new(),
                 state: State::Init,
             }
         });
@@ -181,7 +181,7 @@ impl Simulation {
             }
             Event::Packet { to, from, bytes } => {
                 if self.nodes[to].is_paused {
-                    self.nodes[to].waiting.push((from, bytes));
+                    self.nodes[to].queued_packets.push((from, bytes));
                 } else {
                     self.deliver(to, from, &bytes);
                     self.drain(to);
@@ -222,7 +222,7 @@ impl Simulation {
         self.nodes[node].is_paused = false;
         let length = self.now - self.nodes[node].paused_at;
         let was_active = self.nodes[node].state == State::Active;
-        for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
+        for (from, bytes) in std::mem::take(&mut self.nodes[node].queued_packets) {
             self.deliver(node, from, &bytes);
         }
         self.nodes[node].instance.handle_timeout(self.now);
@@ -264,7 +264,7 @@ impl Simulation {
                 Output::Changed { from, to } => {
                     assert_eq!(
                         self.nodes[node].state, from,
-                        "each change starts from the current state"
+                        "a change does not start from the current state"
                     );
                     assert_ne!(from, to);
                     self.nodes[node].state = to;

@@ -76,7 +76,7 @@ mod tests {
     const OTHER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 9]);
 
     #[test]
-    fn queries_are_broadcast_or_solicited_node_multicast() {
+    fn queries_are_sent_to_broadcast_or_solicited_node_address() {
         let query = |sender: &str, target: &str| {
             address_query(MAC, sender.parse().unwrap(), target.parse().unwrap())
         };

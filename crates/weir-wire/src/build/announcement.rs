@@ -9,7 +9,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
 
 /// Minimum length of an Ethernet frame, in bytes, without its frame check sequence.
-const FRAME_MIN_LEN: usize = 60;
+const MIN_FRAME_LEN: usize = 60;
 
 /// Returns a frame that announces `address` at `mac` to all neighbors: a gratuitous ARP request (RFC 5227 section 3,
 /// RFC 9568 section 6.4.2), or an unsolicited neighbor advertisement (RFC 4861 section 7.2.6).
@@ -34,7 +34,7 @@ pub fn announcement_frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
             })
             .build(),
     };
-    frame.resize(frame.len().max(FRAME_MIN_LEN), 0);
+    frame.resize(frame.len().max(MIN_FRAME_LEN), 0);
     frame
 }
 

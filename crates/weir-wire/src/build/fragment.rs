@@ -162,7 +162,7 @@ struct PerFragmentHeaders {
 fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &'a [u8]) {
     let payload = view.payload();
     let (mut next, mut offset) = (view.next_header(), 0);
-    let (mut kept_next, mut kept_len, mut last_kept_offset) = (next, 0, None);
+    let (mut copied_next, mut copied_len, mut last_copied_offset) = (next, 0, None);
     while matches!(
         next,
         IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DEST_OPTS
@@ -171,11 +171,11 @@ fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &
         next = IpProtocol(u8_at(payload, offset));
         offset += (usize::from(u8_at(payload, offset + 1)) + 1) * 8;
         if kind != IpProtocol::DEST_OPTS {
-            (kept_next, kept_len, last_kept_offset) = (next, offset, Some(header_offset));
+            (copied_next, copied_len, last_copied_offset) = (next, offset, Some(header_offset));
         }
     }
-    let mut bytes = payload.get(..kept_len).unwrap_or_default().to_vec();
-    let first = match last_kept_offset {
+    let mut bytes = payload.get(..copied_len).unwrap_or_default().to_vec();
+    let first = match last_copied_offset {
         Some(header_offset) => {
             put(&mut bytes, header_offset, &[IpProtocol::FRAGMENT.0]);
             view.next_header()
@@ -186,8 +186,8 @@ fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &
         PerFragmentHeaders {
             first,
             bytes,
-            next: kept_next,
+            next: copied_next,
         },
-        tail(payload, kept_len),
+        tail(payload, copied_len),
     )
 }

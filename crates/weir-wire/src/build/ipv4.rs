@@ -72,7 +72,7 @@ impl Ipv4Builder {
         self
     }
 
-    /// Sets the options, padded to a word. Bytes after the 40th are omitted.
+    /// Sets the options, padded to a multiple of four bytes. Bytes after the 40th are omitted.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         self.header.options = HeaderOptions::truncated(options);

@@ -135,7 +135,7 @@ pub struct Datagram {
     pub transport: Transport,
     /// Validity of the upper-layer checksum; for GUE and GRE, validity of the tunnel's checksum.
     pub transport_checksum: ChecksumState,
-    /// Range of the payload of the upper-layer protocol: after the TCP, UDP, ICMP or tunnel header.
+    /// Range of the upper-layer payload: after the TCP, UDP, ICMP or tunnel header.
     pub payload: Range<usize>,
 }
 
@@ -215,7 +215,7 @@ pub enum Transport {
         /// Destination port.
         dst_port: u16,
     },
-    /// Bytes that were not decoded: a later fragment, a truncated header, another protocol, or a tunnel that is
+    /// Bytes that were not decoded: a later fragment, a truncated header, an unsupported protocol, or a tunnel that is
     /// malformed or beyond the maximum depth.
     Opaque {
         /// The error in a tunnel's header or content.
@@ -303,7 +303,7 @@ impl Datagram {
         }
     }
 
-    /// Returns DSCP and ECN.
+    /// Returns the DSCP and ECN bits.
     #[must_use]
     pub const fn tos(&self) -> u8 {
         match &self.ip {

@@ -33,7 +33,9 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         if !force {
             let advice = namespace::clean_advice(global, other);
             return Err(Failure::Failed {
-                message: format!("the daemon ran in another network namespace, {other}: {advice}"),
+                message: format!(
+                    "the daemon ran in a different network namespace, {other}: {advice}"
+                ),
             });
         }
         let remaining = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;

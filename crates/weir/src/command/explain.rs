@@ -26,9 +26,9 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
         return explain_code(number, arguments.json);
     }
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
-    let awaited = "the explanation";
+    let progress_label = "the explanation";
     let explanation = match (&arguments.packet, &arguments.request) {
-        (Some(packet), _) => with_progress(awaited, client.explain(packet))??,
+        (Some(packet), _) => with_progress(progress_label, client.explain(packet))??,
         (None, Some(request)) => {
             // The daemon also parses the request. Parsing it here makes an invalid request a usage error even without a
             // daemon.
@@ -44,7 +44,7 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
                 None => {
                     let reply =
                         client.explain_request(request, &arguments.headers, arguments.client);
-                    match (with_progress(awaited, reply)?, &global.config) {
+                    match (with_progress(progress_label, reply)?, &global.config) {
                         (Err(client::Error::NoDaemon { .. }), Some(file)) => {
                             explain_from_file(&parsed, file)?
                         }

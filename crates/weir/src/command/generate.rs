@@ -28,7 +28,7 @@ pub(super) fn generate(output: &Generate) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the command line definition without `help`, whose pages would repeat the other pages.
+/// Returns the command line definition without the subcommand `help`, whose pages would repeat the other pages.
 fn definition() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }

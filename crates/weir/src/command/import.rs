@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_control::import::{MAX_BYTES, RESOLVE_TIMEOUT, ipvsadm_comment, vip_comment, with_names};
+use weir_control::import::{
+    MAX_BYTES, RESOLVE_TIMEOUT, ipvsadm_comment, run_importer, vip_comment,
+};
 use weir_import::Imported;
 
 use super::{Outcome, block_on};
@@ -18,7 +20,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     let root = root.transpose()?;
     // Paths of included files are relative to the including file.
     let name = import.file.to_string_lossy();
-    let (imported, unresolved_names) = with_names(root.as_deref(), |machine| match import.from {
+    let (imported, unresolved_names) = run_importer(root.as_deref(), |machine| match import.from {
         ImportFrom::Ipvsadm => {
             let imported = weir_ipvsadm::import(&text, machine);
             Imported {

@@ -83,7 +83,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Runs the program as ipvsadm if it was started under that name; `None` = it was started under another name.
+/// Runs the program as ipvsadm if it was started under that name; `None` = it was started under a different name.
 pub(crate) fn run_as_ipvsadm() -> Option<ExitCode> {
     let program_path: OsString = std::env::args_os().next()?;
     let name = Path::new(&program_path).file_name()?;
@@ -110,13 +110,13 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs a future like [`block_on`], and reports progress on stderr if it takes a long time.
 fn with_progress<T>(awaited: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
-    let started = Instant::now();
+    let start = Instant::now();
     block_on(report_while(
         work,
         FIRST_PROGRESS,
         PROGRESS_INTERVAL,
         || {
-            let seconds = started.elapsed().as_secs();
+            let seconds = start.elapsed().as_secs();
             terminal::eprint(&format!(
                 "weir: still waiting for {awaited} ({seconds} s)\n"
             ));
@@ -159,15 +159,15 @@ mod tests {
         assert_eq!(block_on(quick).unwrap(), 1);
         assert_eq!(reports, 0);
 
-        let (done, work) = tokio::sync::oneshot::channel();
-        let mut done = Some(done);
+        let (sender, work) = tokio::sync::oneshot::channel();
+        let mut sender = Some(sender);
         let pause = Duration::from_millis(1);
         let slow = report_while(work, pause, pause, || {
             reports += 1;
             if reports == 3
-                && let Some(done) = done.take()
+                && let Some(sender) = sender.take()
             {
-                done.send(()).expect("the receiver is alive");
+                sender.send(()).expect("the receiver is alive");
             }
         });
         block_on(slow).unwrap().unwrap();

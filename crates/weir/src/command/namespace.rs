@@ -21,9 +21,9 @@ pub(super) fn check_start(global: &GlobalOptions, paths: &Paths) -> Result<(), F
         let advice = clean_advice(global, &other);
         return Err(Failure::Failed {
             message: format!(
-                "the director with these directories ran in another network namespace, {other}, and its data plane or \
-                 its addresses are still there: start it there; or, to remove them, {advice}; or use other directories \
-                 with --runtime-dir and --pin-dir"
+                "the director with these directories ran in a different network namespace, {other}, and its data \
+                 plane or its addresses are still there: start it there; or, to remove them, {advice}; or use other \
+                 directories with --runtime-dir and --pin-dir"
             ),
         });
     }
@@ -44,7 +44,7 @@ pub(super) fn check_same(global: &GlobalOptions, command: &str) -> Result<(), Fa
     };
     let advice = advice(global, &other, command);
     Err(Failure::Failed {
-        message: format!("the daemon runs in another network namespace, {other}: {advice}"),
+        message: format!("the daemon runs in a different network namespace, {other}: {advice}"),
     })
 }
 

@@ -27,19 +27,19 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),
         group: None,
     };
-    let awaited = guard.map_or("the reload", |_| "the guard time to end");
+    let waiting_for = guard.map_or("the reload", |_| "the guard time to end");
     let client = Client::new(&global.runtime_dir);
     let reload = async {
         let mut reload = std::pin::pin!(client.reload(&request));
         if let Some(guard) = guard {
             tokio::select! {
                 result = &mut reload => return result,
-                waiting = waiting_routers(global, guard) => terminal::eprint(&waiting),
+                waiting = describe_pending_routers(global, guard) => terminal::eprint(&waiting),
             }
         }
         reload.await
     };
-    let reloaded = with_progress(awaited, reload)??;
+    let reloaded = with_progress(waiting_for, reload)??;
     let text = if json {
         serde_json::to_string_pretty(&reloaded).map_err(Failure::failed)? + "\n"
     } else {
@@ -57,10 +57,9 @@ pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the daemon observes the reload, and returns text that names the virtual routers that wait for the end of
-/// the observation, with a warning if VIPs would be removed earlier. The text is empty if there are none, or the daemon
-/// does not report them.
-async fn waiting_routers(global: &GlobalOptions, guard: Duration) -> String {
+/// Waits until the status contains changes to virtual routers that are pending until the guard ends. Returns a text
+/// about them, with a warning if VIPs would be removed earlier, or an empty text after [`STATUS_ATTEMPTS`] attempts.
+async fn describe_pending_routers(global: &GlobalOptions, guard: Duration) -> String {
     for _ in 0..STATUS_ATTEMPTS {
         tokio::time::sleep(STATUS_INTERVAL).await;
         let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);

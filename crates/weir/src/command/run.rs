@@ -75,9 +75,13 @@ fn run_daemon(global: &GlobalOptions, mut keeper_state: KeeperState) -> Outcome 
         .enable_all()
         .build()?;
     let keeper = keeper_state.link.clone();
-    let running = daemon::run(&options, keeper_state, async |wanted, keeper_state| {
-        Traffic::open(&paths, wanted, keeper_state).await
-    });
+    let running = daemon::run(
+        &options,
+        keeper_state,
+        async |plane_configuration, keeper_state| {
+            Traffic::open(&paths, plane_configuration, keeper_state).await
+        },
+    );
     let result = runtime.block_on(running);
     result.map_err(|error| {
         keeper.report_failure(&error);

@@ -73,7 +73,7 @@ async fn wait_until_drained(
     timeout: Option<Duration>,
 ) -> Result<ServerStatus, Failure> {
     let started = Instant::now();
-    let mut reported: Option<(u64, Instant)> = None;
+    let mut last_report: Option<(u64, Instant)> = None;
     loop {
         let requested_at = Instant::now();
         let current = client.server_status(&name.pool, &name.address).await?;
@@ -82,7 +82,7 @@ async fn wait_until_drained(
         if open == 0 || remaining.is_some_and(|remaining| remaining.is_zero()) {
             return Ok(current);
         }
-        let is_due = reported.is_none_or(|(count, reported_at)| {
+        let is_due = last_report.is_none_or(|(count, reported_at)| {
             let pause = if count == open {
                 REPORT_INTERVAL
             } else {
@@ -91,7 +91,7 @@ async fn wait_until_drained(
             reported_at.elapsed() >= pause
         });
         if is_due {
-            reported = Some((open, Instant::now()));
+            last_report = Some((open, Instant::now()));
             let ServerName { pool, address } = name;
             terminal::eprint(&format!(
                 "weir: {pool}/{address}: waiting for {} to end, {} s so far\n",

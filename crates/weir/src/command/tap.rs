@@ -24,7 +24,7 @@ pub(super) fn tap(global: &GlobalOptions, tap: &Tap) -> Outcome {
     })
 }
 
-/// Returns the error for a missing service name. It lists the names of the daemon's proxy services.
+/// Returns the error for a missing service name. The message lists the names of the daemon's proxy services.
 fn missing_service(global: &GlobalOptions) -> Result<Failure, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let report = block_on(client.status())??;

@@ -26,7 +26,7 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
 }
 
 /// Asks the helper service and the keeper to permit the program, because they start only permitted programs. Skips
-/// either of them if it does not listen.
+/// each of them that is not listening.
 fn permit(global: &GlobalOptions, program: &Path) -> Result<(), Failure> {
     let service =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));

@@ -29,11 +29,11 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
                 .to_owned(),
         });
     }
-    let waiting = match request {
+    let pending_routers = match request {
         ControlRequest::Status => routers_during_guard(global)?,
         _ => None,
     };
-    let mut routers = match waiting {
+    let mut routers = match pending_routers {
         Some(routers) => routers,
         None => agent_routers(global, &request)?,
     };

@@ -29,9 +29,12 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .expect("start chromedriver (`apt-get install chromium-driver` installs it)");
-        let started = Instant::now();
+        let launch_time = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(started.elapsed() < TIMEOUT, "chromedriver is not listening");
+            assert!(
+                launch_time.elapsed() < TIMEOUT,
+                "chromedriver is not listening"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
         let mut browser = Self {
@@ -101,7 +104,7 @@ impl Browser {
 
     /// Runs a script repeatedly until its result is neither null nor false. Returns that result.
     pub fn wait_for(&self, description: &str, script: &str) -> Value {
-        let started = Instant::now();
+        let start = Instant::now();
         loop {
             let value = self.run(script);
             if !matches!(value, Value::Null | Value::Bool(false)) {
@@ -109,7 +112,7 @@ impl Browser {
             }
             let page = || self.run("return document.body.innerText.slice(0, 2000)");
             assert!(
-                started.elapsed() < TIMEOUT,
+                start.elapsed() < TIMEOUT,
                 "timed out waiting for {description}: {}",
                 page()
             );

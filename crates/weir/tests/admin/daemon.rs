@@ -52,11 +52,11 @@ pub struct AdminDaemon {
 /// Connects from 127.0.0.`last`.
 pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
-    let started = Instant::now();
+    let start = Instant::now();
     loop {
         match connect(from, to) {
             Ok(stream) => return stream,
-            Err(error) if started.elapsed() > TIMEOUT => panic!("{from}: {error}"),
+            Err(error) if start.elapsed() > TIMEOUT => panic!("{from}: {error}"),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
@@ -117,9 +117,9 @@ impl AdminDaemon {
             admin,
             child,
         };
-        let started = Instant::now();
+        let start = Instant::now();
         while !daemon.weir(&["status", "--json"]).0 {
-            let waited = started.elapsed();
+            let waited = start.elapsed();
             assert!(
                 waited < Duration::from_secs(30),
                 "the daemon does not respond: {}",
@@ -159,8 +159,8 @@ impl AdminDaemon {
             .arg(file)
             .output()
             .expect("run weir");
-        let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{printed}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
@@ -191,7 +191,7 @@ impl AdminDaemon {
         String::from_utf8_lossy(&response).into_owned()
     }
 
-    /// Sends a request, with a token if given. Returns the response.
+    /// Sends a request, with a token if one is given. Returns the response.
     pub fn fetch(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Response {
         let token = token.map_or_else(String::new, |token| {
             format!("Authorization: Bearer {token}\r\n")
@@ -252,8 +252,8 @@ impl Authority {
             .stdin(Stdio::null())
             .output()
             .expect("run openssl");
-        let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {arguments}: {printed}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {errors}");
     }
 
     pub fn ca(&self) -> String {
@@ -274,8 +274,8 @@ impl Authority {
         let read =
             |name: String| fs::read_to_string(self.0.join(name)).expect("read a generated file");
         let path = self.0.join(format!("{file}.pem"));
-        let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
-        fs::write(&path, joined).expect("write the file");
+        let pem = read(format!("{file}.crt")) + &read(format!("{file}.key"));
+        fs::write(&path, pem).expect("write the file");
         path.display().to_string()
     }
 }

@@ -113,15 +113,14 @@ fn script_output(status: &str) -> serde_json::Value {
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_str(&text).expect("output is valid JSON")
+    serde_json::from_str(&text).expect("parse the output")
 }
 
 #[test]
 fn certificates_are_sorted_by_expiry() {
     let daemon = AdminDaemon::start("");
     let (_, status) = daemon.weir(&["status", "--json"]);
-    let mut status: serde_json::Value =
-        serde_json::from_str(&status).expect("output is valid JSON");
+    let mut status: serde_json::Value = serde_json::from_str(&status).expect("parse the output");
     let certificate = |file: &str, days: i64| {
         serde_json::json!({
             "file": file, "not_after": "2027-01-01T00:00:00Z", "not_after_s": days * 86_400, "days_left": days,
@@ -158,21 +157,21 @@ fn script_shows_the_values_of_the_status() {
     let (_, status) = daemon.weir(&["status", "--json"]);
     let page = script_output(&status);
     assert_eq!(page["hidden"], true, "no certificates: {page:#}");
-    let status: serde_json::Value = serde_json::from_str(&status).expect("output is valid JSON");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("parse the output");
     assert_eq!(
         page["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",
         "{page:#}"
     );
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers is an array");
-    let rows = page["rows"].as_array().expect("rows is an array");
+        .expect("servers is not an array");
+    let rows = page["rows"].as_array().expect("rows is not an array");
     assert_eq!(rows.len(), servers.len());
     for server in servers {
         let row = rows
             .iter()
             .find(|row| row["address"] == server["address"])
-            .expect("the row should exist");
+            .expect("row not found");
         for (field, name) in [
             ("state", "state"),
             ("reason", "reason"),
@@ -184,7 +183,7 @@ fn script_shows_the_values_of_the_status() {
     }
     assert_eq!(
         rows[0]["address"], "127.0.0.1:2",
-        "drained servers are first"
+        "drained servers must be first"
     );
     assert_eq!(rows[0]["weight"], "0/3");
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Compares `docs/manual/openapi.json` with the daemon's responses.
 //!
-//! The requests are valid, invalid and forbidden, for each operation.
+//! Each operation is tested with valid, invalid and forbidden requests.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::daemon::{AdminDaemon, Response, connect_from};
 
-/// Maximum body size of a request in bytes, in general and with a configuration.
+/// Maximum size of a request body in bytes; the second limit is for bodies that contain a configuration.
 const MAX_BODY: usize = 64 * 1024;
 const MAX_TEXT_BODY: usize = 4 << 20;
 
@@ -33,10 +33,10 @@ struct Operation {
 }
 
 fn operations(document: &Value) -> Vec<Operation> {
-    let mut all = Vec::new();
+    let mut all_operations = Vec::new();
     for (template, methods) in document["paths"].as_object().expect("paths is an object") {
         for (method, operation) in methods.as_object().expect("methods is an object") {
-            all.push(Operation {
+            all_operations.push(Operation {
                 method: method.to_uppercase(),
                 template: template.clone(),
                 role: operation["x-role"]
@@ -48,8 +48,12 @@ fn operations(document: &Value) -> Vec<Operation> {
             });
         }
     }
-    assert!(all.len() >= 20, "{} operations", all.len());
-    all
+    assert!(
+        all_operations.len() >= 20,
+        "{} operations",
+        all_operations.len()
+    );
+    all_operations
 }
 
 impl Operation {
@@ -136,7 +140,7 @@ fn assert_matches_schema(document: &Value, schema: &Value, value: &Value, contex
     }
 }
 
-/// Returns a daemon that requires tokens, and a token for each role.
+/// Starts a daemon that requires tokens. Returns it with a token for each role.
 fn daemon() -> (AdminDaemon, [(&'static str, String); 3]) {
     let daemon = AdminDaemon::start("tokens = TOKENS\nread_requires_token = true\n");
     let tokens = ["read", "operate", "write"].map(|role| (role, daemon.token(role, role)));
@@ -180,12 +184,12 @@ fn rejections_match_the_openapi_document() {
         let line = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         let host = format!("Host: {}\r\n", daemon.admin);
         let raw = |fields: &str| Response(daemon.send_raw(&format!("{line}{fields}\r\n")));
-        check(&raw("Host: evil.example\r\n"), 421, "another host");
+        check(&raw("Host: evil.example\r\n"), 421, "a different host");
         check(&raw(&format!("{host}{host}")), 400, "two hosts");
         let origin = format!("{host}Origin: http://evil.example\r\n");
-        check(&raw(&origin), 403, "another origin");
-        let large = "x".repeat(operation.max_body() + 1);
-        let response = daemon.fetch(method, &path, write, &large);
+        check(&raw(&origin), 403, "a different origin");
+        let large_body = "x".repeat(operation.max_body() + 1);
+        let response = daemon.fetch(method, &path, write, &large_body);
         check(&response, 413, "a large body");
         if operation.has_body && operation.role != "owner" {
             for body in ["{", "[]", "{\"no_such_key\": 1}"] {
@@ -332,7 +336,7 @@ fn responses_match_the_openapi_document() {
     let operations = operations(&document);
     let text = fs::read_to_string(daemon.config()).expect("read the file");
     let text = json!({ "text": text, "color": false }).to_string();
-    let mut called = Vec::new();
+    let mut called_operations = Vec::new();
     for &(method, template, path, body, code) in CASES {
         let body = if body == TEXT { &text } else { body };
         let mut all = operations.iter();
@@ -342,10 +346,14 @@ fn responses_match_the_openapi_document() {
         let case = format!("{path} {body}");
         assert_eq!(response.code(), code, "{method} {case}: {}", response.0);
         operation.assert_described(&document, &response, &case);
-        called.push(operation.name());
+        called_operations.push(operation.name());
     }
     for operation in &operations {
-        assert!(called.contains(&operation.name()), "{}", operation.name());
+        assert!(
+            called_operations.contains(&operation.name()),
+            "{}",
+            operation.name()
+        );
     }
 }
 

@@ -32,16 +32,16 @@ fn page_shows_status_and_drains_server_soak() {
     );
     let rows = browser.run(ROWS);
     let status: Value =
-        serde_json::from_str(&daemon.weir(&["status", "--json"]).1).expect("output is valid JSON");
+        serde_json::from_str(&daemon.weir(&["status", "--json"]).1).expect("parse output");
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers is an array");
+        .expect("servers is not an array");
     for server in servers {
-        let row = rows.as_array().expect("rows is an array").iter();
+        let row = rows.as_array().expect("rows is not an array").iter();
         let row: Vec<&str> = row
-            .map(|row| row.as_array().expect("cells is an array"))
+            .map(|row| row.as_array().expect("cells is not an array"))
             .find(|row| row[1] == server["address"])
-            .expect("the server's row should exist")
+            .expect("no row for the server")
             .iter()
             .map(|cell| cell.as_str().unwrap_or_default())
             .collect();
@@ -49,11 +49,11 @@ fn page_shows_status_and_drains_server_soak() {
         assert_eq!(
             [row[0], row[2], row[3], row[4], row[14]],
             [
-                server["state"].as_str().expect("state is a string"),
-                server["pool"].as_str().expect("pool is a string"),
+                server["state"].as_str().expect("state is not a string"),
+                server["pool"].as_str().expect("pool is not a string"),
                 "s",
                 &weight,
-                server["reason"].as_str().expect("reason is a string")
+                server["reason"].as_str().expect("reason is not a string")
             ]
         );
     }
@@ -69,7 +69,7 @@ fn page_shows_status_and_drains_server_soak() {
     assert!(
         actions
             .as_str()
-            .expect("value is a string")
+            .expect("value is not a string")
             .starts_with("read-only"),
         "{actions}"
     );
@@ -101,7 +101,7 @@ fn page_shows_status_and_drains_server_soak() {
                  it.textContent === 'drain')";
     browser.wait_for("the state on the page", script);
     let (_, status) = daemon.weir(&["status", "--json"]);
-    let status: Value = serde_json::from_str(&status).expect("output is valid JSON");
+    let status: Value = serde_json::from_str(&status).expect("parse output");
     assert_eq!(status["services"][0]["servers"][1]["state"], "drain");
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
@@ -160,8 +160,8 @@ fn page_of_10000_servers_contains_only_visible_rows_soak() {
         "weir.toml",
         &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
     );
-    let (reloaded, output) = daemon.weir(&["reload"]);
-    assert!(reloaded, "{output}");
+    let (succeeded, output) = daemon.weir(&["reload"]);
+    assert!(succeeded, "{output}");
     let browser = Browser::start();
     browser.open(&format!("http://{}/", daemon.admin));
     browser.wait_for(
@@ -170,7 +170,7 @@ fn page_of_10000_servers_contains_only_visible_rows_soak() {
     );
     let rows = browser.run("return document.querySelectorAll('#list tbody tr[data-id]').length");
     assert!(
-        (1..200).contains(&rows.as_u64().expect("value is a number")),
+        (1..200).contains(&rows.as_u64().expect("value is not a number")),
         "{rows}"
     );
     let count = browser.run("return document.getElementById('count').textContent");

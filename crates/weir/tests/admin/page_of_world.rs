@@ -17,8 +17,8 @@ use super::browser::Browser;
 use super::page::is_soak;
 use super::world::{Family, World, privileged, wait_for};
 
-/// Environment variable that contains the directory for the manual's pictures; `make screenshots` sets it.
-const PICTURES: &str = "WEIR_SCREENSHOTS";
+/// Environment variable that contains the directory for the manual's screenshots; `make screenshots` sets it.
+const SCREENSHOTS_VARIABLE: &str = "WEIR_SCREENSHOTS";
 
 const CONFIG: &str = r#"
 [node]
@@ -135,7 +135,7 @@ impl Fixture {
         }
     }
 
-    /// Stops the traffic, so that the page and the document can be compared.
+    /// Stops the traffic, so the page can be compared with the status document.
     fn stop_load(&mut self) {
         if let Some(mut load) = self.load.take() {
             let _ = load.kill();
@@ -205,11 +205,11 @@ fn every_part_of_page_matches_status_soak() {
         let mut status = fixture.world.status();
         for service in status["services"]
             .as_array_mut()
-            .expect("services is an array")
+            .expect("services is not an array")
         {
             for server in service["servers"]
                 .as_array_mut()
-                .expect("servers is an array")
+                .expect("servers is not an array")
             {
                 server["checks"] = Value::Null;
                 server["since"] = Value::Null;
@@ -243,7 +243,10 @@ fn every_part_of_page_matches_status_soak() {
 
 fn assert_services_match(fixture: &Fixture, status: &Value) {
     let rows = fixture.table("services");
-    for service in status["services"].as_array().expect("services is an array") {
+    for service in status["services"]
+        .as_array()
+        .expect("services is not an array")
+    {
         let name = text(&service["name"]);
         let row = rows.iter().find(|row| row["Service"] == name);
         let row = row.unwrap_or_else(|| panic!("{name}: {rows:#?}"));
@@ -252,13 +255,15 @@ fn assert_services_match(fixture: &Fixture, status: &Value) {
         assert_eq!(row["VIP"], text(&service["vip"]));
         assert_eq!(row["Pool"], text(&service["pool"]));
         assert_eq!(row["Connections"], service["connections"].to_string());
-        let servers = service["servers"].as_array().expect("servers is an array");
+        let servers = service["servers"]
+            .as_array()
+            .expect("servers is not an array");
         let up = servers.iter().filter(|it| it["state"] == "up").count();
         assert_eq!(row["Servers"], format!("{up}/{}", servers.len()));
         if service["protocol"] == "http" {
             let classes = service["responses"]
                 .as_array()
-                .expect("classes is an array")
+                .expect("classes is not an array")
                 .iter();
             let classes: Vec<String> = classes.map(ToString::to_string).collect();
             assert_eq!(row["1xx–5xx"], classes.join(" "));
@@ -272,7 +277,7 @@ fn assert_services_match(fixture: &Fixture, status: &Value) {
     let route = rows.iter().find(|row| row["Service"].contains("/big"));
     let ended = &status["services"][1]["routes"][0]["exchanges"]["ended"];
     assert_eq!(
-        route.expect("the route should exist")["Connections"],
+        route.expect("route not found")["Connections"],
         ended.to_string()
     );
 }
@@ -281,13 +286,19 @@ fn assert_servers_match(fixture: &Fixture, status: &Value) {
     let rows = fixture.table("list");
     assert_eq!(rows[0]["State"], "down", "the worst state must be first");
     let mut compared = 0;
-    for service in status["services"].as_array().expect("services is an array") {
-        for server in service["servers"].as_array().expect("servers is an array") {
+    for service in status["services"]
+        .as_array()
+        .expect("services is not an array")
+    {
+        for server in service["servers"]
+            .as_array()
+            .expect("servers is not an array")
+        {
             let pool = server["pool"].as_str().unwrap_or("web");
             let row = rows.iter().find(|row| {
-                row["Server"] == server["address"].as_str().expect("address is a string")
+                row["Server"] == server["address"].as_str().expect("address is not a string")
                     && row["Pool"] == pool
-                    && row["Service"] == service["name"].as_str().expect("name is a string")
+                    && row["Service"] == service["name"].as_str().expect("name is not a string")
             });
             let row = row.unwrap_or_else(|| panic!("{server}: {rows:#?}"));
             assert_eq!(row["State"], text(&server["state"]));
@@ -312,12 +323,12 @@ fn assert_servers_match(fixture: &Fixture, status: &Value) {
             // A probe may have finished between the two documents, so all results on the page must be equal.
             let results = server["checks"][0]["results"]
                 .as_str()
-                .expect("results is a string");
-            let last = results.chars().last().expect("server has a probe result");
+                .expect("results is not a string");
+            let last = results.chars().last().expect("server has no probe result");
             let are_equal = row["Probes"].chars().all(|it| it == last);
             assert!(!row["Probes"].is_empty() && are_equal, "{row:?} {results}");
             let without_duration = |text: &str| text.split(" in ").next().map(str::to_owned);
-            let reason = server["reason"].as_str().expect("reason is a string");
+            let reason = server["reason"].as_str().expect("reason is not a string");
             assert_eq!(without_duration(&row["Reason"]), without_duration(reason));
             compared += 1;
         }
@@ -340,7 +351,9 @@ fn assert_other_parts_match(fixture: &Fixture, status: &Value) {
         .run("return document.getElementById('ways').textContent");
     assert!(text(&paths).starts_with("fast path: "), "{paths}");
     let packets = fixture.table("packets");
-    let reasons = status["reasons"].as_array().expect("reasons is an array");
+    let reasons = status["reasons"]
+        .as_array()
+        .expect("reasons is not an array");
     assert_eq!(packets.len(), reasons.len());
     for (row, reason) in packets.iter().zip(reasons) {
         assert_eq!(row["Outcome"], text(&reason["reason"]));
@@ -519,13 +532,13 @@ fn page_is_accessible_soak() {
     println!("axe: no serious violation in {views} views");
 }
 
-/// Writes the manual's pictures if a directory is set, and prints their sizes.
+/// Writes the manual's screenshots if a directory is set, and prints their sizes.
 #[test]
 fn manual_screenshots_are_small_soak() {
     if !is_soak() || !privileged() {
         return;
     }
-    let directory = std::env::var_os(PICTURES).map(PathBuf::from);
+    let directory = std::env::var_os(SCREENSHOTS_VARIABLE).map(PathBuf::from);
     let fixture = Fixture::new();
     let browser = &fixture.browser;
     // Wait until the charts have points.
@@ -535,11 +548,11 @@ fn manual_screenshots_are_small_soak() {
         Duration::from_secs(60 * minutes + 30),
         || {
             let history = fixture.world.api("/v1/history");
-            let history: Value = serde_json::from_str(&history).expect("output is valid JSON");
+            let history: Value = serde_json::from_str(&history).expect("parse the output");
             let first = history["points"][0]["at_ms"]
                 .as_u64()
-                .expect("point is a number");
-            let now = history["now_ms"].as_u64().expect("time is a number");
+                .expect("point is not a number");
+            let now = history["now_ms"].as_u64().expect("time is not a number");
             now - first >= 60_000 * minutes
         },
     );
@@ -558,18 +571,18 @@ fn manual_screenshots_are_small_soak() {
                 "return (series.get('server ' + opened) || []).length > 4",
             );
         }
-        let picture = browser.screenshot();
+        let screenshot = browser.screenshot();
         browser.run("for (const it of document.querySelectorAll('dialog[open]')) it.close()");
-        let bytes = picture.len() * 3 / 4;
+        let bytes = screenshot.len() * 3 / 4;
         println!("{name}: {} KB", bytes / 1000);
         assert!((5_000..200_000).contains(&bytes), "{name}: {bytes}");
         if let Some(directory) = &directory {
-            write_picture(directory, name, &picture);
+            write_screenshot(directory, name, &screenshot);
         }
     }
 }
 
-fn write_picture(directory: &Path, name: &str, picture: &str) {
+fn write_screenshot(directory: &Path, name: &str, screenshot: &str) {
     std::fs::create_dir_all(directory).expect("create a directory");
     let file =
         std::fs::File::create(directory.join(format!("{name}.png"))).expect("create the file");
@@ -579,8 +592,8 @@ fn write_picture(directory: &Path, name: &str, picture: &str) {
         .stdout(file)
         .spawn()
         .expect("run base64");
-    let mut pipe = decoder.stdin.take().expect("stream is piped");
-    io::Write::write_all(&mut pipe, picture.as_bytes()).expect("write");
+    let mut pipe = decoder.stdin.take().expect("stream is not piped");
+    io::Write::write_all(&mut pipe, screenshot.as_bytes()).expect("write");
     drop(pipe);
     assert!(decoder.wait().expect("wait for the process").success());
 }

@@ -1,6 +1,6 @@
 //! Tests `weir doctor --router` on a router with BIRD or FRR, to which two directors announce VIPs.
 //!
-//! Each test causes one fault after another, and removes it as the finding describes.
+//! Each test causes one fault after another, and fixes each as the finding describes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -166,7 +166,7 @@ impl Network {
 
 /// Returns the fix of a finding.
 fn fix_of(finding: &str) -> String {
-    let (_, fix) = finding.split_once("\n  fix:  ").expect("finding has a fix");
+    let (_, fix) = finding.split_once("\n  fix:  ").expect("no fix");
     fix.trim_end().to_owned()
 }
 
@@ -175,7 +175,7 @@ fn director_config(host: &str, asn: u32, statements: &str) -> String {
     let (_, number) = DIRECTORS
         .into_iter()
         .find(|(director, _)| *director == host)
-        .expect("host is a director");
+        .expect("not a director");
     let session = |name: &str, own: &str, router: &str, channel: &str| {
         format!(
             "protocol bgp {name} {{\n  local {own} as {asn};\n  neighbor {router} as 65000;\n{SESSION}  {channel} {{ \
@@ -240,7 +240,7 @@ fn doctor_finds_faults_of_router_with_bird() {
     }
     network.wait_for_no_findings();
 
-    // One director announces another origin.
+    // One director announces a different origin.
     network.change_second_director(65001, "bgp_origin = ORIGIN_INCOMPLETE;");
     network.wait_for_next_hops(1);
     let texts = [
@@ -301,8 +301,8 @@ fn doctor_finds_faults_of_router_with_bird() {
 /// Starts zebra and bgpd on the router, and waits until both directors' routes have arrived.
 fn start_frr(network: &mut Network) {
     let zserv = network.path("client", "zserv.api");
-    let directory = zserv.parent().expect("path has a directory").to_owned();
-    let directory = directory.to_str().expect("path is valid UTF-8").to_owned();
+    let directory = zserv.parent().expect("path has no directory").to_owned();
+    let directory = directory.to_str().expect("path is not UTF-8").to_owned();
     // FRR's daemons drop root privileges.
     sh(&format!(
         "chown frr:frr {directory} && chmod 755 $(dirname {directory})"
@@ -397,7 +397,7 @@ fn doctor_finds_faults_of_router_with_frr() {
     in_family("no aggregate-address 192.0.2.0/24 summary-only");
     network.wait_for_no_findings();
 
-    // A filter keeps the route from the kernel.
+    // A filter prevents the route from reaching the kernel.
     configure(&[
         "route-map NONE deny 10",
         "exit",

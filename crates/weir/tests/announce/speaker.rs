@@ -32,7 +32,7 @@ pub(super) enum Speaker {
     FrrWithPrefixList,
 }
 
-/// The routes at the router.
+/// The router's routes to a VIP.
 #[derive(Debug, PartialEq, Eq)]
 enum Routes {
     /// Packets go to both directors, because their routes are equal.
@@ -374,7 +374,7 @@ fn assert_announces_and_withdraws(speaker: Speaker) {
         assert_eq!(
             site.routes(family, vip),
             Some(Routes::Both),
-            "withdrawn immediately"
+            "the routes must not be withdrawn immediately"
         );
     }
     site.wait_for(&Routes::Other);
@@ -410,8 +410,8 @@ fn frr_with_prefix_list_announces_and_withdraws_vips() {
     assert_announces_and_withdraws(Speaker::FrrWithPrefixList);
 }
 
-/// Entry 1 of the prefix list first belongs to a Weir that was killed, and then to the operator. Weir removes only its
-/// own entry. The routes do not depend on the list.
+/// Entry 1 of the prefix list is first one that a killed Weir has left, and then one of the operator's. Weir removes
+/// only its own entry. The routes do not depend on the list.
 #[test]
 fn frr_prefix_list_keeps_entries_of_operator() {
     if !privileged() {
@@ -420,15 +420,15 @@ fn frr_prefix_list_keeps_entries_of_operator() {
     let mut site = Site::new();
     let announce = site.start(Speaker::FrrWithPrefixList);
     let show = "show ip prefix-list OUT";
-    let own = "seq 1 deny 255.255.255.255/32";
+    let own_rule = "seq 1 deny 255.255.255.255/32";
     let change = |site: &Site, line: &str| site.vtysh(&["configure terminal", line]);
-    change(&site, &format!("ip prefix-list OUT {own}"));
-    assert!(site.vtysh(&[show]).contains(own));
+    change(&site, &format!("ip prefix-list OUT {own_rule}"));
+    assert!(site.vtysh(&[show]).contains(own_rule));
     site.fabric.world.start_daemon(&config(&announce));
     site.wait_for(&Routes::Both);
     site.wait_for_success();
     wait_for("the removal of the entry", TIMEOUT, || {
-        !site.vtysh(&[show]).contains(own)
+        !site.vtysh(&[show]).contains(own_rule)
     });
 
     let entry = "seq 1 deny 198.51.100.0/24";
@@ -442,7 +442,7 @@ fn frr_prefix_list_keeps_entries_of_operator() {
     site.wait_for(&Routes::Both);
     site.wait_for_success();
 
-    // A list that FRR does not have is not created.
+    // Weir does not create a list that FRR does not have.
     site.fabric
         .world
         .reload(&config(&announce.replace("\"OUT\"", "\"NONE\"")));

@@ -65,7 +65,7 @@ impl RouteChanges {
         Self(receiver)
     }
 
-    /// Returns when the route to a VIP was removed.
+    /// Waits until the route to a VIP is removed. Returns the time of the removal.
     fn wait_for_removal(&self, vip: &str) -> Instant {
         loop {
             let (time, line) = self.0.recv_timeout(TIMEOUT).expect("route is removed");

@@ -129,14 +129,14 @@ impl Group {
     fn signal(&self, n: usize, signal: Signal) {
         let keeper = self.directors[n]
             .as_ref()
-            .expect("director is running")
+            .expect("director is not running")
             .id();
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
         let children = children.expect("read the children");
         let pids = children.split_whitespace().map(str::to_owned);
         for pid in pids.chain([keeper.to_string()]) {
             let pid = Pid::from_raw(pid.parse().expect("parse the number"));
-            kill_process(pid.expect("number is a pid"), signal).expect("send a signal");
+            kill_process(pid.expect("invalid process ID"), signal).expect("send a signal");
         }
     }
 }
@@ -154,8 +154,8 @@ fn clock_jumps_do_not_affect_group() {
     group.environment.clear();
     group.start(0);
     wait_for("all members", TIMEOUT, || group.present_members(0) == 2);
-    let published = group.publish(0, &config(8080, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     for n in 0..2 {
         wait_for("the servers", TIMEOUT, || {
             SERVERS.iter().all(|it| group.state(n, it) == "up")
@@ -171,8 +171,8 @@ fn clock_jumps_do_not_affect_group() {
         wait_for("the weight", TIMEOUT, || {
             group.servers(0)[0]["effective_weight"] == round
         });
-        let published = group.publish(1, &config(8080, &SERVERS), "1s");
-        assert!(published.status.success(), "{published:?}");
+        let output = group.publish(1, &config(8080, &SERVERS), "1s");
+        assert!(output.status.success(), "{output:?}");
         for n in 0..2 {
             assert_eq!(group.group(n)["version"], round, "director {n}");
         }
@@ -190,8 +190,8 @@ fn suspended_director_adopts_newer_state() {
     }
     let mut group = Group::new(1, 2);
     group.start_all();
-    let published = group.publish(0, &config(8080, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     group.run_weir(1, &["server", "web/10.71.0.20:80", "weight", "5"]);
     wait_for("the weight", TIMEOUT, || {
         group.servers(0)[0]["effective_weight"] == 5
@@ -201,8 +201,8 @@ fn suspended_director_adopts_newer_state() {
         group.present_members(0) == 1
     });
     group.run_weir(0, &["server", "web/10.71.0.20:80", "weight", "9"]);
-    let published = group.publish(0, &config(8081, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(0, &config(8081, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     group.signal(1, Signal::CONT);
     for n in 0..2 {
         wait_for("the members", TIMEOUT, || group.present_members(n) == 2);

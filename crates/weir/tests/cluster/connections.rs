@@ -61,12 +61,12 @@ fn service_address() -> SocketAddr {
 /// Raises the open-file limit, because each connection needs a descriptor. Returns the number of connections that the
 /// limit allows.
 fn raise_connection_limit(requested: usize) -> usize {
-    let needed = requested as u64 + 1000;
+    let needed_files = requested as u64 + 1000;
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(u64::MAX);
     let raised = Rlimit {
-        current: Some(needed.max(limit.current.unwrap_or(needed))),
-        maximum: Some(needed.max(maximum)),
+        current: Some(needed_files.max(limit.current.unwrap_or(needed_files))),
+        maximum: Some(needed_files.max(maximum)),
     };
     // Without the privilege to raise the maximum, use fewer connections.
     if setrlimit(Resource::Nofile, raised).is_ok() {
@@ -285,7 +285,7 @@ impl Group {
     /// Returns the daemon's status. Repeats `weir status`, which shows the kernel's state if the daemon is too slow.
     fn daemon_status(&self, n: usize) -> Value {
         let mut status = Value::Null;
-        wait_for("the status", TIMEOUT, || {
+        wait_for("a status that contains the cluster", TIMEOUT, || {
             status = self.status(n);
             status["cluster"].is_object()
         });
@@ -303,7 +303,7 @@ impl Group {
     }
 
     /// Returns the number of segments that the client's kernel retransmitted.
-    fn retransmitted(&self) -> u64 {
+    fn retransmitted_segments(&self) -> u64 {
         let output = self
             .world
             .output("client", "cat /proc/thread-self/net/snmp");
@@ -349,7 +349,7 @@ fn inject_etcd_failures(group: &mut Group, outage: Duration) {
     }
     let count = group.directors.len();
     for n in 0..count {
-        wait_for("the loss of etcd", TIMEOUT, || {
+        wait_for("the director to report the loss of etcd", TIMEOUT, || {
             group.group(n)["etcd"] == "away"
         });
         let status = group.daemon_status(n);
@@ -357,7 +357,7 @@ fn inject_etcd_failures(group: &mut Group, outage: Duration) {
         assert_eq!(
             members,
             Some(count),
-            "an outage of etcd must not remove members"
+            "an etcd outage must not remove members"
         );
     }
     group.kill_etcd(2);
@@ -367,8 +367,10 @@ fn inject_etcd_failures(group: &mut Group, outage: Duration) {
     }
     group.wait_for_etcd();
     for n in 0..count {
-        wait_for("the members", TIMEOUT, || group.present_members(n) == count);
-        wait_for("the configuration", TIMEOUT, || {
+        wait_for("all members to register again", TIMEOUT, || {
+            group.present_members(n) == count
+        });
+        wait_for("the rollout to be complete", TIMEOUT, || {
             group.group(n)["rollout"] == "complete"
         });
     }
@@ -384,7 +386,7 @@ fn assert_flows_survive(scale: Scale) {
     let output = group.publish(0, &configuration(), "0s");
     assert!(output.status.success(), "{output:?}");
     for n in 0..scale.directors {
-        wait_for("the servers", TIMEOUT, || {
+        wait_for("the servers to be up", TIMEOUT, || {
             POOL.iter().all(|it| group.state(n, it) == "up")
         });
     }
@@ -394,21 +396,21 @@ fn assert_flows_survive(scale: Scale) {
     let client = {
         let stop = Arc::clone(&stop);
         group.world.spawn_on("client", move || {
-            let generator = Generator::open(connections).expect("all connections open");
+            let generator = Generator::open(connections).expect("open all connections");
             ready.send(()).expect("test receives the result");
             generator.run(&stop)
         })
     };
     let limit = Duration::from_secs(120);
-    opened.recv_timeout(limit).expect("all connections open");
+    opened.recv_timeout(limit).expect("open all connections");
     let per_director = group.connection_counts();
     let average = connections as u64 / scale.directors as u64;
     assert!(
         per_director.iter().all(|it| *it > average / 3),
         "{per_director:?}"
     );
-    let before = group.retransmitted();
-    let started = Instant::now();
+    let before = group.retransmitted_segments();
+    let start = Instant::now();
     inject_etcd_failures(&mut group, scale.outage);
     stop.store(true, Ordering::Relaxed);
     let counts = client.join().expect("load thread panicked");
@@ -417,8 +419,8 @@ fn assert_flows_survive(scale: Scale) {
          {:?}: {counts:?}; {} segments retransmitted",
         scale.directors,
         scale.outage,
-        started.elapsed(),
-        group.retransmitted() - before,
+        start.elapsed(),
+        group.retransmitted_segments() - before,
     );
     assert_eq!((counts.broken, counts.missing_bytes), (0, 0), "{counts:?}");
     assert_eq!((counts.lost, counts.failed), (0, 0), "{counts:?}");

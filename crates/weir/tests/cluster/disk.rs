@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::layer4::{POOL, published_config};
-use super::scale::with_more_services;
+use super::scale::add_services;
 use super::*;
 
 /// A small file system mounted on a directory.
@@ -46,7 +46,7 @@ impl SmallDisk {
     fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.directory).expect("read the directory");
         let names = entries.map(|it| it.expect("read the directory").file_name());
-        let names = names.map(|it| it.into_string().expect("name is valid UTF-8"));
+        let names = names.map(|it| it.into_string().expect("name is not UTF-8"));
         let mut names: Vec<String> = names.filter(|it| it != "filler").collect();
         names.sort_unstable();
         names
@@ -64,7 +64,7 @@ impl Group {
     /// Returns the version of the group's configuration in the record on disk.
     fn recorded_version(directory: &Path) -> Value {
         let text = fs::read(directory.join("cluster.json")).expect("read the record");
-        let record: Value = serde_json::from_slice(&text).expect("record is valid JSON");
+        let record: Value = serde_json::from_slice(&text).expect("parse the record");
         record["configuration"]["version"].clone()
     }
 
@@ -179,7 +179,7 @@ fn publication_is_rejected_but_check_results_are_applied_if_runtime_directory_is
 
     // The director that cannot record the configuration stops the rollout and keeps the previous configuration. The
     // changes are too large for the free space in the last page of a file.
-    let changed = with_more_services(published_config("direct", &POOL), 2..100);
+    let changed = add_services(published_config("direct", &POOL), 2..100);
     let output = group.publish(0, &changed, "0s");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

@@ -1,4 +1,4 @@
-//! Tests an etcd with mutual TLS and users.
+//! Tests a group whose etcd requires mutual TLS and users.
 
 use std::fs;
 use std::process::Command;
@@ -21,11 +21,11 @@ impl Group {
 
     pub(super) fn file_path(&self, name: &str) -> String {
         let path = self.world.path(name);
-        path.to_str().expect("path is valid UTF-8").to_owned()
+        path.to_str().expect("path is not UTF-8").to_owned()
     }
 
     /// Creates a CA, a certificate for the first etcd member, and one for the directors.
-    pub(super) fn make_certificates(&self) {
+    pub(super) fn create_certificates(&self) {
         let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30";
         self.openssl(&format!(
             "req -x509 {key} -subj /CN=authority -keyout ca.key -out ca.pem"
@@ -53,11 +53,11 @@ impl Group {
             .args(arguments.split_whitespace())
             .output()
             .expect("run openssl");
-        let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {arguments}: {printed}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {arguments}: {errors}");
     }
 
-    /// Returns the TLS arguments of etcd, and those for JSON web tokens if [`Self::make_token_keys`] was called.
+    /// Returns the TLS arguments of etcd, and those for JSON web tokens if [`Self::create_token_keys`] was called.
     pub(super) fn etcd_security(&self) -> Vec<String> {
         if !self.is_secured {
             return Vec::new();
@@ -78,7 +78,7 @@ impl Group {
     }
 
     /// Creates the keys with which etcd signs JSON web tokens.
-    fn make_token_keys(&self) {
+    fn create_token_keys(&self) {
         self.openssl("genrsa -out token.key 2048");
         self.openssl("rsa -in token.key -pubout -out token.pub");
     }
@@ -176,9 +176,9 @@ fn group_works_with_tls_and_users_in_etcd() {
     assert!(published.status.success(), "{published:?}");
     assert!(group.serves(0, 8080) && group.serves(1, 8080));
     let etcdctl_as_root = |arguments: &[&str]| {
-        let mut all = vec!["--user", "root:root"];
-        all.extend(arguments);
-        group.etcdctl_as_root(&all)
+        let mut all_arguments = vec!["--user", "root:root"];
+        all_arguments.extend(arguments);
+        group.etcdctl_as_root(&all_arguments)
     };
     let stored = etcdctl_as_root(&["get", "--prefix", "/weir/"]);
     assert!(stored.contains("/weir/edge/config/chunk/"), "{stored}");
@@ -194,8 +194,8 @@ fn group_works_with_tls_and_users_in_etcd() {
     let path = group.file_path("unsealed.toml");
     fs::write(&path, &text).expect("write the file");
     let sum = Command::new("sha256sum").arg(&path).output();
-    let sum = String::from_utf8(sum.expect("run sha256sum").stdout).expect("text is valid UTF-8");
-    let digest = sum.split(' ').next().expect("output contains a digest");
+    let sum = String::from_utf8(sum.expect("run sha256sum").stdout).expect("text is not UTF-8");
+    let digest = sum.split(' ').next().expect("no digest in the output");
     let pointer = serde_json::json!({
         "version": 2, "digest": digest, "bytes": text.len(), "chunks": [digest], "sealed": false, "by": "lb9",
     });
@@ -211,7 +211,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     // Such a client also cannot replay a previous configuration with a new version, or add a server.
     let published = group.publish(0, &config(8083, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    let mut previous: Value = serde_json::from_str(&previous).expect("output is valid JSON");
+    let mut previous: Value = serde_json::from_str(&previous).expect("parse the output");
     previous["version"] = u64::MAX.into();
     etcdctl_as_root(&["put", CURRENT, &previous.to_string()]);
     etcdctl_as_root(&["put", "/weir/edge/config/complete", &previous.to_string()]);
@@ -249,7 +249,7 @@ fn group_works_with_tls_and_users_in_etcd() {
     assert!(group.serves(0, 8082) && group.serves(1, 8082));
 
     // A change to etcd's users invalidates JSON web tokens.
-    group.make_token_keys();
+    group.create_token_keys();
     group.restart_etcd();
     group.etcdctl_as_root(&["--user", "root:root", "user", "add", "other:other"]);
     let published = group.publish(1, &config(8084, &SERVERS), "0s");

@@ -12,11 +12,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
 
-/// An address outside the segment, so that the client's route selects the director.
+/// An address outside the segment, so the client's route selects the director.
 pub(super) const VIP: &str = "192.0.2.10";
 const FLOWS: u16 = 32;
-/// The client's port of the first flow. The kernel does not choose it for other connections of the client, which would
-/// keep it in TIME_WAIT (`ip_local_port_range` starts at 32768).
+/// The client port of the first flow. The kernel does not select it for the client's other connections, which would
+/// leave it in TIME_WAIT, because `ip_local_port_range` starts at 32768.
 const FIRST_PORT: u16 = 20_000;
 
 /// Returns a configuration to publish, with a service on port 80 and a `nat` service on port 8080.
@@ -150,7 +150,7 @@ impl Api {
         }
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).expect("read the body");
-        serde_json::from_slice(&body).expect("output is valid JSON")
+        serde_json::from_slice(&body).expect("parse the output")
     }
 }
 
@@ -197,7 +197,7 @@ fn server_name(address: &str) -> String {
     let last: u16 = address
         .rsplit('.')
         .next()
-        .expect("text contains an address")
+        .expect("text contains no address")
         .parse()
         .expect("parse a number");
     format!("server{}", last - 20)
@@ -338,10 +338,10 @@ impl Group {
         let mut command = self.world.weir(&format!("server{server}"));
         let output = command.args(["real-server", "show", "--json"]).output();
         let status: Value = serde_json::from_slice(&output.expect("run the command").stdout)
-            .expect("output is valid JSON");
+            .expect("parse the output");
         status["counts"]["second-hop"]
             .as_u64()
-            .expect("count is a number")
+            .expect("count is not a number")
     }
 }
 
@@ -394,8 +394,8 @@ fn connections_survive_new_server_and_director_failure() {
     let flow = chosen
         .iter()
         .position(|it| it == pool[3])
-        .expect("a flow should select the new server");
-    let flow = FLOWS + u16::try_from(flow).expect("number fits in 16 bits");
+        .expect("no flow selected the new server");
+    let flow = FLOWS + u16::try_from(flow).expect("number exceeds 16 bits");
     assert_eq!(group.responding_server(FIRST_PORT + flow, 80), "server3");
 }
 
@@ -518,7 +518,10 @@ fn connections_survive_on_a_director_that_has_just_started() {
         wait_for("the second hop", TIMEOUT, || group.has_logged(1, message));
         let moved = group.choices(1, 80).into_iter().zip(&connections);
         let moved = moved.filter(|(choice, (_, server))| server_name(choice) != *server);
-        assert!(moved.count() > 0, "no connection has another server");
+        assert!(
+            moved.count() > 0,
+            "no connection maps to a different server"
+        );
         group.route_to(1);
         Group::assert_alive(&mut connections);
     }

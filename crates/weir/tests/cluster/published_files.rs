@@ -15,7 +15,7 @@ impl Group {
     }
 
     /// Creates a certificate with its key on the directors, and a copy of the certificate for the client.
-    fn make_certificate(&self, copy: &str) {
+    fn create_certificate(&self, copy: &str) {
         fs::create_dir_all(self.certificate_dir()).expect("create the directory");
         self.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=www.test -addext \
@@ -98,7 +98,7 @@ fn directors_without_certificate_files_serve_published_ones() {
     );
     assert!(errors.contains("certs: No such file"), "{errors}");
 
-    group.make_certificate("first.pem");
+    group.create_certificate("first.pem");
     group.publish_with_certificates(0);
     group.remove_certificates();
     for n in 0..2 {
@@ -124,7 +124,7 @@ fn directors_without_certificate_files_serve_published_ones() {
     assert!(!has_key(&plan.stdout) && !has_key(&plan.stderr), "{plan:?}");
 
     // A renewed certificate with the same configuration is a new version.
-    group.make_certificate("second.pem");
+    group.create_certificate("second.pem");
     group.publish_with_certificates(0);
     group.remove_certificates();
     for n in 0..3 {
@@ -155,7 +155,7 @@ fn directors_use_their_own_files_if_only_the_text_is_published() {
     let mut group = Group::new(1, 2);
     group.permit_files(&[]);
     group.start_all();
-    group.make_certificate("first.pem");
+    group.create_certificate("first.pem");
     group.publish_with_certificates(0);
     for n in 0..2 {
         assert_eq!(group.received_files(n), 1, "director {n}");
@@ -177,7 +177,7 @@ fn directors_use_their_own_files_if_only_the_text_is_published() {
             group.received_files(n) == 0
         });
     }
-    group.make_certificate("second.pem");
+    group.create_certificate("second.pem");
     for n in 0..2 {
         wait_for("the renewed certificate", TIMEOUT, || {
             group.serves_with(n, "second.pem")
@@ -195,7 +195,7 @@ fn certificate_that_fails_on_a_director_is_rolled_back() {
     let mut group = Group::new(1, 2);
     group.permit_files(&["authority.pem"]);
     group.start_all();
-    group.make_certificate("first.pem");
+    group.create_certificate("first.pem");
     fs::copy(
         group.world.path("first.pem"),
         group.world.path("authority.pem"),
@@ -220,8 +220,8 @@ fn certificate_that_fails_on_a_director_is_rolled_back() {
     }
     let published = group.published_pointer();
 
-    // A key of another certificate is rejected before anything is published.
-    group.make_certificate("second.pem");
+    // A key of a different certificate is rejected before anything is published.
+    group.create_certificate("second.pem");
     group.openssl("ecparam -name prime256v1 -genkey -noout -out certs/www.key");
     let output = group.publish(0, &text, "3s");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -237,7 +237,7 @@ fn certificate_that_fails_on_a_director_is_rolled_back() {
 
     // The guard of the first director returns to the previous certificate, and the other director does not use the new
     // one.
-    group.make_certificate("second.pem");
+    group.create_certificate("second.pem");
     let output = group.publish(0, &text, "3s");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(

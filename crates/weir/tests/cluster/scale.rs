@@ -11,8 +11,8 @@ fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-/// Returns the CPU time of a daemon and its child processes, in clock ticks of 10 ms (proc(5)).
-fn cpu_ticks(daemon: u32) -> u64 {
+/// Returns the CPU time of a keeper and its child processes, in clock ticks of 10 ms (proc(5)).
+fn cpu_ticks(keeper: u32) -> u64 {
     let process_ticks = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields.to_owned());
@@ -20,10 +20,10 @@ fn cpu_ticks(daemon: u32) -> u64 {
         let times = fields.split_whitespace().skip(11).take(2);
         times.filter_map(|it| it.parse::<u64>().ok()).sum::<u64>()
     };
-    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"));
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
     let children = children.unwrap_or_default();
     let children = children.split_whitespace().filter_map(|it| it.parse().ok());
-    process_ticks(daemon) + children.map(process_ticks).sum::<u64>()
+    process_ticks(keeper) + children.map(process_ticks).sum::<u64>()
 }
 
 impl Group {
@@ -41,8 +41,8 @@ impl Group {
     }
 
     fn cpu_ticks(&self) -> u64 {
-        let daemons = self.directors.iter().flatten();
-        daemons.map(|it| cpu_ticks(it.id())).sum()
+        let keepers = self.directors.iter().flatten();
+        keepers.map(|it| cpu_ticks(it.id())).sum()
     }
 
     /// Changes a weight `rounds` times. Prints the CPU time, and the time until the last director has applied the
@@ -67,15 +67,15 @@ impl Group {
                     .collect();
                 applied.len() == count
             });
-            let last = applied.iter().max().expect("group has directors");
+            let last = applied.iter().max().expect("no directors");
             times.push(duration_until(requested_at, last));
         }
         let used_ticks =
             (self.cpu_ticks() - before) as f64 - idle * started.elapsed().as_secs_f64();
         times.sort_unstable();
         println!(
-            "{case}: a weight reaches {count} directors: median {:?} (goal: 200 ms), worst {:?}; {:.1} ms of CPU time \
-             per director",
+            "{case}: weight change applied on {count} directors: median {:?} (goal: 200 ms), worst {:?}; {:.1} ms of \
+             CPU time per director",
             times[times.len() / 2],
             times[times.len() - 1],
             used_ticks.max(0.0) * 10.0 / f64::from(rounds) / count as f64,
@@ -89,15 +89,11 @@ impl Group {
     fn measure_publication(&self, case: &str, text: &str) {
         let path = self.world.path("measured.toml");
         fs::write(&path, text).expect("write the file");
-        let path = path.to_str().expect("path is valid UTF-8").to_owned();
+        let path = path.to_str().expect("not UTF-8").to_owned();
         let (before, started) = (self.cpu_ticks(), Instant::now());
         let arguments = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
         let output = self.run_weir(3, &arguments);
-        let version = output
-            .trim()
-            .rsplit(' ')
-            .next()
-            .expect("output has a version");
+        let version = output.trim().rsplit(' ').next().expect("no version");
         let version: u64 = version.parse().expect("parse the version");
         let stored = started.elapsed();
         let mut api = self.api(3);
@@ -124,7 +120,7 @@ fn duration_until(start: SystemTime, timestamp: &str) -> Duration {
     let clock = timestamp
         .split('T')
         .nth(1)
-        .expect("timestamp has a time")
+        .expect("no time")
         .trim_end_matches('Z');
     let mut parts = clock.split(':');
     let mut next_number = || {
@@ -136,7 +132,7 @@ fn duration_until(start: SystemTime, timestamp: &str) -> Duration {
     let seconds = next_number() * 3600.0 + next_number() * 60.0 + next_number();
     let epoch = start
         .duration_since(SystemTime::UNIX_EPOCH)
-        .expect("time is after the epoch");
+        .expect("time is before the epoch");
     let start_seconds = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
     // If the interval includes midnight, the difference is negative.
     let elapsed = seconds - start_seconds;
@@ -156,11 +152,11 @@ fn weights(group: &Group) -> Vec<Value> {
 
 /// Returns a configuration with `count` services.
 fn many_services(count: usize) -> String {
-    with_more_services(published_config("direct", &POOL[..2]), 2..count)
+    add_services(published_config("direct", &POOL[..2]), 2..count)
 }
 
 /// Adds services numbered `numbers` to a configuration.
-pub(super) fn with_more_services(mut text: String, numbers: Range<usize>) -> String {
+pub(super) fn add_services(mut text: String, numbers: Range<usize>) -> String {
     for n in numbers {
         let (high, low) = (n / 250, n % 250 + 1);
         let _ = writeln!(
@@ -199,7 +195,7 @@ fn eight_directors_apply_changes_soak() {
 
 /// Returns, for each of a sample of the new services, whether a director has it. This is faster than reading the status
 /// of thousands of services.
-fn new_services(group: &Group, n: usize) -> Vec<bool> {
+fn new_services_present(group: &Group, n: usize) -> Vec<bool> {
     let mut api = group.api(n);
     let vips = [
         "198.18.39.250",
@@ -223,7 +219,7 @@ fn new_services(group: &Group, n: usize) -> Vec<bool> {
 /// services queried after the first present one must be present.
 fn assert_atomic(group: &Group) {
     for n in 0..group.directors.len() {
-        let present = new_services(group, n);
+        let present = new_services_present(group, n);
         assert!(present.is_sorted(), "director {n}: {present:?}");
     }
 }
@@ -257,7 +253,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_soak() {
         .arg(&file);
     command.stdout(Stdio::null()).stderr(log);
     let mut publisher = command.spawn().expect("start weir");
-    // After the first chunks have arrived, etcd loses its majority; later, all its members are down.
+    // After the first chunks have arrived, etcd loses quorum; later, all its members are down.
     wait_for("a chunk", limit, || {
         let ended = publisher.try_wait().expect("query the process state");
         let log = fs::read_to_string(group.world.path("publish.log")).expect("read the log");
@@ -277,7 +273,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_soak() {
     group.wait_for_etcd();
 
     // Another member is killed while the directors apply the configuration.
-    let has_new_services = |n: usize| new_services(&group, n).contains(&true);
+    let has_new_services = |n: usize| new_services_present(&group, n).contains(&true);
     wait_for("the first director", limit, || (0..3).any(has_new_services));
     group.kill_etcd(1);
     assert_atomic(&group);

@@ -26,23 +26,23 @@ impl SlowProxy {
         let (ready, listening) = mpsc::channel();
         group.world.spawn_on("etcd0", move || {
             let listener = TcpListener::bind((ADDRESS, PROXY_PORT)).expect("bind a socket");
-            ready.send(()).expect("test waits");
+            ready.send(()).expect("send the ready signal");
             for client in listener.incoming().map_while(Result::ok) {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                // Etcd may be down.
+                // etcd may be down.
                 if let Ok(server) = TcpStream::connect((ADDRESS, ETCD_PORT)) {
                     connect(client, server, &delay_ms);
                 }
             }
         });
-        listening.recv_timeout(TIMEOUT).expect("the proxy listens");
+        listening.recv_timeout(TIMEOUT).expect("wait for the proxy");
         proxy
     }
 
     fn set_delay(&self, delay: Duration) {
-        let delay_ms = u64::try_from(delay.as_millis()).expect("number fits in 64 bits");
+        let delay_ms = u64::try_from(delay.as_millis()).expect("number exceeds 64 bits");
         self.delay_ms.store(delay_ms, Ordering::Relaxed);
     }
 }
@@ -62,7 +62,7 @@ fn connect(client: TcpStream, server: TcpStream, delay_ms: &Arc<AtomicU64>) {
 
 /// Starts threads that copy from one socket to another and delay each byte by the current number of milliseconds.
 fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) {
-    let (sender, delayed) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let (sender, chunks) = mpsc::channel::<(Instant, Vec<u8>)>();
     std::thread::spawn(move || {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
@@ -75,7 +75,7 @@ fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) 
         // The writer still sends the delayed data.
     });
     std::thread::spawn(move || {
-        for (due, bytes) in delayed {
+        for (due, bytes) in chunks {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             if to.write_all(&bytes).is_err() {
                 break;
@@ -115,11 +115,11 @@ impl Group {
         let key = format!("/weir/edge/override/web/{}", SERVERS[0]);
         let value = format!("{{\"weight\":{weight}}}");
         let output = self.etcdctl(&["--write-out", "json", "put", &key, &value]);
-        let response: Value = serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+        let response: Value = serde_json::from_slice(&output.stdout).expect("parse the output");
         let revision = response["header"]["revision"].to_string();
         // The directors also write, so there may be a newer revision, but no later compaction.
-        let compacted = self.etcdctl(&["compact", &revision]);
-        assert!(compacted.status.success(), "{compacted:?}");
+        let output = self.etcdctl(&["compact", &revision]);
+        assert!(output.status.success(), "{output:?}");
     }
 
     fn wait_for_etcd_state(&self, state: &str) {
@@ -136,8 +136,8 @@ fn start_group() -> (Group, SlowProxy, Load) {
     (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
     let proxy = SlowProxy::start(&group);
     group.start_all();
-    let published = group.publish(0, &config(8080, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     let load = Load::start(&group);
     (group, proxy, load)
 }
@@ -171,12 +171,12 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     });
     load.assert_nothing_failed();
     let started = Instant::now();
-    let published = group.publish(1, &config(8081, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(1, &config(8081, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     println!("published with replies 2 s late: {:?}", started.elapsed());
     assert!(group.serves(0, 8081) && group.serves(1, 8081));
-    let published = group.publish(0, &config(8080, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     let load = Load::start(&group);
 
     // Now the replies arrive after the time limit.
@@ -185,8 +185,8 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
     let error = group.group(0)["error"].to_string();
     assert!(error.contains("no response within"), "{error}");
     group.assert_fast(0, &["server", "web/10.71.0.21:80", "drain"]);
-    let rejected = group.publish(0, &config(8082, &SERVERS), "0s");
-    assert!(!rejected.status.success(), "{rejected:?}");
+    let output = group.publish(0, &config(8082, &SERVERS), "0s");
+    assert!(!output.status.success(), "{output:?}");
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
         group.assert_complete();
@@ -206,8 +206,8 @@ fn late_replies_from_etcd_delay_changes_and_remove_nothing() {
         group.group(0)["pending"] == 0
     });
     load.assert_nothing_failed();
-    let published = group.publish(1, &config(8083, &SERVERS), "0s");
-    assert!(published.status.success(), "{published:?}");
+    let output = group.publish(1, &config(8083, &SERVERS), "0s");
+    assert!(output.status.success(), "{output:?}");
     assert!(group.serves(0, 8083) && group.serves(1, 8083));
 }
 
@@ -230,7 +230,7 @@ fn compaction_past_the_revision_of_a_watch_loses_no_change() {
         group.write_weight_and_compact(weight);
         for (n, is_compacted) in is_compacted.iter_mut().enumerate() {
             let error = group.group(n)["error"].to_string();
-            *is_compacted |= error.contains("compacted the revisions to watch");
+            *is_compacted |= error.contains("compacted the revisions that the watch needs");
         }
         is_compacted == [true; 2]
     });

@@ -1,6 +1,6 @@
-//! Tests the diagnosis of servers of a `nat` service without `snat` whose gateway is not the director.
+//! Tests the diagnosis of servers in a `nat` service without `snat` whose gateway is not the director.
 //!
-//! Such a server causes a warning, and no other finding.
+//! Such a server causes a warning. It is ejected only if it has no check.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn shared_world(check: &str) -> World {
     world
 }
 
-/// Routes replies from a server's own address to the director, but not replies from a VIP.
+/// Changes the routes for replies from a server's own address, but not from a VIP, through the director.
 fn return_through_director(world: &World, n: usize, change: &str) {
     let (host, director) = (format!("server{n}"), Family::V4.director());
     let server = Family::V4.server(n);
@@ -66,19 +66,19 @@ fn server_of(world: &World, service: &str, n: usize) -> Value {
     let status = world.status();
     let mut services = status["services"]
         .as_array()
-        .expect("services is an array")
+        .expect("services is not an array")
         .iter();
     let service = services
         .find(|it| it["name"] == service)
-        .expect("the service should exist");
+        .expect("service not found");
     let mut servers = service["servers"]
         .as_array()
-        .expect("servers is an array")
+        .expect("servers is not an array")
         .iter();
     let address = Family::V4.server(n).to_string();
     servers
         .find(|it| it["address"] == address)
-        .expect("the server should exist")
+        .expect("server not found")
         .clone()
 }
 
@@ -105,7 +105,7 @@ fn add_clients(world: &World, family: Family) {
 }
 
 /// Sends `times` requests from each client. Returns the number of responses.
-fn fetch(world: &World, family: Family, times: usize) -> usize {
+fn count_responses(world: &World, family: Family, times: usize) -> usize {
     let url = format!("http://{}/name", bracketed(family.vip()));
     let children: Vec<_> = clients(family)
         .into_iter()
@@ -174,12 +174,12 @@ fn assert_warned_until_reply(family: Family) {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
     assert_eq!(
-        fetch(&world, family, 3),
+        count_responses(&world, family, 3),
         0,
         "replies must bypass the director"
     );
     wait_for("warnings", TIMEOUT, || {
-        fetch(&world, family, 1);
+        count_responses(&world, family, 1);
         (0..2).all(|n| warning(&world, family, n)["reason"].is_string())
     });
     for n in 0..2 {
@@ -190,7 +190,7 @@ fn assert_warned_until_reply(family: Family) {
         );
         let reason = server["warning"]["reason"]
             .as_str()
-            .expect("reason is a string");
+            .expect("reason is not a string");
         assert!(
             reason.contains("received no reply through the director"),
             "{reason}"
@@ -207,8 +207,8 @@ fn assert_warned_until_reply(family: Family) {
             doctor.contains(&format!("default via {}", family.director())),
             "{doctor}"
         );
-        for shown in [&text, &doctor] {
-            assert!(shown.contains(" (last seen "), "{shown}");
+        for output in [&text, &doctor] {
+            assert!(output.contains(" (last seen "), "{output}");
         }
         let end = "ends with the server's next reply to a client, or 5 min after the last SYN";
         assert!(doctor.contains(end), "{doctor}");
@@ -252,14 +252,14 @@ fn path_check_passes_with_wrong_gateway_and_clients_cause_warning() {
     add_clients(&world, family);
     let path = CHECK.to_owned() + "via = \"path\"\n";
     world.start_daemon(&config(family).replace(CHECK, &path));
-    let are_up =
+    let both_up =
         |world: &World| (0..2).all(|n| world.server_status(family.server(n))["state"] == "up");
-    wait_for("both servers", TIMEOUT, || are_up(&world));
+    wait_for("both servers", TIMEOUT, || both_up(&world));
     wait_for("warnings", TIMEOUT, || {
-        fetch(&world, family, 1);
+        count_responses(&world, family, 1);
         (0..2).all(|n| warning(&world, family, n)["reason"].is_string())
     });
-    assert!(are_up(&world), "{:#}", world.status());
+    assert!(both_up(&world), "{:#}", world.status());
 }
 
 #[test]
@@ -278,10 +278,10 @@ fn dead_server_is_down_without_warning() {
     wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
-    assert_eq!(fetch(&world, family, 3), 9);
+    assert_eq!(count_responses(&world, family, 3), 9);
     let server1 = world.namespace("server1");
     sh(&format!("ip -n {server1} link set eth0 down"));
-    fetch(&world, family, 3);
+    count_responses(&world, family, 3);
     wait_for("the check", TIMEOUT, || {
         world.server_status(family.server(1))["state"] == "down"
     });
@@ -301,7 +301,7 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
         (0..2).all(|n| world.server_status(Family::V4.server(n))["state"] == "up")
     });
     wait_for("a warning", TIMEOUT, || {
-        fetch(&world, Family::V4, 4);
+        count_responses(&world, Family::V4, 4);
         server_of(&world, "web", 1)["warning"].is_object()
     });
     for service in ["web", "second"] {
@@ -335,22 +335,22 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     let world = shared_world(CHECK);
     return_through_director(&world, 1, "add");
     wait_for("replies from both servers", TIMEOUT, || {
-        fetch(&world, Family::V4, 2);
+        count_responses(&world, Family::V4, 2);
         (0..2).all(|n| server_of(&world, "web", n)["handshakes"]["finished"].as_u64() > Some(2))
     });
     return_through_director(&world, 1, "del");
     wait_for("a warning", TIMEOUT, || {
-        fetch(&world, Family::V4, 4);
+        count_responses(&world, Family::V4, 4);
         server_of(&world, "web", 1)["warning"].is_object()
     });
     for _ in 0..3 {
         assert!(is_used(&world, "web", 1), "{:#}", world.status());
-        fetch(&world, Family::V4, 4);
+        count_responses(&world, Family::V4, 4);
     }
     assert!(is_used(&world, "second", 1));
     return_through_director(&world, 1, "add");
     wait_for("the warning to be cleared", TIMEOUT, || {
-        fetch(&world, Family::V4, 2);
+        count_responses(&world, Family::V4, 2);
         server_of(&world, "web", 1)["warning"].is_null()
     });
 }
@@ -364,7 +364,7 @@ fn ejection_affects_only_service_without_replies() {
     }
     let world = shared_world("");
     wait_for("the ejection", TIMEOUT, || {
-        fetch(&world, Family::V4, 4);
+        count_responses(&world, Family::V4, 4);
         server_of(&world, "web", 1)["ejected"].is_object()
     });
     assert!(is_used(&world, "web", 0));

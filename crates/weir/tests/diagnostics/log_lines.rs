@@ -65,11 +65,15 @@ fn pool_change_is_logged_once() {
     }
     let server = format!("both/{}:80", Family::V4.server(0));
     world.run_weir(&["server", &server, "drain"]);
-    wait_for("the pool of a drained server", TIMEOUT, || {
-        let log = world.log();
-        log.matches("pool state changed pool=\"both\" from=\"up\" to=\"down\"")
-            .count()
-            == 2
-    });
+    wait_for(
+        "the log line about the pool of a drained server",
+        TIMEOUT,
+        || {
+            let log = world.log();
+            log.matches("pool state changed pool=\"both\" from=\"up\" to=\"down\"")
+                .count()
+                == 2
+        },
+    );
     assert_eq!(find_debug_output(&world.log()), None);
 }

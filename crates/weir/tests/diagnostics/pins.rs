@@ -46,7 +46,7 @@ fn start_with_ip_netns_exec(world: &World, pin_dir: &Path) -> Child {
     command.arg(world.namespace("director"));
     command.arg(env!("CARGO_BIN_EXE_weir"));
     for (name, value) in weir.get_envs() {
-        command.env(name, value.expect("the variable is set"));
+        command.env(name, value.expect("environment variable is removed"));
     }
     let child = command
         .env("WEIR_PIN_DIR", pin_dir)
@@ -63,7 +63,7 @@ fn start_with_ip_netns_exec(world: &World, pin_dir: &Path) -> Child {
 
 fn stop(mut child: Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.expect("the process has an ID");
+    let pid = pid.expect("invalid process ID");
     kill_process(pid, Signal::TERM).expect("send a signal to the process");
     child.wait().expect("wait for the process");
 }
@@ -84,7 +84,7 @@ fn temporary_pins_are_reported() {
     );
     assert!(log.contains("nsenter --net=/run/netns/NAME"), "{log}");
     let doctor = world.weir("director").arg("doctor").output();
-    let report = String::from_utf8(doctor.expect("run weir").stdout).expect("text is valid UTF-8");
+    let report = String::from_utf8(doctor.expect("run weir").stdout).expect("not UTF-8");
     assert!(
         report.contains("the daemon runs in a mount namespace that ends with its command"),
         "{report}"
@@ -109,7 +109,7 @@ fn persistent_pins_are_not_reported() {
     let bpffs = Bpffs::mount(world.path("bpf"));
     let child = start_with_ip_netns_exec(&world, &bpffs.path.join("weir"));
     let doctor = world.weir("director").arg("doctor").output();
-    let report = String::from_utf8(doctor.expect("run weir").stdout).expect("text is valid UTF-8");
+    let report = String::from_utf8(doctor.expect("run weir").stdout).expect("not UTF-8");
     assert!(!report.contains("mount namespace"), "{report}");
     stop(child);
     let log = world.log();
@@ -121,7 +121,7 @@ fn persistent_pins_are_not_reported() {
     assert!(bpffs.path.join("weir/layout").exists());
 }
 
-/// Returns a command that runs `weir` on the director's host with the director's pin directory but another runtime
+/// Returns a command that runs `weir` on the director's host with the director's pin directory but a different runtime
 /// directory.
 fn second_weir(world: &World) -> Command {
     let mut command = world.weir("director");
@@ -152,7 +152,7 @@ fn second_error(world: &World, arguments: &[&str]) -> String {
     let output = second_weir(world).args(arguments).output();
     let output = output.expect("run weir");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8(output.stderr).expect("text is valid UTF-8")
+    String::from_utf8(output.stderr).expect("not UTF-8")
 }
 
 /// The second director has a different runtime directory.
@@ -164,7 +164,7 @@ fn pins_of_another_director_are_rejected() {
     let mut world = World::new(1);
     let path = world.write_config(&config());
     let keeper = world.start_daemon(&config());
-    let run = ["run", "-c", path.to_str().expect("path is valid UTF-8")];
+    let run = ["run", "-c", path.to_str().expect("not UTF-8")];
     let expected = format!(
         "{} is used by the daemon with the runtime directory {} (pid {keeper}); a second daemon needs a separate \
          --runtime-dir and --pin-dir",

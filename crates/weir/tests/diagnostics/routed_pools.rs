@@ -26,7 +26,7 @@ fn config() -> String {
 
 fn server<'a>(status: &'a Value, pool: &str) -> &'a Value {
     let servers = service(status, "www")["servers"].as_array();
-    let mut servers = servers.expect("servers is an array").iter();
+    let mut servers = servers.expect("servers is not an array").iter();
     servers
         .find(|server| server["pool"] == pool)
         .unwrap_or_else(|| panic!("{pool} is not in {status:#}"))

@@ -1,4 +1,5 @@
-//! Tests that the doctor reports packets that the director's own stack drops, and other hosts that have the VIP.
+//! Tests the doctor on a director: it reports packets that the director's own stack drops, other hosts that have the
+//! VIP, and faults of servers and links.
 
 use std::net::{Ipv6Addr, TcpStream};
 use std::time::Instant;
@@ -23,7 +24,7 @@ fn is_reachable(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-/// On a busy machine, the short checks of these tests also fail without a firewall.
+/// Waits for a response: on a busy machine, the health checks with their short timeouts can fail temporarily.
 fn wait_until_reachable(world: &World) {
     wait_for("a response", TIMEOUT, || is_reachable(world));
 }
@@ -101,7 +102,7 @@ fn director_firewall_rules_are_reported() {
 /// On Ethernet, a client's full-size packet leaves no room for the outer header. This needs no action, because clients
 /// reduce the size of their packets.
 #[test]
-fn tunnel_on_ethernet_is_a_note() {
+fn tunnel_overhead_on_ethernet_is_reported_as_a_note() {
     if !privileged() {
         return;
     }
@@ -140,18 +141,18 @@ fn layer_4_traffic_bypasses_the_firewall() {
     let chain = |hook| {
         format!("chain {hook}s {{\n type filter hook {hook} priority 0; policy drop;\n }}\n")
     };
-    let all = ["prerouting", "input", "forward", "output"]
+    let chains = ["prerouting", "input", "forward", "output"]
         .map(chain)
         .concat();
     wait_for_no_findings(&world, &doctor);
-    load_rules(&world, &format!("table ip filter {{\n{all}}}"));
+    load_rules(&world, &format!("table ip filter {{\n{chains}}}"));
     wait_until_reachable(&world);
     let (code, text) = run_on(&world, "director", &doctor);
     assert_eq!(code, 0, "{text}");
 }
 
 #[test]
-fn missing_vip_on_server_is_reported_with_its_command() {
+fn missing_vip_on_server_is_reported_with_fix_command() {
     if !privileged() {
         return;
     }
@@ -173,13 +174,13 @@ fn missing_vip_on_server_is_reported_with_its_command() {
         Family::V4.vip()
     );
     assert!(fix.contains(&command), "{fix}");
-    // A firewall rule has the same effect, and `up` does not report it.
+    // A firewall rule can also be the cause, and `up` would not report it.
     let first = "on that server: weir real-server doctor";
     assert!(fix.starts_with(first), "{fix}");
 }
 
 #[test]
-fn marked_packets_pass_forward_chains() {
+fn forward_chains_that_drop_marked_packets_are_reported() {
     if !privileged() {
         return;
     }
@@ -356,7 +357,7 @@ fn ipv6_vips_are_not_sources_of_packets_to_servers() {
         TcpStream::connect(to_first).expect("connect")
     });
     let connection = client.join().expect("thread panicked");
-    // The first VIP is no longer in the configuration, and stays while its connection is open.
+    // The reload removes the first VIP from the configuration. The address remains while its connection is open.
     world.reload(&text(&vips[1..]));
     let addresses = world.output("director", "ip -6 -o addr show dev eth0");
     let addresses = String::from_utf8_lossy(&addresses.stdout).into_owned();
@@ -379,7 +380,7 @@ fn ipv6_vips_are_not_sources_of_packets_to_servers() {
     }
     wait_for_no_findings(&world, &doctor);
     drop(connection);
-    // Another program might not deprecate the address.
+    // A different program might add the address without deprecating it.
     world.ip(
         "director",
         "addr replace fd71::16/128 dev eth0 preferred_lft forever",
@@ -408,12 +409,13 @@ fn failed_link_causes_one_finding() {
     wait_for_no_findings(&world, &doctor);
     let findings = || {
         let (_, text) = run_on(&world, "director", &[&doctor[..], &["--json"]].concat());
-        let found: serde_json::Value = serde_json::from_str(&text).expect("output is valid JSON");
-        let found = found.as_array().expect("value is an array").clone();
+        let diagnostics: serde_json::Value =
+            serde_json::from_str(&text).expect("output is valid JSON");
+        let diagnostics = diagnostics.as_array().expect("value is an array").clone();
         let text = |it: &serde_json::Value| format!("{} | {}", it["seen"], it["why"]);
-        found.iter().map(text).collect::<Vec<_>>()
+        diagnostics.iter().map(text).collect::<Vec<_>>()
     };
-    let are_down = || {
+    let all_down = || {
         let is_down = |server: &IpAddr| world.server_status(*server)["state"] == "down";
         servers.iter().all(is_down)
     };
@@ -424,11 +426,11 @@ fn failed_link_causes_one_finding() {
         ("wire", "director", "eth0 has no carrier"),
     ] {
         world.ip(host, &format!("link set {link} down"));
-        wait_for("the servers to be down", TIMEOUT, are_down);
-        let found = findings();
-        assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(found[0].contains(cause), "{found:#?}");
-        assert!(found[0].contains(&affected), "{found:#?}");
+        wait_for("the servers to be down", TIMEOUT, all_down);
+        let diagnostics = findings();
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:#?}");
+        assert!(diagnostics[0].contains(cause), "{diagnostics:#?}");
+        assert!(diagnostics[0].contains(&affected), "{diagnostics:#?}");
         world.ip(host, &format!("link set {link} up"));
         wait_for_no_findings(&world, &doctor);
     }

@@ -195,7 +195,7 @@ fn director_as_default_gateway_is_reported() {
     );
     let expected = "the default gateway 10.71.0.3 is the director, which has the VIP 10.71.0.10: it drops replies \
                     whose source is the VIP";
-    let fix = fix_command(&world, "server0", &DOCTOR, expected).expect("a finding");
+    let fix = fix_command(&world, "server0", &DOCTOR, expected).expect("no finding");
     assert!(fix.contains("route replace default via ROUTER"), "{fix}");
     let is_reported = || fix_command(&world, "server0", &DOCTOR, "is the director").is_some();
 
@@ -356,7 +356,7 @@ fn settings_lost_at_reboot_are_reported() {
     let sysctls = "net/ipv4/conf/all/arp_announce, net/ipv4/conf/all/arp_ignore";
     let assert_lost = |settings: &str| {
         let expected =
-            format!("only until the next boot: {settings}; no unit or boot script restores this");
+            format!("only until the next boot: {settings}; no unit or boot script restores them");
         assert_finds(&world, "server0", &DOCTOR, &[&expected]);
     };
     assert_lost(&format!("10.71.0.10 on lo, {sysctls}"));
@@ -462,7 +462,7 @@ fn vip_used_as_source_address_is_reported() {
         &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),
     );
     let expected = format!("to other networks, for example 198.51.100.1, have the VIP {v4}");
-    let fix = fix_command(&world, "server0", &DOCTOR, &expected).expect("a finding");
+    let fix = fix_command(&world, "server0", &DOCTOR, &expected).expect("no finding");
     assert!(
         fix.contains(&format!("remove `src {v4}` from the route")),
         "{fix}"
@@ -501,17 +501,17 @@ fn unmanaged_vip_on_loopback_is_reported() {
     );
     let program = env!("CARGO_BIN_EXE_weir");
     let assert_fixed = |expected: &str| {
-        let fix = fix_command(&world, "server0", &DOCTOR, expected).expect("the finding has a fix");
+        let fix = fix_command(&world, "server0", &DOCTOR, expected).expect("no fix");
         let fix = fix
             .strip_prefix("weir")
-            .expect("the fix is a command of Weir");
+            .expect("the fix is not a Weir command");
         run_shell(&world, "server0", &format!("{program}{fix}"));
         assert_eq!(fix_command(&world, "server0", &DOCTOR, expected), None);
     };
     assert_fixed(&unmanaged);
     assert!(!is_reachable_at_vip());
 
-    // The address is not among the prepared ones.
+    // The address is not one of the prepared VIPs.
     world.ip("server0", &format!("addr add {other}/32 dev lo"));
     let expected = format!("{other} on lo was not added");
     assert_fixed(&expected);

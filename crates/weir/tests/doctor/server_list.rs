@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Returns a configuration with a proxy service whose pool has only the servers of the list `members`, and with one
-/// that only redirects.
+/// Returns a configuration with two proxy services: one whose pool has only the servers from the list `members`, and
+/// one that only redirects.
 fn list_config(world: &World) -> String {
     let (vip, list) = (Family::V4.vip(), world.path("members"));
     format!(
@@ -38,7 +38,7 @@ fn failed_server_list_is_reported_with_its_reason() {
     assert!(log.contains("it adds no servers"), "{log}");
 
     // The unused pool of the service that redirects is down, which is not a problem.
-    wait_for("the check of the unused pool", TIMEOUT, || {
+    wait_for("the check of the unused pool to fail", TIMEOUT, || {
         world
             .run_weir(&["status", "--down"])
             .contains("127.0.0.1:9")

@@ -87,8 +87,8 @@ fn unspecified_address(family: Family) -> IpAddr {
     }
 }
 
-/// Returns the byte at an offset in a block, which the stream repeats. The byte depends on the offset, so that the
-/// receiver detects lost or reordered data.
+/// Returns the byte at an offset in a block, which the stream repeats. The byte depends on the offset, so the receiver
+/// detects lost or reordered data.
 fn pattern(offset: usize) -> u8 {
     (offset.wrapping_mul(2_654_435_761) >> 13) as u8
 }

@@ -18,7 +18,7 @@ fn udp_config(family: Family, node: &str, forward: &str) -> String {
     config(family, node, forward).replace("listen = [\"", "listen = [\"udp/")
 }
 
-/// Returns the value of a host's UDP counter over both IP versions (snmp_counter.rst).
+/// Returns a host's UDP counter, summed over both IP versions (snmp_counter.rst).
 fn udp_counter(world: &World, host: &str, name: &str) -> u64 {
     let text = world.output(
         host,
@@ -27,10 +27,10 @@ fn udp_counter(world: &World, host: &str, name: &str) -> u64 {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     let mut lines = text.lines().filter(|line| line.starts_with("Udp: "));
     let (names, values) = (lines.next(), lines.next());
-    let names = names.expect("the line of names should exist").split(' ');
-    let values = values.expect("the line of values should exist").split(' ');
+    let names = names.expect("no line with counter names").split(' ');
+    let values = values.expect("no line with counter values").split(' ');
     let found = names.zip(values).find(|(it, _)| *it == name);
-    let v4 = found.expect("the counter should exist").1;
+    let v4 = found.expect("no such counter").1;
     let v6 = text.lines().find_map(|line| {
         let (it, value) = line.split_once(char::is_whitespace)?;
         (it == format!("Udp6{name}")).then_some(value)
@@ -39,7 +39,7 @@ fn udp_counter(world: &World, host: &str, name: &str) -> u64 {
     parse(v4) + v6.map_or(0, parse)
 }
 
-fn assert_no_errors(world: &World, counts: &[FrameCounts], case: &str) {
+fn assert_no_checksum_errors(world: &World, counts: &[FrameCounts], case: &str) {
     assert!(
         counts.iter().all(|counts| counts.wrong_checksums == 0),
         "{case}: {counts:?}"
@@ -74,7 +74,7 @@ fn exchange(forward: &str, family: Family, node: &str) {
         assert_eq!(reply[1..], payload, "{case}");
     }
     let counts = captures.map(Capture::stop);
-    assert_no_errors(&world, &counts, &case);
+    assert_no_checksum_errors(&world, &counts, &case);
     assert!(counts[1].frames >= 6, "{case}: {counts:?}");
 }
 
@@ -162,7 +162,7 @@ fn send_raw(world: &World, family: Family, datagram: Vec<u8>) {
 }
 
 /// Sends datagrams through `nat` without `snat` and returns what the server received.
-fn frames_of(family: Family, node: &str, datagram: Vec<u8>) -> FrameCounts {
+fn count_forwarded_frames(family: Family, node: &str, datagram: Vec<u8>) -> FrameCounts {
     let mut world = World::new(1);
     set_offloads(&world, 1, Offloads::Defaults);
     world.start_udp_echo(PORT, |n| family.server(n));
@@ -175,7 +175,7 @@ fn frames_of(family: Family, node: &str, datagram: Vec<u8>) -> FrameCounts {
         udp_counter(&world, "server0", "InDatagrams") >= RAW_COUNT
     });
     let counts = capture.stop();
-    assert_no_errors(&world, &[counts], &case);
+    assert_no_checksum_errors(&world, &[counts], &case);
     assert!(counts.frames >= RAW_COUNT, "{case}: {counts:?}");
     counts
 }
@@ -188,7 +188,7 @@ fn checksum_that_becomes_zero_is_not_removed() {
     for family in [Family::V4, Family::V6] {
         for node in ["", XDP] {
             let datagram = datagram_with_zero_checksum_at_server(family);
-            let counts = frames_of(family, node, datagram);
+            let counts = count_forwarded_frames(family, node, datagram);
             assert_eq!(counts.without_checksum, 0, "{family:?} {node}: {counts:?}");
         }
     }
@@ -202,7 +202,7 @@ fn absent_checksum_stays_absent() {
     for node in ["", XDP] {
         let mut datagram = datagram_with_zero_checksum_at_server(Family::V4);
         datagram[6..8].fill(0);
-        let counts = frames_of(Family::V4, node, datagram);
+        let counts = count_forwarded_frames(Family::V4, node, datagram);
         assert_eq!(counts.without_checksum, RAW_COUNT, "{node}: {counts:?}");
     }
 }

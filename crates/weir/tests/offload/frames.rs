@@ -19,7 +19,7 @@ const UDP: u8 = 17;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
-/// Weir's default port of GUE.
+/// Weir's default GUE port.
 const GUE_PORT: usize = 6080;
 
 /// Numbers of received frames.

@@ -1,4 +1,4 @@
-//! Tests that tc rejects clients whose packets have partial checksums without delay.
+//! Tests that tc immediately rejects clients whose packets have partial checksums.
 //!
 //! Dropped packets do not reach the director's stack, and packets that Weir cannot forward are reported.
 
@@ -90,7 +90,7 @@ fn uploads_that_stall_because_of_gre_checksums_are_reported() {
     );
     let text = world.output_of("doctor");
     assert!(!text.contains("drop_gso_tunnel"), "{text}");
-    wait_for("the warning of the daemon", TIMEOUT, || {
+    wait_for("the daemon's warning", TIMEOUT, || {
         world
             .log()
             .contains("uploads through service bulk may stall")
@@ -108,7 +108,7 @@ fn uploads_that_stall_because_of_gre_checksums_are_reported() {
     );
 }
 
-/// Above the rate limit of replies, Weir drops packets. They must not reach the stack, which would send a reset.
+/// Above the rate limit for replies, Weir drops packets. They must not reach the stack, which would send a reset.
 #[test]
 fn dropped_packets_do_not_reach_the_local_stack() {
     if !privileged() {

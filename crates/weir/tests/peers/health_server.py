@@ -1,7 +1,7 @@
 """A server for the gRPC health checking protocol, built on the official grpcio library.
 
 Arguments: plaintext port, TLS port, certificate, key, status directory. The file named after a service contains the
-service's status as a number (grpc/health/v1/health.proto); `server` is the file of the empty name. A service without a
+service's status as a number (grpc/health/v1/health.proto); `server` is the file for the empty name. A service without a
 file is unknown.
 """
 

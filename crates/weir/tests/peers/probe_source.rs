@@ -230,7 +230,7 @@ fn proxy_header_precedes_the_probe() {
     let end = tls
         .windows(2)
         .position(|pair| pair == b"\r\n")
-        .expect("the end of the header should exist")
+        .expect("no end of the header")
         + 2;
     assert!(tls.starts_with(header(&director).as_bytes()), "{tls:?}");
     assert!(

@@ -66,7 +66,7 @@ fn status_is_reported_during_upgrade() {
         begun.display(),
         end.display()
     );
-    let slow = write_executable(path("slow"), text.as_bytes());
+    let slow_program = write_executable(path("slow"), text.as_bytes());
     let command = || {
         let mut command = director.world.weir_with(program_under_test(), "director");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +74,7 @@ fn status_is_reported_during_upgrade() {
     };
     let upgrade = command()
         .arg("upgrade")
-        .arg(&slow)
+        .arg(&slow_program)
         .spawn()
         .expect("run weir");
     wait_for(
@@ -97,10 +97,10 @@ fn status_is_reported_during_upgrade() {
     }
     fs::write(&end, "").expect("write the file");
     let upgrade = upgrade.wait_with_output().expect("wait for the process");
-    let printed = String::from_utf8_lossy(&upgrade.stderr);
+    let errors = String::from_utf8_lossy(&upgrade.stderr);
     assert!(
-        !upgrade.status.success() && printed.contains("exited before it was ready"),
-        "{printed}"
+        !upgrade.status.success() && errors.contains("exited before it was ready"),
+        "{errors}"
     );
     let change = change.wait_with_output().expect("wait for the process");
     assert!(change.status.success(), "{change:?}");
@@ -123,7 +123,7 @@ fn assert_upgrade_fails_late(director: &mut DirectorUnderLoad, program: &Path) {
         .arg(program)
         .output()
         .expect("run weir");
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     run(Command::new("umount").arg("--lazy"));
     let reason = if std::env::var_os("WEIR_OLD_BINARY").is_none() {
         "weir.sock: Device or resource busy"
@@ -131,8 +131,8 @@ fn assert_upgrade_fails_late(director: &mut DirectorUnderLoad, program: &Path) {
         "exited before it was ready"
     };
     assert!(
-        !output.status.success() && printed.contains(reason),
-        "{printed}"
+        !output.status.success() && errors.contains(reason),
+        "{errors}"
     );
     director.assert_unchanged();
 }
@@ -216,7 +216,9 @@ fn upgrade_killed_at_any_time_loses_nothing() {
         write_executable(program.clone(), text.as_bytes());
         let (succeeded, printed) = director.upgrade(program_under_test(), &program);
         println!("killed after {delay_s} s: {succeeded} {printed}");
-        wait_for("the kill", Duration::from_secs(30), || !timer.exists());
+        wait_for("the program to be killed", Duration::from_secs(30), || {
+            !timer.exists()
+        });
         director.world.wait_for_daemon();
         director.assert_unchanged();
     }

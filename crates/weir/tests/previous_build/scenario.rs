@@ -140,12 +140,12 @@ impl DirectorUnderLoad {
     }
 
     fn list_ipvsadm(&self) -> String {
-        let all = self.world.run_weir(&["ipvsadm", "-S", "-n"]);
-        let lines = all.lines().filter(|line| line.contains(":90"));
+        let saved_rules = self.world.run_weir(&["ipvsadm", "-S", "-n"]);
+        let lines = saved_rules.lines().filter(|line| line.contains(":90"));
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the named count of every server of every service.
+    /// Returns the named count for every server in every service.
     pub(crate) fn counts(&self, name: &str) -> Vec<u64> {
         let status = self.world.status();
         let services = status["services"]
@@ -219,8 +219,8 @@ impl DirectorUnderLoad {
     pub(crate) fn upgrade(&mut self, program: &Path, target: &Path) -> (bool, String) {
         let mut weir = self.world.weir_with(program, "director");
         let output = weir.arg("upgrade").arg(target).output().expect("run weir");
-        let printed = [output.stdout, output.stderr].concat();
-        (output.status.success(), text(&printed))
+        let output_bytes = [output.stdout, output.stderr].concat();
+        (output.status.success(), text(&output_bytes))
     }
 
     pub(crate) fn stop(self) {

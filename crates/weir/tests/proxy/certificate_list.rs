@@ -39,9 +39,9 @@ fn certificates_from_list_are_selected_by_sni() {
         (first, second)
     );
     proxy.reload(&text(&quoted(&one)));
-    let mut rejected = connect(&authority.client(None), proxy.listen, "b.example");
-    let error = fetch(&mut rejected, GET)
-        .expect_err("certificate for another name was accepted")
+    let mut stream = connect(&authority.client(None), proxy.listen, "b.example");
+    let error = fetch(&mut stream, GET)
+        .expect_err("certificate for a different name was accepted")
         .to_string();
     assert!(error.contains("not valid for name"), "{error}");
     // Invalid lists and entries are rejected.

@@ -110,12 +110,12 @@ fn serve(mut stream: TcpStream, shared: &SharedState) {
 
 /// Waits until the condition returns true. Returns the elapsed time.
 pub(super) fn wait_until(description: &str, mut condition: impl FnMut() -> bool) -> Duration {
-    let started = Instant::now();
+    let start = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < TIMEOUT, "timed out: {description}");
+        assert!(start.elapsed() < TIMEOUT, "timed out: {description}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    started.elapsed()
+    start.elapsed()
 }
 
 /// Configures the socket so that closing it sends a reset.
@@ -130,7 +130,7 @@ fn service(proxy: &Proxy) -> serde_json::Value {
 }
 
 /// Returns the number of open file descriptors of the daemon.
-fn descriptors(proxy: &Proxy) -> usize {
+fn descriptor_count(proxy: &Proxy) -> usize {
     let daemon = keeper::daemon(proxy.child.id());
     fs::read_dir(format!("/proc/{daemon}/fd"))
         .expect("read /proc")
@@ -148,8 +148,8 @@ fn limit_server(proxy: &Proxy, server: SocketAddr, max_connections: u32, service
     proxy.reload(&text);
 }
 
-/// 1,000 clients disconnect while their requests are at the server, and another 1,000 immediately after they have sent
-/// their requests, first with FIN and then with RST.
+/// 1,000 clients disconnect after the server has received their requests, and another 1,000 immediately after they have
+/// sent their requests, first with FIN and then with RST.
 #[test]
 fn abandoned_requests_are_aborted_at_the_server() {
     const CLIENTS: usize = 1_000;
@@ -162,20 +162,20 @@ fn abandoned_requests_are_aborted_at_the_server() {
         log.display()
     );
     let proxy = Proxy::start("http", &[origin.address], &extra);
-    let before = descriptors(&proxy);
-    for by_reset in [false, true] {
+    let before = descriptor_count(&proxy);
+    for with_reset in [false, true] {
         let requests_before = origin.requests();
         let fetch = || {
             let mut client = Client::connect(proxy.listen);
             client.send(GET);
-            if by_reset {
+            if with_reset {
                 reset_on_close(&client);
             }
             client
         };
         let clients: Vec<Client> = (0..CLIENTS).map(|_| fetch()).collect();
         // Late requests of clients from the previous round may be counted too.
-        wait_until("all requests are at the server", || {
+        wait_until("the server has received all requests", || {
             origin.requests() >= requests_before + CLIENTS as u64
         });
         drop(clients);
@@ -191,7 +191,7 @@ fn abandoned_requests_are_aborted_at_the_server() {
         });
     }
     wait_until("the daemon has closed its descriptors", || {
-        descriptors(&proxy) <= before + 16
+        descriptor_count(&proxy) <= before + 16
     });
     let service = service(&proxy);
     assert_eq!(service["retries"], 0, "{service:#}");
@@ -221,7 +221,7 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
         .expect("shut down the write side");
     let mut reset_client = Client::connect(proxy.listen);
     reset_client.send(GET);
-    wait_until("both requests are at the server", || {
+    wait_until("the server has received both requests", || {
         origin.open_connections() == 2
     });
     reset_on_close(&reset_client);
@@ -250,7 +250,7 @@ fn pipelined_requests_are_not_treated_as_end_of_stream() {
     let mut tls_client = connect(&authority.client(None), tls_proxy.listen, "a.example");
     client.send(GET);
     tls_client.write_all(GET.as_bytes()).expect("write");
-    wait_until("both requests are at the server", || {
+    wait_until("the server has received both requests", || {
         origin.open_connections() == 2
     });
     // The second request arrives in another segment while the server is processing the first.
@@ -288,7 +288,7 @@ fn close_notify_ends_the_request() {
     let proxy = Proxy::start("http", &[origin.address], &tls);
     let mut client = connect(&authority.client(None), proxy.listen, "a.example");
     client.write_all(GET.as_bytes()).expect("write");
-    wait_until("the request is at the server", || {
+    wait_until("the server has received the request", || {
         origin.open_connections() == 1
     });
     client.conn.send_close_notify();
@@ -355,7 +355,7 @@ fn abandoned_requests_free_their_slots() {
                 client
             })
             .collect();
-        wait_until("both requests are at the server", || {
+        wait_until("the server has received both requests", || {
             origin.requests() == requests_before + 2
         });
         drop(clients);
@@ -387,7 +387,7 @@ fn abandoned_requests_reset_their_streams() {
             client
         })
         .collect();
-    wait_until("all requests are at the server", || {
+    wait_until("the server has received all requests", || {
         origin.open_connections() == 20
     });
     drop(clients);
@@ -422,7 +422,9 @@ fn reset_streams_are_removed_from_the_queue() {
         let tcp = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("connect");
-        let (mut send, connection) = client::handshake(tcp).await.expect("HTTP/2 handshake");
+        let (mut send, connection) = client::handshake(tcp)
+            .await
+            .expect("complete the HTTP/2 handshake");
         tokio::spawn(connection);
         let mut streams = Vec::new();
         for _ in 0..50 {

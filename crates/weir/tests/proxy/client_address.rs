@@ -43,25 +43,25 @@ fn forwarded_client_address_applies_to_routes_limits_fields_and_logs() {
         "{HEADER}\ntrusted = [\"127.0.0.0/8\", \"192.0.2.7\"]"
     ));
     // Weir uses the last untrusted address, because the client can write anything before it.
-    for (sent, client) in [
+    for (forwarded_for, client) in [
         ("203.0.113.5", "203.0.113.5"),
         ("198.51.100.1, 203.0.113.6, 192.0.2.7", "203.0.113.6"),
         ("x, 203.0.113.7:4711, 127.0.0.9", "203.0.113.7"),
         ("[2001:db8::5]:80", "2001:db8::5"),
         ("unknown", "127.0.0.1"),
     ] {
-        let (status, forwarded) = fetch(&proxy, sent);
-        assert_eq!(status, "200", "{sent}: {forwarded}");
+        let (status, request) = fetch(&proxy, forwarded_for);
+        assert_eq!(status, "200", "{forwarded_for}: {request}");
         for line in [
             format!("X-Client: {client}\r\n"),
             format!("X-Real-IP: {client}\r\n"),
-            format!("X-Forwarded-For: {sent}, 127.0.0.1\r\n"),
+            format!("X-Forwarded-For: {forwarded_for}, 127.0.0.1\r\n"),
         ] {
-            assert!(forwarded.contains(&line), "{line:?} in {forwarded}");
+            assert!(request.contains(&line), "{line:?} in {request}");
         }
     }
     // Several workers may have accepted the connections, so the order of the lines is arbitrary.
-    let logged: BTreeSet<String> = super::request_log::read_lines(&log, 5)
+    let logged_clients: BTreeSet<String> = super::request_log::read_lines(&log, 5)
         .into_iter()
         .collect();
     let clients = [
@@ -71,7 +71,7 @@ fn forwarded_client_address_applies_to_routes_limits_fields_and_logs() {
         "203.0.113.6",
         "203.0.113.7",
     ];
-    assert_eq!(logged, clients.map(str::to_owned).into());
+    assert_eq!(logged_clients, clients.map(str::to_owned).into());
     // The route and the per-client limit use the address.
     assert_eq!(fetch(&proxy, "198.51.100.9").0, "403");
     let statuses: Vec<String> = (0..5).map(|_| fetch(&proxy, "203.0.113.8").0).collect();
@@ -82,14 +82,14 @@ fn forwarded_client_address_applies_to_routes_limits_fields_and_logs() {
     reload(&format!(
         "{HEADER}\nclient_ip_recursive = false\ntrusted = [\"127.0.0.0/8\", \"192.0.2.7\"]"
     ));
-    let (_, forwarded) = fetch(&proxy, "203.0.113.6, 192.0.2.7");
-    assert!(forwarded.contains("X-Client: 192.0.2.7\r\n"), "{forwarded}");
+    let (_, request) = fetch(&proxy, "203.0.113.6, 192.0.2.7");
+    assert!(request.contains("X-Client: 192.0.2.7\r\n"), "{request}");
 
     // Weir ignores the field of an untrusted client.
     reload(&format!("{HEADER}\ntrusted = [\"192.0.2.7\"]"));
-    let (status, forwarded) = fetch(&proxy, "198.51.100.9");
-    assert_eq!(status, "200", "{forwarded}");
-    assert!(forwarded.contains("X-Client: 127.0.0.1\r\n"), "{forwarded}");
+    let (status, request) = fetch(&proxy, "198.51.100.9");
+    assert_eq!(status, "200", "{request}");
+    assert!(request.contains("X-Client: 127.0.0.1\r\n"), "{request}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
         .as_i64()
         .expect("not a number");
     wait_until(
-        "as many requests as descriptors allow are at the server",
+        "the server has received as many requests as descriptors allow",
         || origin.open_connections() >= clients_max - 1,
     );
     wait_until("accepting has paused", || {

@@ -28,7 +28,7 @@ impl FaultyServer {
         let (shared_mode, shared_requests) = (Arc::clone(&mode), Arc::clone(&requests));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // The test closes connections intentionally.
+                // Ignore errors: the test closes connections intentionally.
                 let _ = serve(&stream, shared_mode.load(Ordering::Relaxed));
                 shared_requests.fetch_add(1, Ordering::Relaxed);
             }
@@ -88,9 +88,13 @@ fn fetch_until(
 
 #[test]
 fn failing_server_is_ejected_until_it_recovers() {
-    let good = [Origin::start("one"), Origin::start("two")];
+    let good_servers = [Origin::start("one"), Origin::start("two")];
     let faulty = FaultyServer::start();
-    let servers = [good[0].address(), faulty.address, good[1].address()];
+    let servers = [
+        good_servers[0].address(),
+        faulty.address,
+        good_servers[1].address(),
+    ];
     let proxy = Proxy::start("http", &servers, "");
     let reason = |service: &serde_json::Value| {
         let reason = &service["servers"][1]["ejected"]["reason"];
@@ -150,9 +154,13 @@ fn failing_server_is_ejected_until_it_recovers() {
 /// If all servers fail, they all remain in use. If `max_ejected` is 0, no server is ejected.
 #[test]
 fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
-    let all = [FaultyServer::start(), FaultyServer::start()];
-    let proxy = Proxy::start("http", &all.each_ref().map(|server| server.address), "");
-    for server in &all {
+    let faulty_servers = [FaultyServer::start(), FaultyServer::start()];
+    let proxy = Proxy::start(
+        "http",
+        &faulty_servers.each_ref().map(|server| server.address),
+        "",
+    );
+    for server in &faulty_servers {
         server.mode.store(RETURNS_500, Ordering::Relaxed);
     }
     let started = Instant::now();
@@ -166,19 +174,19 @@ fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     };
     fetch_until(&proxy, "four seconds have passed", none_is_ejected);
 
-    let good = Origin::start("good");
-    let servers = [good.address(), all[0].address];
+    let good_origin = Origin::start("good");
+    let servers = [good_origin.address(), faulty_servers[0].address];
     let text = configuration(proxy.listen, "http", &servers, "");
     let text = text.replace("[pool.p]\n", "[pool.p]\nmax_ejected = 0\n");
     proxy.reload(&text);
-    let before = (Instant::now(), all[0].requests());
+    let before = (Instant::now(), faulty_servers[0].requests());
     fetch_until(&proxy, "four more seconds have passed", |service| {
         let ejected = &service["servers"][1]["ejected"];
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)
     });
     assert!(
-        all[0].requests() > before.1 + 10,
+        faulty_servers[0].requests() > before.1 + 10,
         "the failing server must still get requests"
     );
 }
@@ -186,9 +194,9 @@ fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
 /// The check of an ejected server fails. The server is then down, so the log must not report that Weir is retrying it.
 #[test]
 fn ejected_server_that_goes_down_is_not_retried() {
-    let good = Origin::start("good");
+    let good_origin = Origin::start("good");
     let faulty = FaultyServer::start();
-    let servers = [good.address(), faulty.address];
+    let servers = [good_origin.address(), faulty.address];
     let proxy = Proxy::start("http", &servers, "");
     let check_listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let port = check_listener
@@ -200,8 +208,8 @@ fn ejected_server_that_goes_down_is_not_retried() {
     );
     let text = configuration(proxy.listen, "http", &servers, "");
     let address = format!("\"{}\"", faulty.address);
-    let checked = format!("{{ address = {address}, check = {check} }}");
-    proxy.reload(&text.replace(&address, &checked));
+    let checked_server = format!("{{ address = {address}, check = {check} }}");
+    proxy.reload(&text.replace(&address, &checked_server));
     fetch_until(&proxy, "the checked server is up", |service| {
         service["servers"][1]["state"] == "up"
     });

@@ -1,4 +1,4 @@
-//! Tests many reloads under `ab`. Runs with and without reloads alternate, and the test prints the latencies of both.
+//! Tests many reloads under load from `ab`. Runs with and without reloads alternate; prints the latencies of both.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

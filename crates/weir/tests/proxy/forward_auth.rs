@@ -1,4 +1,4 @@
-//! Tests `forward_auth`: another server authorizes requests from HTTP/1 and HTTP/2 clients.
+//! Tests `forward_auth`: a separate server authorizes requests from HTTP/1 and HTTP/2 clients.
 //!
 //! Weir does not forward a request until that server has authorized it.
 
@@ -35,7 +35,7 @@ impl AuthServer {
             for stream in listener.incoming().map_while(Result::ok) {
                 *connections.lock().expect("lock poisoned") += 1;
                 let heads = Arc::clone(&heads);
-                // The test closes connections intentionally.
+                // Ignore errors: the test closes connections intentionally.
                 std::thread::spawn(move || drop(serve(&stream, &heads)));
             }
         });
@@ -138,14 +138,14 @@ fn count(proxy: &Proxy, name: &str) -> u64 {
 /// Asserts that `haystack` contains all of the parts.
 fn assert_contains(haystack: &str, parts: &[&str]) {
     for part in parts {
-        assert!(haystack.contains(part), "{part}: {haystack}");
+        assert!(haystack.contains(part), "{part} is not in {haystack}");
     }
 }
 
 /// Asserts that `haystack` contains none of the parts.
 fn assert_contains_none(haystack: &str, parts: &[&str]) {
     for part in parts {
-        assert!(!haystack.contains(part), "{part}: {haystack}");
+        assert!(!haystack.contains(part), "{part} is in {haystack}");
     }
 }
 
@@ -362,8 +362,8 @@ fn client_cookies_and_trailers_cannot_spoof_copied_fields() {
     let (proxy, origin, auth_server) = start(AUTH, "");
     let auth = "copy_header = [\"Cookie: X-User\", \"X-User\"]";
     let configuration_for = |address: SocketAddr| {
-        let plain = configuration_with_auth(&proxy, address, auth_server.address, auth, "");
-        plain.replacen("\n\n", "\nsticky = { cookie = \"SRV\" }\n\n", 1)
+        let configuration = configuration_with_auth(&proxy, address, auth_server.address, auth, "");
+        configuration.replacen("\n\n", "\nsticky = { cookie = \"SRV\" }\n\n", 1)
     };
     proxy.reload(&configuration_for(origin.address()));
     let mut client = Client::connect(proxy.listen);
@@ -398,7 +398,7 @@ fn limits_and_passwords_apply_before_forward_auth() {
         let (head, _) = fetch(&mut client, ticket, password);
         statuses.push(head[9..12].to_owned());
     }
-    // The request rejected above has used one of the three.
+    // The request without a password also counts toward the limit of three.
     let admitted = statuses.iter().filter(|status| *status != "429").count();
     assert_eq!(auth_server.heads().len(), admitted, "{statuses:?}");
     assert!(
@@ -420,8 +420,9 @@ fn rewritten_path_uses_forward_auth_of_its_new_route() {
         let first = format!(
             "\n[[route]]\nservice = \"s\"\npath = \"{path}\"\nrewrite = \"{rewrite}\"\nrestart = \"first\"\n"
         );
-        let all = configuration_with_auth(&proxy, origin.address(), auth_server.address, AUTH, "");
-        all.replacen("\n[[route]]", &format!("{first}\n[[route]]"), 1)
+        let configuration =
+            configuration_with_auth(&proxy, origin.address(), auth_server.address, AUTH, "");
+        configuration.replacen("\n[[route]]", &format!("{first}\n[[route]]"), 1)
     };
     let get = |path: &str, ticket: &str| {
         let mut client = Client::connect(proxy.listen);

@@ -74,10 +74,10 @@ fn differently_spelled_address_of_a_down_server_causes_no_rollback() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
     let port = free_address().port();
-    let reload = |written: &str, arguments: &[&str]| {
+    let reload = |spelling: &str, arguments: &[&str]| {
         let text = configuration_with_check(&proxy, &[origin.address()]);
         let first = format!("\"{}\"", origin.address());
-        let text = text.replace(&first, &format!("{first}, \"{written}\""));
+        let text = text.replace(&first, &format!("{first}, \"{spelling}\""));
         std::fs::write(&file, text).expect("write file");
         proxy.weir(arguments)
     };

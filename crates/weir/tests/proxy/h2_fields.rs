@@ -1,6 +1,6 @@
 //! Tests that a malformed HTTP/2 request (RFC 9113 section 8.1.1) ends only its own stream.
 //!
-//! Behind a CDN, other streams of the connection belong to other users.
+//! Behind a CDN, the other streams on the connection are from other users.
 
 use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, OK, connect_http2, fetch_quick, frame,
@@ -89,10 +89,10 @@ fn malformed_field_ends_only_its_stream() {
     for (name, block) in cases {
         let mut client = connect_http2(proxy.listen);
         assert_eq!(fetch_quick(&mut client, 1), Ok(OK));
-        let whole = frame(HEADERS, END_STREAM | END_HEADERS, 3, &block);
+        let whole_frame = frame(HEADERS, END_STREAM | END_HEADERS, 3, &block);
         let first = frame(HEADERS, END_STREAM, 5, &block[..4]);
         let second = frame(CONTINUATION, END_HEADERS, 5, &block[4..]);
-        for (id, frames) in [(3, vec![whole]), (5, vec![first, second])] {
+        for (id, frames) in [(3, vec![whole_frame]), (5, vec![first, second])] {
             for frame in frames {
                 let _ = client.write_all(&frame);
             }

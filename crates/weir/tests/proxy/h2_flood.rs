@@ -76,7 +76,9 @@ fn request_is_aborted_when_its_throttled_client_disconnects() {
         let mut client = connect_http2(proxy.listen);
         let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block);
         client.write_all(&request).expect("write");
-        wait_until("the request is at the server", || origin.in_progress() == 1);
+        wait_until("the server has received the request", || {
+            origin.in_progress() == 1
+        });
         let pings = frame(PING, 0, 0, b"12345678").repeat(300);
         client.write_all(&pings).expect("write");
         drop(client);

@@ -29,7 +29,7 @@ impl HoldingServer {
                     tokio::net::TcpListener::from_std(listener).expect("register listener");
                 while let Ok((stream, _)) = listener.accept().await {
                     let counts = counts.clone();
-                    // The test closes connections intentionally.
+                    // Ignore errors: the test closes connections intentionally.
                     tokio::spawn(async move { serve(stream, counts).await.unwrap_or(()) });
                 }
             });
@@ -109,7 +109,7 @@ fn request(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, REQUEST)
 }
 
-/// A function that returns a request on this stream, and the frames that end the stream before the response.
+/// A function that returns a request on the given stream, and the frames that end the stream before the response.
 type Ending = fn(u32) -> (Vec<u8>, Vec<u8>);
 
 const ENDINGS: [(&str, Ending); 9] = [
@@ -148,7 +148,7 @@ pub(super) fn connect_http2(listen: SocketAddr) -> TcpStream {
     connect_http2_from([127, 0, 0, 1], listen)
 }
 
-/// Connects from this loopback address.
+/// Connects from the given loopback address.
 fn connect_http2_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("create socket");
@@ -181,12 +181,12 @@ fn assert_other_client_is_served(proxy: &Proxy) {
     let (head, _) = client.fetch("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 "),
-        "another client is not served: {head}"
+        "another client must be served: {head}"
     );
 }
 
 #[test]
-fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
+fn immediately_reset_streams_leave_no_open_requests_or_descriptors() {
     let mut failures = Vec::new();
     for (name, ending) in ENDINGS {
         let origin = HoldingServer::start();
@@ -227,13 +227,15 @@ fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
 fn forwarded_request_ends_with_its_stream() {
     for (name, ending) in ENDINGS {
         let origin = HoldingServer::start();
-        // One of these requests is incomplete: Weir waits for the rest of its content.
+        // One of these requests is incomplete; with buffering, Weir would wait for the rest of its body.
         let no_buffering = "request_buffering = false";
         let proxy = Proxy::start("http", &[origin.address], no_buffering);
         let (first, last) = ending(1);
         let mut client = connect_http2(proxy.listen);
         client.write_all(&first).expect("write");
-        wait_until("the request is at the server", || origin.in_progress() == 1);
+        wait_until("the server has received the request", || {
+            origin.in_progress() == 1
+        });
         client.write_all(&last).expect("write");
         wait_until(&format!("{name} aborts the request"), || {
             origin.in_progress() == 0
@@ -241,7 +243,9 @@ fn forwarded_request_ends_with_its_stream() {
         // The request also ends when its connection closes.
         let mut client = connect_http2(proxy.listen);
         client.write_all(&first).expect("write");
-        wait_until("the request is at the server", || origin.in_progress() == 1);
+        wait_until("the server has received the request", || {
+            origin.in_progress() == 1
+        });
         drop(client);
         wait_until("the request of the disconnected client is aborted", || {
             origin.in_progress() == 0
@@ -268,8 +272,11 @@ fn reset_streams_free_server_slots() {
             client.write_all(&[request, end].concat()).expect("write");
         }
         // The connection stays open.
-        let active = || proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64();
-        wait_until(&format!("{name} frees all slots"), || active() == Some(0));
+        let active_connections =
+            || proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64();
+        wait_until(&format!("{name} frees all slots"), || {
+            active_connections() == Some(0)
+        });
         assert_other_client_is_served(&proxy);
         drop(client);
     }
@@ -325,10 +332,11 @@ pub(super) const OK: u8 = 0x88;
 fn resetting_network_is_rejected_and_others_are_served() {
     let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    let other = [127, 0, 0, 77];
-    let mut other_client = connect_http2_from(other, proxy.listen);
+    let other_address = [127, 0, 0, 77];
+    let mut other_client = connect_http2_from(other_address, proxy.listen);
     assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
-    // Each connection stays within its own limit, and all of them together stay within the limit for ten seconds.
+    // Each connection stays within its own limit. The first nine together also stay within the network's burst limit,
+    // which is ten seconds' worth of resets.
     let resets = |times| -> Vec<_> {
         let outcomes = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
         outcomes.collect()
@@ -351,11 +359,13 @@ fn resetting_network_is_rejected_and_others_are_served() {
     );
     assert_eq!(fetch_quick(&mut other_client, 3), Ok(OK));
     assert_eq!(
-        fetch_quick(&mut connect_http2_from(other, proxy.listen), 1),
+        fetch_quick(&mut connect_http2_from(other_address, proxy.listen), 1),
         Ok(OK)
     );
     assert_other_client_is_served(&proxy);
-    wait_until("no request is at the server", || origin.in_progress() == 0);
+    wait_until("no request is open at the server", || {
+        origin.in_progress() == 0
+    });
     let status = proxy.status();
     let count = status["services"][0]["streams_reset"].as_u64();
     assert!(count > Some(900), "{status:#}");
@@ -390,11 +400,13 @@ fn service_reset_limit_rejects_only_resetting_clients() {
         fetch_quick(&mut connect_http2_from([127, 0, 3, 2], proxy.listen), 1),
         Ok(OK)
     );
-    wait_until("no request is at the server", || origin.in_progress() == 0);
+    wait_until("no request is open at the server", || {
+        origin.in_progress() == 0
+    });
 }
 
 #[test]
-fn trusted_proxies_may_reset_for_many_clients() {
+fn trusted_proxies_are_exempt_from_network_reset_limit() {
     let origin = HoldingServer::start();
     let trusted = "trusted = [\"127.0.0.0/24\"]";
     let proxy = Proxy::start("http", &[origin.address], trusted);

@@ -182,7 +182,7 @@ fn server_that_allows_few_streams_gets_more_connections() {
 }
 
 #[test]
-fn server_connection_without_streams_is_replaced() {
+fn connection_that_allows_no_streams_is_replaced() {
     let server = Server::start(Behavior {
         stream_limit: |number| if number < 2 { 0 } else { 100 },
         ..DEFAULT_BEHAVIOR
@@ -197,7 +197,7 @@ fn server_connection_without_streams_is_replaced() {
 }
 
 #[test]
-fn server_without_streams_counts_as_down() {
+fn server_that_allows_no_streams_counts_as_down() {
     let without_streams = Server::start(Behavior {
         stream_limit: |_| 0,
         ..DEFAULT_BEHAVIOR

@@ -15,7 +15,7 @@ fn exchange_with(proxy: &Proxy, lines: &str) -> (String, String) {
     (status, String::from_utf8_lossy(&body).into_owned())
 }
 
-const BAD: &str = "HTTP/1.1 400 Bad Request";
+const BAD_REQUEST: &str = "HTTP/1.1 400 Bad Request";
 const OK: &str = "HTTP/1.1 200 OK";
 
 #[test]
@@ -30,7 +30,7 @@ fn second_upgrade_or_expect_is_rejected() {
         "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
     ] {
         let (status, received) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
-        assert_eq!(status, BAD, "{lines} {received}");
+        assert_eq!(status, BAD_REQUEST, "{lines} {received}");
     }
     for lines in [
         "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
@@ -79,7 +79,7 @@ fn fields_with_underscores_are_dropped_kept_or_rejected() {
         "{received}"
     );
     proxy.reload(&configuration_with("underscores = \"reject\""));
-    assert_eq!(exchange_with(&proxy, lines).0, BAD);
+    assert_eq!(exchange_with(&proxy, lines).0, BAD_REQUEST);
     assert_eq!(exchange_with(&proxy, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
 }
 
@@ -129,8 +129,8 @@ fn trailers_with_underscores_are_dropped() {
         };
         let mut sent = false;
         let head = read_until(b"\r\n\r\n", &mut sent, &mut client);
-        let all = read_until(b"2\r\n\r\n", &mut sent, &mut client);
-        let received = &all[head.len()..];
+        let all_bytes = read_until(b"2\r\n\r\n", &mut sent, &mut client);
+        let received = &all_bytes[head.len()..];
         assert_eq!(
             received, "1\r\nx\r\n0\r\nSum: 1\r\nSum2: 2\r\n\r\n",
             "cut at {cut}"
@@ -174,10 +174,10 @@ fn trailers_that_rules_remove_or_replace_are_dropped() {
     let configuration_with =
         |proxy: &Proxy, extra: &str| configuration(proxy.listen, "http", &[address], extra);
     let proxy = Proxy::start("http", &[free_address()], "");
-    let sent = "x-user: a\r\nX-Group: b\r\nX-Role: c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nForwarded: \
-        for=6.6.6.6\r\nSum: 1\r\n\r\n";
+    let sent_trailers = "x-user: a\r\nX-Group: b\r\nX-Role: c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\n\
+        Forwarded: for=6.6.6.6\r\nSum: 1\r\n\r\n";
     let forwarded_trailers = |path: &str, in_one_segment: bool| {
-        let body = format!("1\r\nx\r\n0\r\n{sent}");
+        let body = format!("1\r\nx\r\n0\r\n{sent_trailers}");
         let (first, second) = body.split_at(if in_one_segment { body.len() } else { 0 });
         let mut client = Client::connect(proxy.listen);
         client.send(&format!(
@@ -214,7 +214,7 @@ fn trailers_that_rules_remove_or_replace_are_dropped() {
             proxy.reload(&configuration_with(&proxy, &without_rules));
             assert_eq!(
                 forwarded_trailers("/", in_one_segment),
-                sent,
+                sent_trailers,
                 "without rules, trailers must be forwarded unchanged"
             );
         }
@@ -241,7 +241,7 @@ fn invalid_host_authority_is_rejected() {
     ] {
         assert_eq!(
             exchange_with(&proxy, &format!("Host: {host}\r\n")).0,
-            BAD,
+            BAD_REQUEST,
             "{host}"
         );
     }
@@ -279,7 +279,7 @@ fn invalid_host_authority_is_rejected() {
     ] {
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: b\r\n\r\n"));
-        assert!(head.starts_with(BAD), "{target} {head}");
+        assert!(head.starts_with(BAD_REQUEST), "{target} {head}");
     }
 }
 
@@ -385,7 +385,7 @@ fn interim_response_without_final_causes_502() {
             text += &String::from_utf8_lossy(&body);
         }
         assert!(text.starts_with(interim), "{text}");
-        // The client may continue after the interim response.
+        // The client can continue to use the connection.
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
         let (head, _) = client
             .read_response()

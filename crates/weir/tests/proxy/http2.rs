@@ -1,6 +1,6 @@
 //! Tests HTTP/2 to clients and servers.
 //!
-//! curl and h2spec are clients. Other tests use streams and trailers as in gRPC, and malicious clients.
+//! The clients are curl, h2spec, clients that use streams and trailers as gRPC does, and malicious clients.
 
 use std::convert::Infallible;
 
@@ -43,7 +43,7 @@ fn access_log_shows_protocol_version() {
         "\"GET /--http1.1 HTTP/1.1\" 200 ",
         "\"GET /--http1.0 HTTP/1.0\" 200 ",
     ] {
-        assert!(read().contains(line), "{line} in {}", read());
+        assert!(read().contains(line), "no {line} in {}", read());
     }
     let _ = fs::remove_dir_all(&directory);
 }
@@ -53,13 +53,13 @@ fn http2_works_with_and_without_tls() {
     let authority = Authority::new("h2");
     authority.sign("one", "IP:127.0.0.1,DNS:a.example", 30);
     let origin = Origin::start("o");
-    let plain = Proxy::start("http", &[origin.address()], "");
+    let plain_proxy = Proxy::start("http", &[origin.address()], "");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let secure = Proxy::start("http", &[origin.address()], &tls);
     let body = authority.write_file("body", &vec![b'x'; 3_000_000]);
     let origins = [
         (
-            format!("http://{}", plain.listen),
+            format!("http://{}", plain_proxy.listen),
             "--http2-prior-knowledge",
             "http",
         ),
@@ -120,17 +120,17 @@ fn http2_works_with_and_without_tls() {
     assert!(output.starts_with("HTTP/1.1 200"), "{output}");
 }
 
-/// Runs the whole suite, with and without TLS.
+/// Runs the complete h2spec suite, with and without TLS.
 #[test]
 fn h2spec_passes() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("h2spec");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/h2spec.sh");
-    let built = Command::new(script)
+    let build = Command::new(script)
         .arg(&directory)
         .output()
         .expect("run shell");
-    if !built.status.success() {
-        let error = String::from_utf8_lossy(&built.stderr);
+    if !build.status.success() {
+        let error = String::from_utf8_lossy(&build.stderr);
         let _ = weir_testing::require(&format!("h2spec ({error})"), false);
         return;
     }
@@ -181,12 +181,12 @@ fn flood(listen: SocketAddr, opening: &[u8], repeated: &[u8], is_reading: bool) 
     stream.set_write_timeout(limit).expect("set write timeout");
     let mut reader = stream.try_clone().expect("duplicate descriptor");
     let reading = std::thread::spawn(move || {
-        let mut all = Vec::new();
+        let mut received = Vec::new();
         let mut buffer = vec![0; 1 << 16];
         while is_reading && let Ok(bytes @ 1..) = reader.read(&mut buffer) {
-            all.extend_from_slice(&buffer[..bytes]);
+            received.extend_from_slice(&buffer[..bytes]);
         }
-        last_goaway(&all)
+        last_goaway(&received)
     });
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(4, 0, 0, &[]));
@@ -238,7 +238,7 @@ fn connections_flooding_idle_frames_are_closed() {
             .expect("no RssAnon")
     };
     let before = resident_kib();
-    // A head that never ends. Frames with and without content continue it.
+    // An incomplete header block. CONTINUATION frames with and without content follow.
     let head = frame(1, 1, 1, &[0x82]);
     // A request whose content never ends.
     let post_head = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
@@ -267,7 +267,7 @@ fn connections_flooding_idle_frames_are_closed() {
                 .fetch(GET)
                 .0
                 .starts_with("HTTP/1.1 200"),
-            "another client is not served after {name}"
+            "another client must be served after {name}"
         );
     }
     let after = resident_kib();
@@ -686,7 +686,7 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
             .fetch(GET)
             .0
             .starts_with("HTTP/1.1 200"),
-        "another client is not served"
+        "another client must be served"
     );
 }
 

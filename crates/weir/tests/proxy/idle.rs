@@ -33,15 +33,16 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
             }
         }
         // The server takes half a second for each request, so the connections have been in use for at least that long.
-        let unused = previous_start
+        let unused_time = previous_start
             .elapsed()
             .saturating_sub(Duration::from_millis(500));
-        (origin.connections() - before, unused)
+        (origin.connections() - before, unused_time)
     };
     assert_eq!(burst().0, CLIENTS as u64);
     // On a slow machine, a burst may start more than a second later, when Weir has already closed unused connections.
     let bursts: Vec<(u64, Duration)> = (0..10).map(|_| burst()).collect();
-    let is_in_time = |(_, unused): &&(u64, Duration)| *unused < Duration::from_millis(900);
+    let is_in_time =
+        |(_, unused_time): &&(u64, Duration)| *unused_time < Duration::from_millis(900);
     assert!(bursts.iter().any(|burst| is_in_time(&burst)), "{bursts:?}");
     let opened = bursts
         .iter()
@@ -102,15 +103,15 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     set_nofile_limit((descriptors.count() + 4).to_string());
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(proxy.listen)).collect();
     let logged_lines = || proxy.log().matches("failed to accept a client").count();
-    let started = Instant::now();
+    let wait_start = Instant::now();
     while logged_lines() == 0 {
-        assert!(started.elapsed().as_secs() < 10, "{}", proxy.log());
+        assert!(wait_start.elapsed().as_secs() < 10, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(20));
     }
     // Each worker may log one line per second. A loop without pauses would log thousands.
     std::thread::sleep(Duration::from_secs(1));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let seconds = usize::try_from(started.elapsed().as_secs()).expect("too large for usize");
+    let seconds = usize::try_from(wait_start.elapsed().as_secs()).expect("too large for usize");
     let max_count = workers * (seconds + 2);
     assert!(
         logged_lines() <= max_count,
@@ -119,7 +120,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     );
     set_nofile_limit("1024".to_owned());
     // Weir may have closed the accepted clients that were idle longest to make room for others.
-    let mut closed = 0;
+    let mut closed_count = 0;
     for client in &mut clients {
         match client
             .0
@@ -127,14 +128,17 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
             .and_then(|()| client.read_response())
         {
             Ok(Some((head, _))) => assert!(head.starts_with("HTTP/1.1 200 "), "{head}"),
-            Ok(None) => closed += 1,
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => closed += 1,
+            Ok(None) => closed_count += 1,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => closed_count += 1,
             Err(error) => panic!("neither served nor closed: {error}"),
         }
     }
     let shed = proxy.status()["services"][0]["shed"].as_u64();
-    assert!(Some(closed) <= shed, "{closed} closed, {shed:?} shed");
-    assert!(closed < 16, "no client was served");
+    assert!(
+        Some(closed_count) <= shed,
+        "{closed_count} closed, {shed:?} shed"
+    );
+    assert!(closed_count < 16, "no client was served");
     let (head, _) = Client::connect(proxy.listen).fetch(GET);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }

@@ -69,15 +69,15 @@ fn signal_sent_while_no_daemon_runs_reaches_the_next_daemon() {
     let proxy = Proxy::start("http", &[one.address()], "");
     let two_servers = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
     fs::write(proxy.directory.join("weir.toml"), two_servers).expect("write file");
-    let dead = daemon(proxy.child.id());
-    kill(dead);
+    let old_daemon = daemon(proxy.child.id());
+    kill(old_daemon);
     wait_until("the daemon has exited", || {
-        let stat = fs::read_to_string(format!("/proc/{dead}/stat"));
+        let stat = fs::read_to_string(format!("/proc/{old_daemon}/stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
     let keeper = Pid::from_child(&proxy.child);
     kill_process(keeper, Signal::HUP).expect("send signal");
-    wait_until("another daemon is ready", || proxy.weir(&["status"]).0);
+    wait_until("a new daemon is ready", || proxy.weir(&["status"]).0);
     wait_until("the reload is complete", || {
         super::servers_file::server_addresses(&proxy).len() == 2
     });
@@ -85,10 +85,10 @@ fn signal_sent_while_no_daemon_runs_reaches_the_next_daemon() {
 
 /// Kills the daemon and waits for the next one.
 pub(super) fn kill_daemon(proxy: &Proxy) {
-    let dead = daemon(proxy.child.id());
-    kill(dead);
-    wait_until("another daemon is ready", || {
-        daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0
+    let old_daemon = daemon(proxy.child.id());
+    kill(old_daemon);
+    wait_until("a new daemon is ready", || {
+        daemon(proxy.child.id()) != old_daemon && proxy.weir(&["status"]).0
     });
 }
 
@@ -170,10 +170,10 @@ fn no_connection_is_refused_while_killed_daemon_restarts_soak() {
         wait_until("more requests are served", || load.served() > before + 50);
         // Wait, because the keeper exits if the daemon dies within a quarter of a second several times.
         std::thread::sleep(Duration::from_millis(500));
-        let dead = daemon(proxy.child.id());
-        kill(dead);
+        let old_daemon = daemon(proxy.child.id());
+        kill(old_daemon);
         wait_until("the status shows the restart", || {
-            let is_ready = daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0;
+            let is_ready = daemon(proxy.child.id()) != old_daemon && proxy.weir(&["status"]).0;
             is_ready && proxy.status()["restarts"] == round
         });
     }
@@ -204,8 +204,8 @@ fn counters_continue_after_kill_and_restart() {
     let handover_file = proxy.directory.join("run/proxy-left.json");
     let saved_requests = || -> Option<u64> {
         let text = fs::read(&handover_file).ok()?;
-        let saved: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        saved["services"][0]["totals"][1].as_u64()
+        let saved_state: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        saved_state["services"][0]["totals"][1].as_u64()
     };
     wait_until("the counters are saved", || saved_requests() == Some(20));
     let status_counters = |proxy: &Proxy| {
@@ -229,7 +229,7 @@ fn counters_continue_after_kill_and_restart() {
 }
 
 #[test]
-fn daemon_exits_if_keeper_is_killed_and_another_keeper_can_start() {
+fn daemon_exits_if_keeper_is_killed_and_new_keeper_can_start() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = daemon(proxy.child.id());
@@ -385,14 +385,16 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     manager.receive_until("STOPPING=1");
     assert_eq!(manager.stored.len(), sockets);
     manager.stored.truncate(2);
-    let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
-    waiting.iter_mut().for_each(|client| client.send(GET));
+    let mut waiting_clients: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
+    waiting_clients
+        .iter_mut()
+        .for_each(|client| client.send(GET));
     if sockets > 2 {
         // The shell passes on only two listeners. Clients of other listeners would wait forever.
         return;
     }
     proxy.child = manager.start(&proxy.directory);
-    for client in &mut waiting {
+    for client in &mut waiting_clients {
         let (head, _) = client
             .read_response()
             .expect("read response")

@@ -277,15 +277,15 @@ fn long_lived_connections_survive_reloads_and_upgrades_soak() {
     let streams: Vec<Child> = (0..size.streams)
         .map(|number| start_http2_upload(&proxy, number))
         .collect();
-    let all = size.websockets + size.downloads + size.uploads + size.idle;
+    let client_count = size.websockets + size.downloads + size.uploads + size.idle;
     let started = || signals.started.load(Ordering::Relaxed);
     let has_failed = || groups.iter().any(|(_, group)| group.has_ended_client());
     wait_until("all clients have started", || {
-        started() == all || has_failed()
+        started() == client_count || has_failed()
     });
     let started_clients = started();
     // If a client fails before it has started, its error is reported at the end.
-    let reloads = if started_clients == all {
+    let reloads = if started_clients == client_count {
         size.reloads
     } else {
         0
@@ -315,9 +315,12 @@ fn long_lived_connections_survive_reloads_and_upgrades_soak() {
         let output = stream.wait_with_output().expect("wait for curl");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
     }
-    assert_eq!(started_clients, all, "not all clients have started");
+    assert_eq!(
+        started_clients, client_count,
+        "not all clients have started"
+    );
     println!(
-        "{all} connections and {} streams survived {} reloads and {} upgrades",
+        "{client_count} connections and {} streams survived {} reloads and {} upgrades",
         size.streams, size.reloads, size.upgrades
     );
 }

@@ -162,7 +162,7 @@ fn route_limits_apply_only_to_the_route() {
     let mut client = Client::connect(proxy.listen);
     client.send("POST /slow HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
     let deadline = Instant::now() + Duration::from_secs(20);
-    let active = || {
+    let active_requests = || {
         let report = proxy.status();
         let servers = report["services"][0]["servers"].as_array().cloned();
         let counts = servers.into_iter().flatten();
@@ -170,7 +170,7 @@ fn route_limits_apply_only_to_the_route() {
             .filter_map(|server| server["active_connections"].as_u64())
             .sum::<u64>()
     };
-    while active() != 1 {
+    while active_requests() != 1 {
         assert!(Instant::now() < deadline, "the request is not in progress");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,4 +1,4 @@
-//! Tests the outcomes and durations of exchanges in the status and the metrics.
+//! Tests a proxy's status and metrics, HAProxy's statistics commands, and the contributed dashboard and rules.
 //!
 //! promtool validates the metrics.
 
@@ -43,7 +43,7 @@ fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 /// Asserts that promtool accepts the metrics.
-fn check_with_promtool(metrics: &str) {
+fn assert_promtool_accepts(metrics: &str) {
     let mut check = Command::new("promtool");
     check.args(["check", "metrics"]);
     let output = output_with_input(&mut check, metrics.as_bytes());
@@ -57,7 +57,7 @@ fn check_with_promtool(metrics: &str) {
 
 /// Asserts that Prometheus's Python client parses metrics in OpenMetrics format and finds as many samples as there are
 /// lines. The client checks names, types, units and order.
-fn check_open_metrics(text: &str) {
+fn assert_valid_open_metrics(text: &str) {
     let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
                   families = parser.text_string_to_metric_families(sys.stdin.read())\n\
                   print(sum(len(it.samples) for it in families))";
@@ -88,7 +88,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
     }
     Client::connect(proxy.listen).fetch("GET /bad HTTP/1.1\r\nHost : h\r\n\r\n");
     let text = metrics(&proxy, "*/*");
-    check_with_promtool(&text);
+    assert_promtool_accepts(&text);
     let sum_of = |name: &str, labels: &[&str]| sum(&text, name, labels);
     assert_eq!(
         sum_of("weir_proxy_total_seconds_count", &[]),
@@ -126,9 +126,13 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
     assert_eq!(sum_of("weir_server_redispatches_total", &[&dead]), failed);
     assert_eq!(sum_of("weir_proxy_retries_total", &[]), failed);
 
-    let open = metrics(&proxy, "application/openmetrics-text; version=1.0.0");
-    assert!(open.ends_with("# EOF\n") && open.contains("# TYPE weir_pool_requests counter\n"));
-    check_open_metrics(&open);
+    let open_metrics = metrics(&proxy, "application/openmetrics-text; version=1.0.0");
+    assert!(open_metrics.ends_with("# EOF\n"), "{open_metrics}");
+    assert!(
+        open_metrics.contains("# TYPE weir_pool_requests counter\n"),
+        "{open_metrics}"
+    );
+    assert_valid_open_metrics(&open_metrics);
 
     let status = proxy.status();
     let service = &status["services"][0];
@@ -146,7 +150,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
 
 /// The first client is curl with HTTP/2 over cleartext TCP.
 #[test]
-fn connections_frames_peaks_and_longest_times_are_reported() {
+fn http2_counters_and_maxima_are_reported() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let url = format!("http://{}/a", proxy.listen);
@@ -215,8 +219,8 @@ fn server_histograms_and_reload_results_are_exported() {
         1.0,
         "the histogram must survive the reload"
     );
-    check_with_promtool(&text);
-    check_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
+    assert_promtool_accepts(&text);
+    assert_valid_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
     let reloads = proxy.status()["reloads"].clone();
     assert_eq!(reloads[0]["revision"], 2, "{reloads:#}");
     let gauge = |text: &str, name: &str| -> f64 {
@@ -230,7 +234,7 @@ fn server_histograms_and_reload_results_are_exported() {
     std::fs::write(&file, "[nod]\n").expect("write file");
     assert!(!proxy.weir(&["reload"]).0);
     let text = metrics(&proxy, "*/*");
-    check_with_promtool(&text);
+    assert_promtool_accepts(&text);
     let count = |result: &str| sum(&text, "weir_reloads_total", &[result]);
     assert_eq!((count("applied"), count("refused")), (1.0, 1.0));
     assert_eq!(gauge(&text, "weir_last_reload_successful"), 0.0);
@@ -296,8 +300,8 @@ fn certificate_expiry_is_shown_and_updated() {
         .filter_map(|certificate| certificate["not_after_s"].as_f64())
         .collect();
     assert_eq!(values, seconds);
-    check_with_promtool(&metrics(&proxy, "*/*"));
-    check_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
+    assert_promtool_accepts(&metrics(&proxy, "*/*"));
+    assert_valid_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
     let (_, text) = proxy.weir(&["status"]);
     let warning = format!(
         "  warning: certificate {}: expires in 8 days\n",
@@ -513,7 +517,7 @@ fn haproxy_rows(page: &str) -> Vec<(&str, &str)> {
 /// Every field of HAProxy's statistics has a row in the manual. At most 15 % of a version's fields have no counterpart.
 /// This excludes fields of HTTP/3 and QUIC, for which the manual has a separate table and figures.
 #[test]
-fn few_haproxy_stat_fields_have_no_counterpart() {
+fn most_haproxy_fields_have_a_counterpart() {
     let page = read_file(HAPROXY_PAGE);
     let rows = haproxy_rows(&page);
     let lists = read_file("tests/proxy/haproxy_fields.txt");

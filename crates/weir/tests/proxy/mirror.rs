@@ -135,7 +135,7 @@ fn long_bodies_and_upgrades_are_not_copied() {
         head.starts_with("POST /sum ") && !head.to_ascii_lowercase().contains("content-length"),
         "{head}"
     );
-    // Weir copies none of these requests.
+    // With `percent = 0`, Weir copies no request.
     proxy.reload(&configuration_with(
         &proxy,
         &origin,

@@ -99,16 +99,16 @@ fn content(number: u64, length: usize) -> Vec<u8> {
 }
 
 /// Returns a checksum of the bytes.
-fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(7, |sum: u64, byte| {
-        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(7, |checksum: u64, byte| {
+        checksum.wrapping_mul(31).wrapping_add(u64::from(*byte))
     })
 }
 
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| {
-        let (found, value) = line.split_once(':')?;
-        found.eq_ignore_ascii_case(name).then(|| value.trim())
+        let (field_name, value) = line.split_once(':')?;
+        field_name.eq_ignore_ascii_case(name).then(|| value.trim())
     })
 }
 
@@ -185,7 +185,7 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
             .or_default() += 1;
         let output = format!(
             "HTTP/1.1 200 OK\r\nX-Server: {name}\r\nX-Number: {number}\r\nX-Sum: {}\r\n",
-            sum(&body)
+            checksum(&body)
         );
         let text = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
         let (extra, text) = match kind {
@@ -287,7 +287,7 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
     );
     assert_eq!(
         field(&head, "x-sum"),
-        Some(&*sum(&sent).to_string()),
+        Some(&*checksum(&sent).to_string()),
         "{head}"
     );
     if kind == "close" {

@@ -20,11 +20,11 @@ fn serve(
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
     let received = ReceivedTexts::default();
-    let all = Arc::clone(&received);
+    let texts = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             if let Ok(text) = dialogue(stream) {
-                all.lock().expect("lock poisoned").push(text);
+                texts.lock().expect("lock poisoned").push(text);
             }
         }
     });
@@ -35,13 +35,13 @@ fn serve(
 fn receive_mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
     stream.write_all(b"220 ready\r\n")?;
     let mut reader = BufReader::new(stream);
-    let (mut all, mut in_data) = (String::new(), false);
+    let (mut mail, mut in_data) = (String::new(), false);
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
-            return Ok(all);
+            return Ok(mail);
         }
-        all.push_str(&line);
+        mail.push_str(&line);
         let reply: &[u8] = match line.trim_end() {
             "." if in_data => {
                 in_data = false;
@@ -54,7 +54,7 @@ fn receive_mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
             }
             "QUIT" => {
                 reader.get_mut().write_all(b"221 bye\r\n")?;
-                return Ok(all);
+                return Ok(mail);
             }
             hello if hello.starts_with("EHLO") => b"250-here\r\n250 8BITMIME\r\n",
             _ => b"250 ok\r\n",
@@ -70,7 +70,7 @@ fn failed_servers_are_reported_by_program_request_and_email() {
         return;
     }
     let receiver = Receiver::start();
-    let hook = receiver.address;
+    let webhook = receiver.address;
     let (relay, mails) = serve(receive_mail);
     let listeners = [free_address(), free_address()]
         .map(|address| TcpListener::bind(address).expect("bind a listener"));
@@ -82,8 +82,8 @@ fn failed_servers_are_reported_by_program_request_and_email() {
     let extra = format!(
         "\n[pool.p.check]\nkind = \"tcp\"\ninterval = \"100ms\"\nfall = 1\nrise = 1\n\n\
          [notify.all]\nstates = [\"down\"]\ncommand = [\"/bin/sh\", \"-c\", \"cat >> {}; id -un >> {0}\"]\nuser = \
-         \"root\"\nwebhook = \"http://{hook}/hook?x=1\"\nmail = [\"ops@example.com\"]\nmail_server = \"{relay}\"\n\
-         [notify.other]\npools = [\"p\"]\nstates = [\"starting\"]\nwebhook = \"http://{hook}/other\"\n",
+         \"root\"\nwebhook = \"http://{webhook}/hook?x=1\"\nmail = [\"ops@example.com\"]\nmail_server = \"{relay}\"\n\
+         [notify.other]\npools = [\"p\"]\nstates = [\"starting\"]\nwebhook = \"http://{webhook}/other\"\n",
         file.display()
     );
     proxy.reload(&configuration(proxy.listen, "tcp", &servers, &extra));
@@ -159,12 +159,13 @@ fn failed_servers_are_reported_by_program_request_and_email() {
 #[test]
 fn check_reports_invalid_notifications() {
     let proxy = Proxy::start("tcp", &[free_address()], "");
-    let bad = proxy.directory.join("bad.toml");
+    let invalid_file = proxy.directory.join("invalid.toml");
     let extra = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
          webhook = \"ftp://h/\"\nmail = [\"a b\"]\n";
     let text = configuration(proxy.listen, "tcp", &[free_address()], extra);
-    fs::write(&bad, text).expect("write file");
-    let (succeeded, output) = proxy.weir(&["check", "-c", bad.to_str().expect("not UTF-8")]);
+    fs::write(&invalid_file, text).expect("write file");
+    let (succeeded, output) =
+        proxy.weir(&["check", "-c", invalid_file.to_str().expect("not UTF-8")]);
     assert!(!succeeded);
     for part in [
         "pool `q` does not exist",
@@ -181,11 +182,11 @@ fn check_reports_invalid_notifications() {
 #[test]
 fn https_webhook_is_sent_only_to_a_verified_server() {
     let receiver = Receiver::start();
-    let hook = receiver.address;
+    let webhook = receiver.address;
     let authority = Authority::new("webhook");
     authority.sign("hook", "IP:127.0.0.1", 30);
     let tls = format!("tls = {{ certificates = \"{}\" }}\n", authority.certs());
-    let tls_proxy = Proxy::start("http", &[hook], &tls);
+    let tls_proxy = Proxy::start("http", &[webhook], &tls);
     let listener = TcpListener::bind(free_address()).expect("bind a listener");
     let server = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("tcp", &[server], "");

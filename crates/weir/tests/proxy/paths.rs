@@ -68,20 +68,20 @@ fn every_path_spelling_matches_its_route() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
     let mut client = Client::connect(proxy.listen);
-    let mut not_rejected = Vec::new();
+    let mut accepted_targets = Vec::new();
     for target in SPELLINGS {
         let absolute = format!("http://a.example{target}");
         for target in [target, &absolute] {
             if status(&client.fetch(&get(target)).0) != "403" {
-                not_rejected.push(target.to_owned());
+                accepted_targets.push(target.to_owned());
             }
         }
         if fetch_http2(&proxy, target).0 != "403" {
-            not_rejected.push(format!("HTTP/2: {target}"));
+            accepted_targets.push(format!("HTTP/2: {target}"));
         }
     }
     assert_eq!(
-        not_rejected,
+        accepted_targets,
         Vec::<String>::new(),
         "these spellings bypass the rule"
     );
@@ -120,11 +120,11 @@ fn path_is_forwarded_as_received() {
     while !read().contains("/a|{b}") && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let logged = read();
+    let log_text = read();
     for target in SPELLINGS {
         assert!(
-            logged.contains(&format!("\"GET {target} HTTP/1.1\"")),
-            "{logged}"
+            log_text.contains(&format!("\"GET {target} HTTP/1.1\"")),
+            "{log_text}"
         );
     }
     let _ = fs::remove_dir_all(&directory);
@@ -242,7 +242,7 @@ fn limits_and_hashes_use_the_normalized_path() {
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
     let statuses: Vec<String> = spellings.map(|target| fetch(target)).collect();
     let limited = statuses.iter().filter(|status| *status == "429").count();
-    // The rate limit may refill, because a few seconds may pass between the requests.
+    // Some of the limit may be replenished, because a few seconds may pass between the requests.
     assert!(limited >= 4, "{statuses:?}");
     assert_eq!(fetch("/another"), "200");
 
@@ -273,7 +273,7 @@ fn limits_and_hashes_use_the_normalized_path() {
 }
 
 #[test]
-fn explain_shows_both_forms_and_check_names_unreachable_routes() {
+fn explain_shows_both_path_forms_and_check_reports_unreachable_routes() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
     let explain = |target: &str| {

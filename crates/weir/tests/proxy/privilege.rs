@@ -73,7 +73,7 @@ fn with_list(proxy: &Proxy, servers: &[SocketAddr], list: &Path, extra: &str) ->
 }
 
 #[test]
-fn list_of_another_user_cannot_run_programs() {
+fn server_list_of_another_user_cannot_run_programs() {
     if !weir_testing::require_root() {
         return;
     }
@@ -247,11 +247,11 @@ fn token_holder_cannot_run_programs() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let admin = free_address();
-    let active = with_admin(
+    let active_configuration = with_admin(
         admin,
         &configuration(proxy.listen, "http", &[one.address()], ""),
     );
-    proxy.reload(&active);
+    proxy.reload(&active_configuration);
     let put = format!("/v1/servers/p/{}", two.address());
     for check in [
         marker_check(&proxy),
@@ -285,9 +285,11 @@ fn token_holder_cannot_run_programs() {
         .starts_with("HTTP/1.1 200")
     );
 
-    // Submit a whole configuration as text, with each of the keys that are reserved for root.
+    // Submit complete configurations as text, each with a key that is reserved for root.
     let log = proxy.directory.join("written");
-    let pool = |extra: &str| active.replace("\n[service.s]", &format!("{extra}\n[service.s]"));
+    let pool = |extra: &str| {
+        active_configuration.replace("\n[service.s]", &format!("{extra}\n[service.s]"))
+    };
     for (text, key) in [
         (
             pool(&marker_check_table(&proxy)),
@@ -302,21 +304,21 @@ fn token_holder_cannot_run_programs() {
             "`servers_file` of [pool.p]",
         ),
         (
-            active.replace(
+            active_configuration.replace(
                 "protocol = ",
                 &format!("access_log = \"{}\"\nprotocol = ", log.display()),
             ),
             "`access_log` of [service.s]",
         ),
         (
-            active.replace(
+            active_configuration.replace(
                 "protocol = ",
                 "error_pages = [{ status = 503, file = \"/etc/shadow\" }]\nprotocol = ",
             ),
             "`file` of [service.s.error_pages]",
         ),
         (
-            active.replace("admin = \"127.0.0.1", "admin = \"127.0.0.2"),
+            active_configuration.replace("admin = \"127.0.0.1", "admin = \"127.0.0.2"),
             "`admin` of [node]",
         ),
         // Weir rejects the request before it reads any file. Otherwise, the response would disclose whether a file
@@ -348,9 +350,9 @@ fn socket_user_cannot_run_programs() {
     if !weir_testing::require_root() {
         return;
     }
-    let one = Origin::start("one");
-    let proxy = Proxy::start("http", &[one.address()], "");
-    let active = configuration(proxy.listen, "http", &[one.address()], "");
+    let origin = Origin::start("one");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let active_configuration = configuration(proxy.listen, "http", &[origin.address()], "");
     // Grant the other user the same access as a member of `socket_group`.
     let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
@@ -368,7 +370,7 @@ fn socket_user_cannot_run_programs() {
             home.join("body").display()
         ))
     };
-    let text = active.replace(
+    let text = active_configuration.replace(
         "\n[service.s]",
         &format!("{}\n[service.s]", marker_check_table(&proxy)),
     );
@@ -388,7 +390,7 @@ fn socket_user_cannot_run_programs() {
     }
     let response = fetch("/v1/upgrade", &serde_json::json!({ "program": "/bin/sh" }));
     assert!(response.ends_with("[403]"), "{response}");
-    let extra = active.replace("[pool.p]\n", "[pool.p]\nscheduler = \"rr\"\n");
+    let extra = active_configuration.replace("[pool.p]\n", "[pool.p]\nscheduler = \"rr\"\n");
     let response = fetch("/v1/reload", &serde_json::json!({ "text": extra }));
     assert!(response.ends_with("[200]"), "{response}");
     assert!(
@@ -436,10 +438,11 @@ fn checks_persisted_by_an_older_build_are_not_run() {
         "{warning}"
     );
     assert!(!log.contains("id > ") && !log.contains("script"), "{log}");
-    let saved = fs::read_to_string(proxy.directory.join("run/members.json")).expect("read file");
+    let members_file =
+        fs::read_to_string(proxy.directory.join("run/members.json")).expect("read file");
     assert!(
-        saved.contains(&address) && !saved.contains("script"),
-        "{saved}"
+        members_file.contains(&address) && !members_file.contains("script"),
+        "{members_file}"
     );
 }
 

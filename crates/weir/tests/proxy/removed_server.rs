@@ -104,20 +104,25 @@ fn failed_checks_close_connections_if_configured() {
 #[test]
 fn removed_server_is_named_in_log_and_response() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
-    let removed = listener.local_addr().expect("get local address");
-    let other = Origin::start("other");
-    let proxy = Proxy::start("http", &[removed], "");
+    let removed_address = listener.local_addr().expect("get local address");
+    let other_origin = Origin::start("other");
+    let proxy = Proxy::start("http", &[removed_address], "");
     let file = proxy.directory.join("access.log");
     let lines = format!(
         "access_log = {{ path = \"{}\", format = \"{{pool}} {{server}}.\" }}\n\
          set_response_header = [\"X-Server: {{server}}\"]\n",
         file.display()
     );
-    proxy.reload(&configuration(proxy.listen, "http", &[removed], &lines));
+    proxy.reload(&configuration(
+        proxy.listen,
+        "http",
+        &[removed_address],
+        &lines,
+    ));
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
     let (mut stream, _) = listener.accept().expect("accept the request");
-    let text = configuration(proxy.listen, "http", &[other.address()], &lines);
+    let text = configuration(proxy.listen, "http", &[other_origin.address()], &lines);
     let other_pool = text
         .replace("[pool.p]", "[pool.q]")
         .replace("pool = \"p\"", "pool = \"q\"");
@@ -139,10 +144,13 @@ fn removed_server_is_named_in_log_and_response() {
         .read_response()
         .expect("receive")
         .expect("no response");
-    assert!(head.contains(&format!("X-Server: {removed}\r\n")), "{head}");
-    let logged = || fs::read_to_string(&file).unwrap_or_default();
-    wait_until("the request is logged", || !logged().is_empty());
-    assert_eq!(logged(), format!("p {removed}.\n"));
+    assert!(
+        head.contains(&format!("X-Server: {removed_address}\r\n")),
+        "{head}"
+    );
+    let log_text = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the request is logged", || !log_text().is_empty());
+    assert_eq!(log_text(), format!("p {removed_address}.\n"));
 }
 
 /// The process that takes over a connection logs the connection with its pool and server.
@@ -166,7 +174,7 @@ fn handed_over_connection_is_logged_with_its_server() {
     assert!(succeeded, "{output}");
     assert!(is_open(&mut client));
     drop(client);
-    let logged = || fs::read_to_string(&file).unwrap_or_default();
-    wait_until("the connection is logged", || !logged().is_empty());
-    assert_eq!(logged(), format!("p {}.\n", origin.address()));
+    let log_text = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the connection is logged", || !log_text().is_empty());
+    assert_eq!(log_text(), format!("p {}.\n", origin.address()));
 }

@@ -10,9 +10,9 @@ use super::{Client, GET, Origin, Proxy, free_address};
 
 /// Reads until the connection ends or a read times out.
 fn read_to_end(client: &mut Client) -> Vec<u8> {
-    let mut all = Vec::new();
-    let _ = client.0.read_to_end(&mut all);
-    all
+    let mut received = Vec::new();
+    let _ = client.0.read_to_end(&mut received);
+    received
 }
 
 /// Returns the decoded content of a complete chunked body.
@@ -76,13 +76,13 @@ fn start_server(lines: &str, body: &str) -> ScriptedServer {
 fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
     let mut client = Client::connect(proxy.listen);
     client.send(request);
-    let all = read_to_end(&mut client);
-    let end = all
+    let received = read_to_end(&mut client);
+    let end = received
         .windows(4)
         .position(|window| window == b"\r\n\r\n")
         .expect("incomplete head");
-    let head = String::from_utf8_lossy(&all[..end + 4]).into_owned();
-    (head, all[end + 4..].to_vec())
+    let head = String::from_utf8_lossy(&received[..end + 4]).into_owned();
+    (head, received[end + 4..].to_vec())
 }
 
 /// Returns a request with this `Accept-Encoding`.
@@ -145,7 +145,7 @@ fn content_is_compressed_if_accepted() {
 }
 
 #[test]
-fn route_compression_replaces_service_compression() {
+fn route_compression_overrides_service_compression() {
     let text = "All work and no play makes Jack a dull boy. ".repeat(400);
     let lines = format!(
         "Content-Type: text/html\r\nContent-Length: {}\r\n",
@@ -279,7 +279,7 @@ fn custom_error_pages_are_sent() {
 }
 
 #[test]
-fn error_page_may_be_a_redirect_or_no_response() {
+fn error_page_may_redirect_or_close_the_connection() {
     let pages = "error_pages = [{ status = 502, redirect = \"https://status.example/\", redirect_status = 303 }, { \
                  status = \"404-408\", file = \"/dev/null\" }]\ntimeouts = { request = \"300ms\" }\n[[route]]\nservice \
                  = \"s\"\npath = \"/closed\"\nstatus = 404";
@@ -294,7 +294,7 @@ fn error_page_may_be_a_redirect_or_no_response() {
     // The same connection serves the next request, and Weir closes it because of that request's error.
     client.send("GET /closed HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(read_to_end(&mut client), b"");
-    // An incomplete request times out; the page of its status also closes the connection.
+    // An incomplete request times out; the error page for this status also closes the connection.
     let mut client = Client::connect(proxy.listen);
     client.send("GET / HTTP/1.1\r\n");
     assert_eq!(read_to_end(&mut client), b"");
@@ -328,8 +328,8 @@ fn values_of_response_fields_are_replaced() {
 #[test]
 fn connect_opens_a_tunnel_if_enabled() {
     const CONNECT: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
-    let plain = Origin::start("o");
-    let proxy = Proxy::start("http", &[plain.address()], "");
+    let plain_origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[plain_origin.address()], "");
     let (head, _) = Client::connect(proxy.listen).fetch(CONNECT);
     assert!(
         head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: "),
@@ -446,7 +446,7 @@ fn forwarded_field_describes_the_client() {
 #[test]
 fn total_timeout_causes_504_or_truncates_response() {
     // Each part arrives well within the server's timeout.
-    let slow = ScriptedServer::start(vec![vec![
+    let slow_server = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 103 Early Hints\r\n\r\n"),
         Action::Wait,
@@ -454,7 +454,7 @@ fn total_timeout_causes_504_or_truncates_response() {
     ]]);
     let proxy = Proxy::start(
         "http",
-        &[slow.address()],
+        &[slow_server.address()],
         "timeouts = { total = \"500ms\" }",
     );
     let mut client = Client::connect(proxy.listen);
@@ -486,18 +486,18 @@ fn total_timeout_causes_504_or_truncates_response() {
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("set read timeout");
     client.send(GET);
-    let all = String::from_utf8_lossy(&read_to_end(&mut client)).into_owned();
-    assert!(all.ends_with("\r\n\r\nhalf"), "{all}");
+    let received = String::from_utf8_lossy(&read_to_end(&mut client)).into_owned();
+    assert!(received.ends_with("\r\n\r\nhalf"), "{received}");
 }
 
 #[test]
 fn retry_budget_limits_retries() {
     // Both servers read the request and close the connection without a response.
-    let one = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
-    let two = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
+    let first_server = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
+    let second_server = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
     let proxy = Proxy::start(
         "http",
-        &[one.address(), two.address()],
+        &[first_server.address(), second_server.address()],
         "limits = { retry_budget = 0, idle_servers = 0 }",
     );
     // Send requests until the initial budget is used up. The budget is five hundred retries for each worker, plus ten

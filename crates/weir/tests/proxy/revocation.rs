@@ -63,6 +63,6 @@ fn revoked_client_certificates_are_rejected() {
     assert_eq!(
         accepted(),
         [true, false],
-        "a rejected reload must change nothing"
+        "a rejected reload changed which clients are accepted"
     );
 }

@@ -64,8 +64,9 @@ fn rewrite_regex_changes_only_matching_paths() {
     }
     let file = proxy.directory.join("weir.toml");
     let (succeeded, output) = {
-        let other = configuration_with(&proxy, &origin, "", &route.replace("/b/", "/c/"));
-        fs::write(&file, other).expect("write file");
+        let other_configuration =
+            configuration_with(&proxy, &origin, "", &route.replace("/b/", "/c/"));
+        fs::write(&file, other_configuration).expect("write file");
         proxy.weir(&["plan", "-c", file.to_str().expect("not UTF-8")])
     };
     assert!(
@@ -194,14 +195,14 @@ fn access_log_contains_map_values() {
         fetch("/");
         lines(before + 1)[before] == "/ two ."
     });
-    let invalid = configuration_with(
+    let invalid_configuration = configuration_with(
         &proxy,
         &origin,
         &service.replace("map.area", "map.aera"),
         &maps,
     );
     let file = proxy.directory.join("weir.toml");
-    fs::write(&file, invalid).expect("write file");
+    fs::write(&file, invalid_configuration).expect("write file");
     let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
         !succeeded

@@ -90,7 +90,7 @@ fn pool_builds_host_from_request_values() {
 }
 
 #[test]
-fn route_client_header_rules_replace_service_rules() {
+fn route_x_forwarded_rules_replace_service_rules() {
     let origin = Origin::start("o");
     let proxy = start_proxy(
         &origin,
@@ -127,12 +127,12 @@ fn route_client_header_rules_replace_service_rules() {
 
 #[test]
 fn route_disables_access_log_and_sets_timeout() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let silent_server = std::net::TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let origin = Origin::start("o");
     let log = std::env::temp_dir().join(format!("weir-options-{}.log", std::process::id()));
     let _ = fs::remove_file(&log);
     let service = format!("access_log = \"{}\"", log.display());
-    let silent_address = silent.local_addr().expect("get local address");
+    let silent_address = silent_server.local_addr().expect("get local address");
     let pool = format!("[pool.silent]\nservers = [\"{silent_address}\"]");
     let route = "access_log = false\n\n[[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"silent\"\n\
                  timeouts = { response = \"300ms\" }\nretries = 0";
@@ -165,9 +165,9 @@ fn route_disables_access_log_and_sets_timeout() {
 #[test]
 fn route_retries_replace_service_retries() {
     let origin = Origin::start("o");
-    let dead = super::free_address();
+    let dead_address = super::free_address();
     let pool = format!(
-        "scheduler = \"first\"\nmax_ejected = 0\n[pool.broken]\nservers = [\"{dead}\", \"{}\"]\nscheduler = \
+        "scheduler = \"first\"\nmax_ejected = 0\n[pool.broken]\nservers = [\"{dead_address}\", \"{}\"]\nscheduler = \
          \"first\"\nmax_ejected = 0",
         origin.address()
     );
@@ -212,7 +212,7 @@ fn response_status_replaces_the_status_of_the_server() {
 }
 
 #[test]
-fn values_contain_the_forwarded_addresses_and_host_may_have_any_literal_text() {
+fn forwarded_for_lists_all_addresses_and_pool_host_may_contain_literal_text() {
     let origin = Origin::start("o");
     let fields = "set_header = [\"X-Forwarded-For: {client}\", \"X-All: {forwarded_for}\"]\n\
                   add_header = [\"X-Forwarded-For: {forwarded_for}\"]";
@@ -222,11 +222,15 @@ fn values_contain_the_forwarded_addresses_and_host_may_have_any_literal_text() {
         "GET /r/x HTTP/1.1\r\nHost: www.example\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\r\n",
     );
     let forwarded = String::from_utf8_lossy(&body).into_owned();
-    let all = "192.0.2.1, 192.0.2.2, 127.0.0.1\r\n";
-    assert!(forwarded.contains(&format!("X-All: {all}")), "{forwarded}");
-    let own = "X-Forwarded-For: 127.0.0.1\r\n";
+    let all_addresses = "192.0.2.1, 192.0.2.2, 127.0.0.1\r\n";
     assert!(
-        forwarded.contains(own) && forwarded.contains(&format!("X-Forwarded-For: {all}")),
+        forwarded.contains(&format!("X-All: {all_addresses}")),
+        "{forwarded}"
+    );
+    let own_field = "X-Forwarded-For: 127.0.0.1\r\n";
+    assert!(
+        forwarded.contains(own_field)
+            && forwarded.contains(&format!("X-Forwarded-For: {all_addresses}")),
         "{forwarded}"
     );
     assert!(forwarded.contains("Host: \\www.example\r\n"), "{forwarded}");

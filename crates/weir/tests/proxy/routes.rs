@@ -251,7 +251,7 @@ fn route_closes_without_a_response() {
 }
 
 #[test]
-fn each_client_header_has_its_own_rule() {
+fn each_x_forwarded_field_has_its_own_rule() {
     let origin = Origin::start("a");
     let forward_with = |rules: &str| {
         let proxy = start_proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");

@@ -157,10 +157,10 @@ fn status_and_metrics_separate_pools_of_a_service() {
         .filter_map(|line| line.rsplit_once(' '))
         .map(|(series, _)| series)
         .collect();
-    let all = series.len();
+    let total = series.len();
     series.sort_unstable();
     series.dedup();
-    assert_eq!(series.len(), all, "duplicate series: {metrics}");
+    assert_eq!(series.len(), total, "duplicate series: {metrics}");
     let series_of_a = format!(
         "weir_server_connections_total{{service=\"s\",pool=\"a\",server=\"{}\"}} 1",
         a.address()

@@ -205,7 +205,7 @@ fn processes_are_not_dumpable() {
 }
 
 #[test]
-fn runtime_directory_of_another_user_is_rejected() {
+fn runtime_directory_of_a_different_user_is_rejected() {
     if !weir_testing::require_root() {
         return;
     }
@@ -293,7 +293,7 @@ fn previous_builds_directory_is_adopted_with_corrected_modes() {
 }
 
 /// Returns the ID of a group.
-fn group(name: &str) -> u32 {
+fn group_id(name: &str) -> u32 {
     let text = fs::read_to_string("/etc/group").expect("read /etc/group");
     let line = text
         .lines()
@@ -307,7 +307,7 @@ fn socket_group_can_use_only_the_socket() {
     if !weir_testing::require_root() {
         return;
     }
-    let (daemons, games) = (group("daemon"), group("games"));
+    let (daemons, games) = (group_id("daemon"), group_id("games"));
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let run = proxy.directory.join("run");

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use super::Proxy;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+const NO_SCENARIO: &str = "line before the first `scenario`";
 
 /// Bytes that a client or a server sends.
 #[derive(Debug, Default, Clone)]
@@ -84,15 +85,15 @@ fn parse_line(text: &str) -> Vec<u8> {
 
 /// Parses the scenarios of a file.
 fn parse_scenarios(text: &str) -> Vec<Scenario> {
-    let mut all: Vec<Scenario> = Vec::new();
+    let mut scenarios: Vec<Scenario> = Vec::new();
     let mut tables: [String; 3] = Default::default();
     let mut block = "";
-    for raw in text.lines() {
-        if raw.starts_with('#') {
+    for line in text.lines() {
+        if line.starts_with('#') {
             continue;
         }
-        if let Some(inner) = raw.strip_prefix("  ") {
-            match (block, all.last_mut()) {
+        if let Some(inner) = line.strip_prefix("  ") {
+            match (block, scenarios.last_mut()) {
                 ("service", _) => tables[0] += &format!("{inner}\n"),
                 ("pool", _) => tables[1] += &format!("{inner}\n"),
                 ("rules", _) => tables[2] += &format!("{inner}\n"),
@@ -108,28 +109,28 @@ fn parse_scenarios(text: &str) -> Vec<Scenario> {
                     .probe
                     .get_or_insert_default()
                     .extend(parse_line(inner)),
-                _ => panic!("line outside of a block: {raw:?}"),
+                _ => panic!("line outside of a block: {line:?}"),
             }
             continue;
         }
-        if raw.is_empty() {
+        if line.is_empty() {
             continue;
         }
-        let (keyword, rest) = raw.split_once(' ').unwrap_or((raw, ""));
+        let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
         match keyword {
             "service" => tables = Default::default(),
             "pool" | "rules" | "probe" => {}
-            "scenario" => all.push(Scenario {
+            "scenario" => scenarios.push(Scenario {
                 name: rest.to_owned(),
                 tables: tables.clone(),
                 ..Scenario::default()
             }),
             "client" => {
-                let scenario = all.last_mut().expect("line before the first `scenario`");
+                let scenario = scenarios.last_mut().expect(NO_SCENARIO);
                 scenario.client.is_slow = rest.contains("slowly");
             }
             "server" => {
-                let scenario = all.last_mut().expect("line before the first `scenario`");
+                let scenario = scenarios.last_mut().expect(NO_SCENARIO);
                 scenario.server.push(Message {
                     is_slow: rest.contains("slowly"),
                     close: rest.contains("close"),
@@ -143,7 +144,7 @@ fn parse_scenarios(text: &str) -> Vec<Scenario> {
             | "requests"
             | "connections"
             | "state" => {
-                let scenario = all.last_mut().expect("line before the first `scenario`");
+                let scenario = scenarios.last_mut().expect(NO_SCENARIO);
                 scenario.expected.push((keyword.to_owned(), unescape(rest)));
             }
             other => panic!("unknown keyword {other:?}"),
@@ -153,7 +154,7 @@ fn parse_scenarios(text: &str) -> Vec<Scenario> {
             _ => "",
         };
     }
-    all
+    scenarios
 }
 
 /// The current scenario, and everything that the server has received during it.
@@ -299,9 +300,9 @@ fn fetch(listen: SocketAddr, request: &Message) -> Vec<u8> {
     // The other side may close the connection before the client has sent everything.
     let _ = send(&mut stream, request);
     let _ = stream.shutdown(Shutdown::Write);
-    let mut all = Vec::new();
-    let _ = stream.read_to_end(&mut all);
-    all
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    received
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
@@ -376,18 +377,18 @@ fn run_scenario(proxy: &Proxy, state: &Mutex<ServerState>, scenario: &Scenario) 
 fn run_all(text: &str) -> usize {
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let mut failures = Vec::new();
-    let all = parse_scenarios(text);
-    for scenario in &all {
-        // Each scenario has its own server, so that late messages of the previous scenario do not reach it.
+    let scenarios = parse_scenarios(text);
+    for scenario in &scenarios {
+        // Each scenario has its own server, so late messages of the previous scenario do not reach it.
         let state = Arc::new(Mutex::new(ServerState {
             scenario: scenario.clone(),
             ..ServerState::default()
         }));
         let server = serve(&state);
         proxy.reload(&configuration(proxy.listen, server, &scenario.tables));
-        let unmet = run_scenario(&proxy, &state, scenario);
+        let unmet_expectations = run_scenario(&proxy, &state, scenario);
         failures.extend(
-            unmet
+            unmet_expectations
                 .iter()
                 .map(|expectation| format!("{}: {expectation}", scenario.name)),
         );
@@ -396,10 +397,10 @@ fn run_all(text: &str) -> usize {
         failures.is_empty(),
         "{} failures in {} scenarios:\n{}",
         failures.len(),
-        all.len(),
+        scenarios.len(),
         failures.join("\n")
     );
-    all.len()
+    scenarios.len()
 }
 
 #[test]

@@ -129,10 +129,10 @@ fn missing_or_invalid_secret_is_reported_at_its_line() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
     let path = file.to_str().expect("not UTF-8");
-    let large = proxy.directory.join("large");
-    fs::write(&large, "x".repeat(70_000)).expect("write file");
-    let empty = proxy.directory.join("empty");
-    fs::write(&empty, "\n").expect("write file");
+    let large_file = proxy.directory.join("large");
+    fs::write(&large_file, "x".repeat(70_000)).expect("write file");
+    let empty_file = proxy.directory.join("empty");
+    fs::write(&empty_file, "\n").expect("write file");
     let file_secret = |path: &Path| format!("{{ file = \"{}\" }}", path.display());
     for (secret, error) in [
         (
@@ -140,8 +140,8 @@ fn missing_or_invalid_secret_is_reported_at_its_line() {
             "cannot read the secret: file /nonexistent/key: No such file",
         ),
         (file_secret(&proxy.directory), "it is not a regular file"),
-        (file_secret(&large), "it has more than 65536 bytes"),
-        (file_secret(&empty), "it is empty"),
+        (file_secret(&large_file), "it has more than 65536 bytes"),
+        (file_secret(&empty_file), "it is empty"),
         (
             "{ env = \"WEIR_TEST_NONE\" }".to_owned(),
             "environment variable WEIR_TEST_NONE: it is not set",
@@ -251,8 +251,8 @@ fn secrets_appear_in_no_output_or_log() {
     let (_, output) = proxy.weir(&["check", "-c", path]);
     assert!(!output.contains("W070"), "{output}");
     proxy.reload(&text);
-    let other = text.replace(VALUE, "another-5e1f");
-    fs::write(&file, other).expect("write file");
+    let other_text = text.replace(VALUE, "another-5e1f");
+    fs::write(&file, other_text).expect("write file");
     let (succeeded, plan) = proxy.weir(&["plan", "-c", path]);
     assert!(
         succeeded && plan.contains("sticky.secret changed"),

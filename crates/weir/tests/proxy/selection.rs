@@ -70,7 +70,7 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
 }
 
 #[test]
-fn wlc_alternates_between_idle_servers() {
+fn wlc_uses_all_idle_servers() {
     let origins = ["one", "two", "three"].map(Origin::start);
     let pool = format!(
         "{}\nscheduler = \"wlc\"",
@@ -202,7 +202,7 @@ fn backup_does_not_replace_a_full_server() {
         });
         client
     };
-    let reply = |mut client: Client| {
+    let responding_server = |mut client: Client| {
         let response = client.read_response().expect("read response");
         server_name(&response.expect("no response").1)
     };
@@ -211,14 +211,14 @@ fn backup_does_not_replace_a_full_server() {
     assert_eq!(fetch(&mut first), "regular");
     let waiting = queue();
     assert!(proxy.weir(&["server", &name, "maint"]).0);
-    assert_eq!(reply(waiting), "backup");
+    assert_eq!(responding_server(waiting), "backup");
     assert!(proxy.weir(&["server", &name, "ready"]).0);
     let waiting = queue();
     // Both sides close the connection.
     first.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
     first.read_response().expect("read response");
     drop(first);
-    assert_eq!(reply(waiting), "regular");
+    assert_eq!(responding_server(waiting), "regular");
 }
 
 #[test]
@@ -470,7 +470,7 @@ fn large_bodies_are_forwarded_in_both_directions() {
     }
     assert_eq!(origin.connections(), 1, "the connection must be reused");
     let echo = Origin::start_tcp();
-    let tunnel = self::start_proxy("tcp", &servers(&[&echo]), "");
+    let tunnel = start_proxy("tcp", &servers(&[&echo]), "");
     let stream = std::net::TcpStream::connect(tunnel.listen).expect("connect");
     let sent: Vec<u8> = (0..8_000_000u32).map(|index| (index % 253) as u8).collect();
     let mut writer = stream.try_clone().expect("duplicate descriptor");

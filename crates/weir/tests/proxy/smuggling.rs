@@ -196,8 +196,8 @@ impl Peer {
     fn rejected_lines(&self) -> Vec<String> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         let is_path = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
-        let rejected = log.lines().filter(|line| !is_path(line));
-        rejected.map(str::to_owned).collect()
+        let lines = log.lines().filter(|line| !is_path(line));
+        lines.map(str::to_owned).collect()
     }
 
     /// Sends every case through Weir and asserts that the server counted the same requests.
@@ -272,7 +272,7 @@ fn assert_stream_counts_match(name: &str, server: SocketAddr, logged: &dyn Fn() 
 }
 
 #[test]
-fn there_are_at_least_1200_different_cases() {
+fn there_are_at_least_1200_distinct_cases() {
     let requests = request::cases().len();
     let responses = response::cases().len() * 2;
     let streams = stream::cases().len();
@@ -440,7 +440,7 @@ server.on('checkContinue', (request, response) => {
   server.emit('request', request, response);
 });
 server.on('clientError', (error, socket) => {
-  // A body that ends early belongs to its request.
+  // A truncated body belongs to a request that is already logged.
   if (error.code !== 'ECONNRESET' && !socket.busy) log('refused ' + error.code);
   socket.destroy();
 });

@@ -249,7 +249,7 @@ fn missing_directory_is_rejected() {
 
 /// Weir looks up files by the decoded path, but routes match the normalized path, which keeps `%2F` and `%40`.
 #[test]
-fn other_path_spellings_do_not_bypass_the_route() {
+fn alternative_path_spellings_do_not_bypass_authentication() {
     let origin = Origin::start("o");
     let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
     let routes = [
@@ -298,7 +298,7 @@ fn requests_for_missing_files_are_sent_to_the_pool() {
         received.starts_with("o\nGET /absent?q HTTP/1.1\r\n") && received.contains("X-A: b\r\n"),
         "{received}"
     );
-    // Here, a directory does not count as a file. Files support only GET and HEAD.
+    // With this `try`, a directory does not count as a file. Files support only GET and HEAD.
     assert!(curl(&proxy, "/sub/", &[]).1.starts_with(b"o\n"));
     let (head, _) = curl(&proxy, "/page.html", &["-X", "POST", "-d", "x"]);
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
@@ -345,13 +345,13 @@ fn field_of_a_file_is_sent_regardless_of_the_request_path() {
         ("/page.html", [false, false, false]),
     ] {
         let (head, _) = curl(&proxy, path, &[]);
-        let found = ["X-Page", "X-Found", "X-Below"].map(|name| field(&head, name).is_some());
-        assert_eq!(found, expected, "{path}: {head}");
+        let actual = ["X-Page", "X-Found", "X-Below"].map(|name| field(&head, name).is_some());
+        assert_eq!(actual, expected, "{path}: {head}");
     }
     let (head, _) = curl(&proxy, "/", &["-H", "If-None-Match: *"]);
     assert!(head.starts_with("HTTP/1.1 304 "), "{head}");
-    let found = ["X-Page", "X-Found"].map(|name| field(&head, name).is_some());
-    assert_eq!(found, [true, false], "{head}");
+    let actual = ["X-Page", "X-Found"].map(|name| field(&head, name).is_some());
+    assert_eq!(actual, [true, false], "{head}");
 }
 
 #[test]

@@ -234,16 +234,16 @@ fn key_is_not_generated_if_every_pool_has_a_secret() {
     assert!(is_accepted(&proxy, &value) && !file.exists());
 }
 
-/// A client that reaches another director after a failover keeps its server.
+/// A client that reaches a different director after a failover keeps its server.
 #[test]
-fn cookies_of_directors_with_one_secret_are_interchangeable() {
+fn directors_with_one_secret_accept_each_others_cookies() {
     let origins = [Origin::start("o"), Origin::start("p")];
-    let all = origins.each_ref();
+    let origin_refs = origins.each_ref();
     let servers: Vec<_> = origins.iter().map(|origin| origin.address()).collect();
     let directors = [0, 1].map(|_| Proxy::start("http", &servers, ""));
     let shared = "cookie = \"SRV\", secret = \"of both directors\"";
     for director in &directors {
-        director.reload(&configuration_with(director, &all, shared, ""));
+        director.reload(&configuration_with(director, &origin_refs, shared, ""));
     }
     for (first, second) in [(0, 1), (1, 0)] {
         let value = fetch_cookie(&directors[first]);
@@ -266,7 +266,7 @@ fn cookies_of_directors_with_one_secret_are_interchangeable() {
     let value = fetch_cookie(&directors[0]);
     other_director.reload(&configuration_with(
         other_director,
-        &all,
+        &origin_refs,
         "cookie = \"SRV\", secret = \"its own\"",
         "",
     ));

@@ -80,13 +80,13 @@ fn tcp_line_has_server_durations_bytes_and_end_state() {
         .shutdown(Shutdown::Write)
         .expect("shut down the write side");
     assert_eq!(stream.read(&mut [0; 8]).expect("read"), 0);
-    let logged = wait_for_line(&file, 0);
-    let (before, rest) = logged.split_once(" [").expect("no date");
-    let (_, rest) = rest.split_once("] ").expect("no date");
+    let line = wait_for_line(&file, 0);
+    let (before, rest) = line.split_once(" [").expect("find the date");
+    let (_, rest) = rest.split_once("] ").expect("find the date");
     assert_eq!(before, format!("127.0.0.1 {port}"));
     let fields: Vec<&str> = rest.splitn(6, ' ').collect();
     let [service, address, durations, bytes, end, end_reason] = fields[..] else {
-        panic!("{logged}");
+        panic!("{line}");
     };
     assert_eq!(
         (service, address),
@@ -95,16 +95,16 @@ fn tcp_line_has_server_durations_bytes_and_end_state() {
     assert_eq!(
         (bytes, end, end_reason),
         ("10/10", "--", "\"completed\""),
-        "{logged}"
+        "{line}"
     );
     let durations: Vec<f64> = durations
         .split('/')
         .map(|ms| ms.parse().expect("parse milliseconds"))
         .collect();
     let [queue, connect, total] = durations[..] else {
-        panic!("{logged}");
+        panic!("{line}");
     };
-    assert!(queue + connect <= total && total >= 120.0, "{logged}");
+    assert!(queue + connect <= total && total >= 120.0, "{line}");
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn tcp_line_shows_how_the_connection_ended() {
     let format = ", format = \"{server} {end} {end_reason}\"";
     let tunnel_timeout = "timeouts = { tunnel = \"300ms\" }";
 
-    let dead = free_address();
-    let (proxy, file) = start_proxy(dead, format, "");
+    let dead_address = free_address();
+    let (proxy, file) = start_proxy(dead_address, format, "");
     let _ = connect(&proxy).read(&mut [0; 8]);
     assert_eq!(
         wait_for_line(&file, 0),
-        format!("{dead} SC no server could be reached")
+        format!("{dead_address} SC no server could be reached")
     );
 
     let origin = Origin::start_tcp();
@@ -131,9 +131,9 @@ fn tcp_line_shows_how_the_connection_ended() {
         wait_for_line(&file, 0),
         format!("{address} CD the client aborted the transfer")
     );
-    let mut silent = connect(&proxy);
-    echo(&mut silent, b"hello", Duration::ZERO);
-    let _ = silent.read(&mut [0; 8]);
+    let mut silent_client = connect(&proxy);
+    echo(&mut silent_client, b"hello", Duration::ZERO);
+    let _ = silent_client.read(&mut [0; 8]);
     assert_eq!(
         wait_for_line(&file, 1),
         format!("{address} cD the client was idle for too long")

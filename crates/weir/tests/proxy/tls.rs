@@ -421,7 +421,7 @@ fn tls_tickets_survive_a_crash() {
         super::keeper::kill_daemon(&proxy);
         assert_eq!(handshake_kind(), Some(HandshakeKind::Resumed));
     }
-    // No file contains ticket keys.
+    // No file in the runtime directory contains ticket keys.
     let run = fs::read_dir(proxy.directory.join("run")).expect("read directory");
     for entry in run.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -525,7 +525,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
             &format!("ca = \"{path}\", server_name = \"{name}\""),
         )
     };
-    // By default, openssl sets CA:TRUE and writes the name only as the common name.
+    // By default, openssl sets CA:TRUE and writes the name only to the common name.
     self_sign("plain", "-days 30 -subj /CN=web.internal");
     self_sign(
         "named",
@@ -555,7 +555,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
     let (status, state, reason) = fetch_pinned("named", "named.crt", "other.internal");
     assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
     assert!(
-        reason.starts_with("the server's certificate is not for other.internal: it is for "),
+        reason.starts_with("the server's certificate is not valid for other.internal, only for "),
         "{reason}"
     );
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout past.key \
@@ -672,7 +672,7 @@ fn sni_selects_pools_with_tls_passthrough() {
     assert_eq!(server_of("a.example"), "one");
     assert_eq!(server_of("b.example"), "two");
     assert_eq!(server_of("x.c.example"), "two");
-    // The ClientHello may arrive byte by byte.
+    // A handshake message that arrives byte by byte and is not a ClientHello gets an alert.
     let mut raw = Client::connect(proxy.listen);
     for byte in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
         raw.0.write_all(&[byte]).expect("write");

@@ -63,9 +63,14 @@ fn only_listed_suites_and_groups_are_negotiated() {
         assert_eq!(cipher.is_some(), is_allowed, "{group}");
     }
     let file = proxy.directory.join("wrong.toml");
-    let invalid =
+    let invalid_configuration =
         tls(", minimum = \"1.3\", ciphers = [\"ECDHE-RSA-AES128-GCM-SHA256\", \"AES128-SHA\"]");
-    let text = configuration(proxy.listen, "http", &[origin.address()], &invalid);
+    let text = configuration(
+        proxy.listen,
+        "http",
+        &[origin.address()],
+        &invalid_configuration,
+    );
     fs::write(&file, text).expect("write file");
     let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(!succeeded, "{output}");

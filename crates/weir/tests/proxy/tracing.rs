@@ -20,7 +20,7 @@ const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 /// Returns the exports that a collector has accepted.
 fn exports(collector: &Receiver) -> Vec<Value> {
     let received = collector.received();
-    let accepted = received.iter().filter(|request| request.status == 200);
+    let accepted_requests = received.iter().filter(|request| request.status == 200);
     let export = |request: &ReceivedRequest| {
         let head = &request.head;
         assert!(
@@ -30,7 +30,7 @@ fn exports(collector: &Receiver) -> Vec<Value> {
         );
         serde_json::from_slice(&request.body).expect("parse JSON")
     };
-    accepted.map(export).collect()
+    accepted_requests.map(export).collect()
 }
 
 /// Returns all spans that a collector has accepted.
@@ -295,12 +295,12 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
 fn failed_attempts_redirects_and_errors_are_traced() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
-    let dead = free_address();
+    let dead_address = free_address();
     let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\n\
                  service = \"s\"\npath = \"/dead/*\"\npool = \"dead\"\n";
-    let pool = format!("[pool.dead]\nservers = [\"{dead}\"]\n");
+    let pool = format!("[pool.dead]\nservers = [\"{dead_address}\"]\n");
     let extra = tracing_table(collector.address, "") + &pool + route;
-    let proxy = Proxy::start("http", &[origin.address(), dead], &extra);
+    let proxy = Proxy::start("http", &[origin.address(), dead_address], &extra);
     let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
         client.fetch(&request("/retried", ""));
@@ -321,19 +321,21 @@ fn failed_attempts_redirects_and_errors_are_traced() {
     let retried = retried.expect("no request was retried");
     assert_eq!(retried.events, ["weir.attempt.failed"]);
     assert!(!retried.is_error && retried.text("weir.server") == origin.address().to_string());
-    let moved = find(&spans, "/moved/x", 2);
+    let redirect_span = find(&spans, "/moved/x", 2);
     assert!(
-        moved.text("http.response.status_code").starts_with('3'),
-        "{moved:#?}"
+        redirect_span
+            .text("http.response.status_code")
+            .starts_with('3'),
+        "{redirect_span:#?}"
     );
     assert!(
-        !spans.iter().any(|span| span.parent == moved.id),
+        !spans.iter().any(|span| span.parent == redirect_span.id),
         "a redirect must have no client span"
     );
-    let failed = find(&spans, "/dead/x", 2);
+    let failed_span = find(&spans, "/dead/x", 2);
     assert!(
-        failed.is_error && failed.text("error.type") == "connect",
-        "{failed:#?}"
+        failed_span.is_error && failed_span.text("error.type") == "connect",
+        "{failed_span:#?}"
     );
     assert!(find(&spans, "/dead/x", 3).is_error);
 }
@@ -382,8 +384,8 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
         count("dropped") > 0
     });
     wait_until("all requests are counted", || {
-        let ended = proxy.status()["services"][0]["exchanges"]["ended"].as_u64();
-        ended == Some(count("recorded"))
+        let ended_count = proxy.status()["services"][0]["exchanges"]["ended"].as_u64();
+        ended_count == Some(count("recorded"))
     });
 
     proxy.reload(&configuration(

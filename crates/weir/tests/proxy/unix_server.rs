@@ -29,7 +29,7 @@ fn relay(path: &Path, address: SocketAddr) {
 }
 
 fn copy_to_server(mut client: UnixStream, mut server: TcpStream) {
-    // The test closes connections intentionally.
+    // Ignore errors: the test closes connections intentionally.
     let _ = std::io::copy(&mut client, &mut server);
     let _ = server.shutdown(Shutdown::Write);
 }
@@ -165,9 +165,9 @@ fn tcp_service_transfers_bytes_in_both_directions() {
     let pool = format!("servers = [\"unix:{}\"]", socket.display());
     proxy.reload(&configuration_with(&proxy, "tcp", &pool, ""));
     let mut client = Client::connect(proxy.listen);
-    let sent: Vec<u8> = (0..2_000_000_u32).map(|number| number as u8).collect();
+    let data: Vec<u8> = (0..2_000_000_u32).map(|number| number as u8).collect();
     let mut writer = client.0.try_clone().expect("duplicate descriptor");
-    let bytes = sent.clone();
+    let bytes = data.clone();
     let writer_thread = std::thread::spawn(move || {
         writer.write_all(&bytes).expect("write");
         writer
@@ -178,10 +178,10 @@ fn tcp_service_transfers_bytes_in_both_directions() {
     client.0.read_to_end(&mut received).expect("read");
     writer_thread.join().expect("writer thread panicked");
     assert!(
-        received == sent,
+        received == data,
         "{} of {} bytes received",
         received.len(),
-        sent.len()
+        data.len()
     );
 }
 
@@ -324,7 +324,7 @@ fn other_users_cannot_add_sockets() {
             "{response}"
         );
     }
-    // Another pool may also use a socket that is already in use.
+    // A different pool may use a socket that the active configuration already uses.
     let with_second_pool = format!(
         "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
          pool = \"q\"",

@@ -73,8 +73,8 @@ impl PersistentClients {
         let before = self.exchanges.load(Ordering::Relaxed);
         let has_ended = |thread: &JoinHandle<_>| thread.is_finished();
         wait_until("the persistent clients have made progress", || {
-            let failed = self.threads.iter().any(has_ended);
-            failed || self.exchanges.load(Ordering::Relaxed) > before + 50
+            let has_failed = self.threads.iter().any(has_ended);
+            has_failed || self.exchanges.load(Ordering::Relaxed) > before + 50
         });
     }
 
@@ -104,16 +104,16 @@ fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
 
 /// Sends bytes that depend on the round, and reads them back.
 pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
-    let sent: Vec<u8> = (0..2_000u64)
+    let data: Vec<u8> = (0..2_000u64)
         .flat_map(|index| (round * 7 + index).to_be_bytes())
         .collect();
-    let mut received = vec![0; sent.len()];
-    client.0.write_all(&sent).map_err(|e| e.to_string())?;
+    let mut received = vec![0; data.len()];
+    client.0.write_all(&data).map_err(|e| e.to_string())?;
     client
         .0
         .read_exact(&mut received)
         .map_err(|e| e.to_string())?;
-    (sent == received)
+    (data == received)
         .then_some(())
         .ok_or("received different bytes".to_owned())
 }
@@ -224,10 +224,11 @@ fn status_lists_old_processes_until_their_clients_finish() {
     }
     let draining = || -> Vec<(u64, u64)> {
         let status = proxy.status();
-        let all = status["draining"].as_array().cloned().unwrap_or_default();
+        let draining_processes = status["draining"].as_array().cloned().unwrap_or_default();
         let number =
             |process: &serde_json::Value, key: &str| process[key].as_u64().expect("not a number");
-        all.iter()
+        draining_processes
+            .iter()
             .map(|process| (number(process, "pid"), number(process, "clients")))
             .collect()
     };
@@ -263,9 +264,9 @@ fn restrict_to_cpus(pid: u32, cpus: &CpuSet) {
 
 #[test]
 fn changed_worker_count_closes_no_listener() {
-    let all = sched_getaffinity(None).expect("sched_getaffinity");
+    let all_cpus = sched_getaffinity(None).expect("sched_getaffinity");
     let first = (0..CpuSet::MAX_CPU)
-        .find(|cpu| all.is_set(*cpu))
+        .find(|cpu| all_cpus.is_set(*cpu))
         .expect("no CPU");
     let mut single_cpu = CpuSet::new();
     single_cpu.set(first);
@@ -273,7 +274,7 @@ fn changed_worker_count_closes_no_listener() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let load = ConnectionLoad::start(proxy.listen);
     // Use one worker, then the original number, and then one again.
-    for cpus in [&single_cpu, &all, &single_cpu] {
+    for cpus in [&single_cpu, &all_cpus, &single_cpu] {
         restrict_to_cpus(proxy.child.id(), cpus);
         let (succeeded, output) = proxy.upgrade();
         assert!(succeeded, "{output}");
@@ -282,7 +283,7 @@ fn changed_worker_count_closes_no_listener() {
     let [served, refused, failed] = load.stop();
     println!(
         "{served} requests served while the number of workers changed between {} and 1",
-        all.count()
+        all_cpus.count()
     );
     assert_eq!((refused, failed), (0, 0));
 }
@@ -291,9 +292,9 @@ fn changed_worker_count_closes_no_listener() {
 fn health_states_survive_an_upgrade_and_a_crash() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let dead = super::free_address();
+    let dead_address = super::free_address();
     let check = "[pool.p.check]\ninterval = \"1h\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
-    let text = super::configuration(proxy.listen, "http", &[origin.address(), dead], "");
+    let text = super::configuration(proxy.listen, "http", &[origin.address(), dead_address], "");
     proxy.reload(&(text + check));
     let states = || -> Vec<(String, String)> {
         let status = proxy.status();
@@ -335,8 +336,8 @@ fn tls_tickets_survive_an_upgrade_and_idle_connections_get_connection_close() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let mut idle = tls::connect(&config, proxy.listen, "a.example");
-    tls::fetch(&mut idle, GET).expect("fetch");
+    let mut idle_client = tls::connect(&config, proxy.listen, "a.example");
+    tls::fetch(&mut idle_client, GET).expect("fetch");
     for _ in 0..2 {
         let (succeeded, output) = proxy.upgrade();
         assert!(succeeded, "{output}");
@@ -348,7 +349,7 @@ fn tls_tickets_survive_an_upgrade_and_idle_connections_get_connection_close() {
             assert_eq!(kind, Some(HandshakeKind::Resumed));
         }
     }
-    let last = tls::fetch(&mut idle, GET).unwrap_or_else(|e| panic!("{e} {}", proxy.log()));
+    let last = tls::fetch(&mut idle_client, GET).unwrap_or_else(|e| panic!("{e} {}", proxy.log()));
     assert!(last.contains("Connection: close\r\n"), "{last}");
 }
 

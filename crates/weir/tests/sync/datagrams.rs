@@ -48,7 +48,7 @@ fn datagrams_reach_the_same_server_after_failover() {
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
-    let opened = pair.world.spawn_on("client", || {
+    let thread = pair.world.spawn_on("client", || {
         let socket = || {
             let socket = UdpSocket::bind("0.0.0.0:0").expect("bind a UDP socket");
             socket.connect((VIP, PORT)).expect("set the destination");
@@ -58,7 +58,7 @@ fn datagrams_reach_the_same_server_after_failover() {
         };
         (0..CLIENTS).map(|_| socket()).collect::<Vec<UdpSocket>>()
     });
-    let sockets = opened.join().expect("thread panicked");
+    let sockets = thread.join().expect("thread panicked");
     let servers: Vec<Option<u8>> = sockets.iter().map(responding_server).collect();
     assert!(servers.iter().all(Option::is_some), "{servers:?}");
     // A flow is sent only after it has lasted for some time.
@@ -74,6 +74,10 @@ fn datagrams_reach_the_same_server_after_failover() {
     pair.move_vip_to("second", Some("director"));
     // In this order, wlc would choose other servers for new flows.
     for (socket, server) in sockets.iter().zip(&servers).rev() {
-        assert_eq!(responding_server(socket), *server, "of {servers:?}");
+        assert_eq!(
+            responding_server(socket),
+            *server,
+            "servers before the failover: {servers:?}"
+        );
     }
 }

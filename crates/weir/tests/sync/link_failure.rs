@@ -120,7 +120,7 @@ fn no_connection_breaks_when_active_director_is_cut_off() {
 /// server from the packet, and it never finds the translation. `WEIR_CUT_CONNECTIONS` sets the number of connections of
 /// each kind. `WEIR_CUT_METHODS` lists the methods to test, separated by commas, to run the test in parts.
 #[test]
-fn only_synchronized_connections_survive_with_each_method_soak() {
+fn connections_survive_only_if_synchronized_or_computable_soak() {
     if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Tests connections of a service whose name a reload has changed.
+//! Tests the connections of a service that a reload renames.
 
 use std::fs;
 

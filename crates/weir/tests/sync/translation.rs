@@ -76,8 +76,8 @@ fn directors_assign_different_source_ports_concurrently() {
     let mut connections = first.join().expect("thread panicked");
     connections.extend(second.join().expect("thread panicked"));
     wait_for("the flows on both directors", TIMEOUT, || {
-        let all = 2 * HELD_CONNECTIONS as u64;
-        pair.total("director") == all && pair.total("second") == all
+        let flow_count = 2 * HELD_CONNECTIONS as u64;
+        pair.total("director") == flow_count && pair.total("second") == flow_count
     });
     for host in ["director", "second"] {
         let records = pair.status(host)["sync"]["records"].clone();

@@ -1,6 +1,6 @@
 //! Tests that the flows of a director reach its peer while the director is upgraded.
 //!
-//! Each next program is a script that does not start until the test permits it.
+//! The next program is always a script that waits until the test lets it continue.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::world::program::program_under_test;
 use super::world::{privileged, wait_for};
 use super::{ADDRESSES, Connection, DIRECT, Pair, TIMEOUT};
 
-/// Set if the machine has the account `weir`, so that the engine is in a separate process.
+/// Environment variable that is set if the machine has the account `weir`, so that the engine is in a separate process.
 const WITH_ACCOUNT: &str = "WEIR_TEST_WITH_ACCOUNT";
 /// Number of connections that are opened while the next program has not started yet.
 const EARLY_CONNECTIONS: usize = 8;
@@ -87,13 +87,13 @@ fn start_both() -> Pair {
 fn open(pair: &Pair, connections: &mut Vec<Connection>, count: usize) -> Duration {
     connections.extend(pair.open_connections(count));
     let opened_at = Instant::now();
-    wait_for("the flows on the second director", TIMEOUT, || {
+    wait_for("the flows to reach the second director", TIMEOUT, || {
         pair.total("second") == connections.len() as u64
     });
     opened_at.elapsed()
 }
 
-fn assert_survive(pair: &Pair, connections: &mut [Connection]) {
+fn assert_connections_survive(pair: &Pair, connections: &mut [Connection]) {
     pair.move_vip_to("second", Some("director"));
     assert!(connections.iter_mut().all(Connection::reaches_same_server));
 }
@@ -133,7 +133,7 @@ fn assert_flows_reach_the_peer(replaces_maps: bool) {
     let output = upgrade.wait();
     assert!(output.status.success(), "{output:?}");
     open(&pair, &mut connections, 1);
-    assert_survive(&pair, &mut connections);
+    assert_connections_survive(&pair, &mut connections);
 }
 
 #[test]
@@ -177,13 +177,13 @@ fn flows_reach_the_peer_after_failed_upgrades() {
     fail(&format!("exec {} \"$@\"", program_under_test().display()));
     run(Command::new("umount").arg("--lazy"));
     open(&pair, &mut connections, EARLY_CONNECTIONS);
-    assert_survive(&pair, &mut connections);
+    assert_connections_survive(&pair, &mut connections);
 }
 
 /// Runs the other tests of this module in a mount namespace in which the account `weir` exists. The engine then runs in
 /// a separate process, which synchronizes flows.
 #[test]
-fn flows_of_a_separate_engine_process_reach_the_peer() {
+fn flows_from_separate_engine_process_reach_the_peer() {
     if !privileged() {
         return;
     }

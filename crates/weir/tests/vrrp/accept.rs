@@ -49,7 +49,7 @@ fn has_filter(pair: &Pair) -> bool {
 }
 
 /// Starts servers that each send a byte: the proxy service's on the director, the layer 4 service's on the second host,
-/// and a server on the director that belongs to no service.
+/// and a server on the director that is not part of a service.
 fn start_servers(pair: &mut Pair) {
     for (host, port, byte) in [
         ("director", "TCP-LISTEN:9,bind=127.0.0.1", "p"),
@@ -99,10 +99,10 @@ fn director_without_accept_serves_only_services() {
     prepare_hosts(&mut pair);
     pair.start("director", &config_with_accept(false));
     pair.wait_for_holder("director");
-    pair.wait_for("the proxy service", || {
+    pair.wait_for("the proxy service to respond", || {
         first_byte(&pair, &format!("{VIP}:8080")) == Some(b'p')
     });
-    pair.wait_for("the layer 4 service", || {
+    pair.wait_for("the layer 4 service to respond", || {
         first_byte(&pair, &format!("{BALANCED}:80")) == Some(b'b')
     });
     for address in [VIP, VIP_V6, BALANCED] {
@@ -125,23 +125,25 @@ fn director_without_accept_serves_only_services() {
 
     // A reload changes the setting in both directions, and Weir restores a filter that another program removed.
     pair.reload("director", &config_with_accept(true));
-    pair.wait_for("a reply", || responds_to_ping(&pair, VIP));
+    pair.wait_for("a reply to a ping", || responds_to_ping(&pair, VIP));
     assert!(responds_to_ping(&pair, VIP_V6) && !has_filter(&pair));
     pair.reload("director", &config_with_accept(false));
-    pair.wait_for("no reply", || !responds_to_ping(&pair, VIP));
+    pair.wait_for("the director not to reply", || {
+        !responds_to_ping(&pair, VIP)
+    });
     assert!(has_filter(&pair));
     super::world::sh(&format!(
         "ip netns exec {} nft flush ruleset",
         pair.world.namespace("director")
     ));
     pair.reload("director", &config_with_accept(false));
-    pair.wait_for("the filter", || has_filter(&pair));
+    pair.wait_for("the filter to be added", || has_filter(&pair));
 
     // Weir removes the filter together with the addresses, even if a killed director left them behind.
     pair.weir("director", &["vrrp", "outside", "release"]);
-    pair.wait_for("the removal of the filter", || !has_filter(&pair));
+    pair.wait_for("the filter to be removed", || !has_filter(&pair));
     pair.weir("director", &["vrrp", "outside", "resume"]);
-    pair.wait_for("the filter", || {
+    pair.wait_for("the filter to be added", || {
         has_filter(&pair) && pair.holds("director", VIP)
     });
     for name in ["vrrp-agent", "helper"] {

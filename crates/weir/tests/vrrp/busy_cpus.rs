@@ -1,6 +1,6 @@
 //! Tests that a backup director does not take over while the active one works, even though all CPUs are busy.
 //!
-//! `WEIR_VRRP_STEADY_SECONDS` sets the duration, 3,600 by default.
+//! `WEIR_VRRP_STEADY_SECONDS` sets the duration; the default is 3,600.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

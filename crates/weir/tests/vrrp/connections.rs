@@ -49,8 +49,13 @@ fn read_error(stream: &mut TcpStream, limit: Duration) -> ErrorKind {
     stream
         .set_read_timeout(Some(limit))
         .expect("set the timeout");
-    let error = stream.read(&mut [0]).expect_err("the server is silent");
-    error.kind()
+    loop {
+        let error = stream.read(&mut [0]).expect_err("the server sends no data");
+        // A signal interrupts a read with a timeout.
+        if error.kind() != ErrorKind::Interrupted {
+            return error.kind();
+        }
+    }
 }
 
 /// A client that waits for data sends no packet to which the next active director could respond with a reset.

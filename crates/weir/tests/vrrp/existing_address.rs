@@ -53,17 +53,21 @@ fn address_that_is_removed_from_the_active_director_is_added_again() {
     let extra = format!("excluded_addresses = [\"{EXTRA}/32\"]");
     pair.start("director", &config(150, &extra));
     pair.wait_for_state("director", "active");
-    pair.wait_for("both addresses", || {
+    pair.wait_for("both addresses to be added", || {
         pair.holds("director", VIP) && pair.holds("director", EXTRA)
     });
     for (address, prefix) in [(VIP, 24), (EXTRA, 32)] {
         pair.ip("director", &format!("addr del {address}/{prefix} dev eth0"));
-        pair.wait_for("the address again", || pair.holds("director", address));
+        pair.wait_for("the address to be added again", || {
+            pair.holds("director", address)
+        });
     }
     // A director that is also a server has the VIP on `lo`.
     pair.ip("director", &format!("addr add {VIP}/32 dev lo"));
     pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
-    pair.wait_for("the address on eth0", || pair.holds("director", VIP));
+    pair.wait_for("the address to be added to eth0 again", || {
+        pair.holds("director", VIP)
+    });
     assert_eq!(pair.router("director")["state"], "active");
     assert!(
         pair.log("director")
@@ -83,7 +87,7 @@ fn own_address_is_kept_and_leftovers_are_removed() {
     pair.start("director", &config(255, &extra));
     pair.wait_for_holder("director");
     assert!(pair.holds("director", EXTRA));
-    pair.wait_for("the log", || {
+    pair.wait_for("the log messages", || {
         let log = pair.log("director");
         log.contains("the address was already on the interface")
             && log.contains("the address is the interface's own and is never removed")

@@ -47,7 +47,7 @@ fn address_is_added_although_it_cannot_be_recorded() {
     pair.wait_for_holder("second");
     fs::remove_dir(&obstacle).expect("remove the directory");
     let path = pair.path("run-second/vrrp.json");
-    pair.wait_for("the record", || {
+    pair.wait_for("the address to be recorded", || {
         fs::read_to_string(&path).is_ok_and(|text| text.contains(VIP))
     });
 }
@@ -61,7 +61,9 @@ fn new_helper_reads_virtual_routers_as_soon_as_it_can() {
     }
     let mut pair = Pair::new();
     pair.start("director", &config(150, ""));
-    pair.wait_for("the VIP", || pair.holds("director", VIP));
+    pair.wait_for("the director to have the VIP", || {
+        pair.holds("director", VIP)
+    });
     pair.wait_for("the helper to be old enough", || {
         pair.process_age("director", "helper") > MIN_PROCESS_AGE
     });
@@ -74,13 +76,17 @@ fn new_helper_reads_virtual_routers_as_soon_as_it_can() {
     set_mode(0o666);
     pair.kill(pair.process_id("director", "helper"));
     let has_logged = |text: &str| pair.log("director").contains(text);
-    pair.wait_for("the failure", || {
+    pair.wait_for("the failure to be logged", || {
         has_logged("failed to get the virtual routers")
     });
     pair.ip("director", &format!("addr del {VIP}/24 dev eth0"));
-    pair.wait_for("the rejection", || has_logged("failed to add addresses"));
+    pair.wait_for("the rejection to be logged", || {
+        has_logged("failed to add addresses")
+    });
     set_mode(0o600);
-    pair.wait_for("the VIP", || pair.holds("director", VIP));
+    pair.wait_for("the director to have the VIP", || {
+        pair.holds("director", VIP)
+    });
 }
 
 /// A new agent cannot advertise before the helper has sent it the virtual routers. If this takes too long, the peer

@@ -143,7 +143,7 @@ impl Frr {
         let zebra = fs::read_to_string(format!("{}/zebra.pid", self.directory));
         sh(&format!(
             "kill -TERM {}",
-            zebra.expect("read the process id").trim()
+            zebra.expect("read the process ID").trim()
         ));
         let _ = fs::remove_file(format!("{}/zserv.api", self.directory));
     }

@@ -81,7 +81,7 @@ fn group_does_not_flap_while_one_segment_is_cut() {
     start_keepalived(&mut pair, &keepalived_config());
     wait_for_holder(&pair, "second", "director");
     pair.start("director", &weir_config(50));
-    pair.wait_for("the active peer of both", || {
+    pair.wait_for("both virtual routers to have an active peer", || {
         let routers = pair.routers("director");
         (0..2).all(|index| routers[index]["active_peer"].is_string())
     });

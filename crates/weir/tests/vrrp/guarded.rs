@@ -40,7 +40,7 @@ fn commands_show_that_a_new_router_starts_when_the_guard_ends() {
     assert!(text.contains(STARTS), "{text}");
     let text = pair.weir("director", &["status"]);
     assert!(text.contains(STARTS), "{text}");
-    // The peer is already running, and receives no advertisements.
+    // The peer receives no advertisements, and becomes active.
     pair.start("second", &config(100, ""));
     pair.wait_for("both directors to have the VIP", || {
         pair.holds("director", VIP) && pair.holds("second", VIP)

@@ -72,10 +72,10 @@ impl Probes {
     }
 
     fn assert_none_failed(&self, after: &str) {
-        let failed = self.failed.load(Ordering::Relaxed);
+        let failed_count = self.failed.load(Ordering::Relaxed);
         let attempts = self.attempts.load(Ordering::Relaxed);
-        println!("{after}: {failed} of {attempts} attempts failed");
-        assert_eq!(failed, 0, "{after}: of {attempts} attempts");
+        println!("{after}: {failed_count} of {attempts} attempts failed");
+        assert_eq!(failed_count, 0, "{after}: of {attempts} attempts");
     }
 
     fn stop(self) {
@@ -127,7 +127,7 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     let with_routers = |extra: &str| routers(prefixes, extra) + services;
     // The director first starts without virtual routers, so there is no agent to wait for.
     pair.start_without_agent("director", &without_router);
-    pair.wait_for("the VIPs", || {
+    pair.wait_for("the VIPs to be added", || {
         pair.holds("director", VIP) && pair.holds("director", VIP6)
     });
     let probes = Probes::start(&pair);
@@ -135,18 +135,18 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     probes.assert_none_failed("at the start");
 
     pair.reload("director", &with_routers(""));
-    pair.wait_for("the election", || is_active(&pair));
+    pair.wait_for("the election to end", || is_active(&pair));
     probes.wait_for_more(&pair);
-    pair.wait_for("the prefix", || {
+    pair.wait_for("the configured prefix", || {
         has_permanent_address(&pair, &format!("{VIP}/{}", prefixes.0))
             && has_permanent_address(&pair, VIP6)
     });
     probes.assert_none_failed("vip_interface -> [vrrp]");
 
     // A different list of addresses makes it a different virtual router.
-    let other =
+    let other_config =
         with_routers("").replace(&format!("\"{VIP}/"), &format!("\"10.0.0.77/32\", \"{VIP}/"));
-    pair.reload("director", &other);
+    pair.reload("director", &other_config);
     pair.wait_for("the added address", || pair.holds("director", "10.0.0.77"));
     probes.wait_for_more(&pair);
     probes.assert_none_failed("changed list of addresses");
@@ -155,7 +155,7 @@ fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
     pair.wait_for("the agent to exit", || {
         !pair.try_weir("director", &["vrrp"]).status.success()
     });
-    pair.wait_for("the new owner", || {
+    pair.wait_for("the new owner to add the VIP", || {
         has_permanent_address(&pair, &format!("{VIP}/32")) && has_permanent_address(&pair, VIP6)
     });
     probes.wait_for_more(&pair);
@@ -193,10 +193,10 @@ fn vip_is_removed_in_first_election_if_another_director_is_active() {
     pair.start("second", &with_interval(150));
     pair.wait_for_state("second", "active");
     pair.start_without_agent("director", WITHOUT_ROUTER);
-    pair.wait_for("the VIP", || pair.holds("director", VIP));
+    pair.wait_for("the VIP to be added", || pair.holds("director", VIP));
     pair.reload("director", &with_interval(100));
     pair.wait_for_holder("second");
-    pair.wait_for("the peer", || {
+    pair.wait_for("the active peer to be reported", || {
         pair.router("director")["active_peer"] == "10.0.0.4"
     });
     let router = pair.router("director");
@@ -215,7 +215,7 @@ fn vip_is_removed_in_first_election_if_another_director_is_active() {
     pair.stop_and_wait("second");
     pair.wait_for_holder("director");
     pair.reload("director", WITHOUT_ROUTER);
-    pair.wait_for("the new owner", || {
+    pair.wait_for("the new owner to add the VIP", || {
         has_permanent_address(&pair, &format!("{VIP}/32"))
     });
 }

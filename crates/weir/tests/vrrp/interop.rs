@@ -183,11 +183,7 @@ fn assert_works_in_both_roles(combination: Combination) {
     if !privileged() {
         return;
     }
-    let vip = combination
-        .vip
-        .split('/')
-        .next()
-        .expect("text contains an address");
+    let vip = combination.vip.split('/').next().expect("no address");
     let mut pair = Pair::new();
     for (host, number) in [("director", 3), ("second", 4)] {
         if combination.is_v6() && combination.unicast {

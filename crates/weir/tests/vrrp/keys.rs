@@ -16,7 +16,7 @@ fn command_output(pair: &Pair, host: &str, command: &str) -> String {
 }
 
 #[test]
-fn routes_and_rules_follow_state() {
+fn routes_and_rules_exist_only_while_active() {
     if !privileged() {
         return;
     }
@@ -53,7 +53,7 @@ fn routes_and_rules_follow_state() {
     );
 }
 
-/// Sets the reverse-path filter that many distributions set. It must not drop the clients' packets.
+/// Enables strict reverse-path filtering, as many distributions do. It must not drop the clients' packets.
 fn set_strict_filter(pair: &Pair) {
     for host in ["director", "second"] {
         command_output(pair, host, "sysctl -qw net.ipv4.conf.all.rp_filter=1");
@@ -87,7 +87,7 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
         let neighbor = command_output(&pair, "client", &format!("ip neigh show {VIP}"));
         ping.status.success() && neighbor.contains("00:00:5e:00:01:33")
     });
-    // The other director takes over the same MAC address and hands it back.
+    // The other director takes over the VIP with the same MAC address.
     pair.start("second", &config(100, extra));
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
@@ -194,9 +194,9 @@ fn tracked_pool_changes_state_and_priority() {
     pair.weir("director", &["server", "p/127.0.0.1:9", "ready"]);
     pair.wait_for_state("director", "active");
 
-    let bad = pair.path("bad.toml");
-    fs::write(&bad, config(150, "track = [{ pool = \"none\" }]")).expect("write the file");
-    let output = pair.try_weir("director", &["check", "-c", &bad]);
+    let bad_file = pair.path("bad.toml");
+    fs::write(&bad_file, config(150, "track = [{ pool = \"none\" }]")).expect("write the file");
+    let output = pair.try_weir("director", &["check", "-c", &bad_file]);
     let message = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("pool `none` does not exist"), "{message}");
@@ -241,7 +241,7 @@ fn loss_of_data_plane_releases_addresses() {
 
 /// Tests `track_interface`.
 #[test]
-fn interface_down_is_fault_unless_untracked() {
+fn failed_interface_causes_fault_unless_tracking_is_disabled() {
     if !privileged() {
         return;
     }
@@ -257,7 +257,7 @@ fn interface_down_is_fault_unless_untracked() {
 }
 
 #[test]
-fn group_fifo_and_program_are_notified() {
+fn group_notifications_are_sent_to_fifo_and_program() {
     if !privileged() {
         return;
     }
@@ -339,8 +339,8 @@ fn proxied_connection_is_reset_after_failover() {
     pair.disconnect("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     let error = loop {
-        let sent = stream.write_all(b"b");
-        if let Err(error) = sent.and_then(|()| stream.read_exact(&mut [0; 1])) {
+        let result = stream.write_all(b"b");
+        if let Err(error) = result.and_then(|()| stream.read_exact(&mut [0; 1])) {
             break error;
         }
     };

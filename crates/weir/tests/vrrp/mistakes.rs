@@ -18,7 +18,9 @@ fn equal_priorities_are_reported_on_the_backup() {
     let equal = "the virtual router outside has priority";
     assert!(!doctor(&pair, "second").contains(equal));
     pair.reload("second", &config(150, ""));
-    pair.wait_for("the finding", || doctor(&pair, "second").contains(equal));
+    pair.wait_for("the finding to appear", || {
+        doctor(&pair, "second").contains(equal)
+    });
     let text = doctor(&pair, "second");
     assert!(
         text.contains("has priority 150 on this director and on the active one, 10.0.0.3"),
@@ -30,7 +32,9 @@ fn equal_priorities_are_reported_on_the_backup() {
     );
     assert_eq!(pair.router("second")["active_peer_priority"], 150);
     pair.reload("second", &config(100, ""));
-    pair.wait_for("no finding", || !doctor(&pair, "second").contains(equal));
+    pair.wait_for("the finding to disappear", || {
+        !doctor(&pair, "second").contains(equal)
+    });
 }
 
 #[test]
@@ -39,27 +43,30 @@ fn different_router_ids_are_reported_with_both_values() {
         return;
     }
     let mut pair = two_directors();
-    let other = config(100, "").replace("_id = 51", "_id = 52");
+    let other_config = config(100, "").replace("_id = 51", "_id = 52");
     pair.stop_and_wait("second");
-    pair.start("second", &other);
+    pair.start("second", &other_config);
     pair.wait_for("both directors to be active", || {
         pair.holds("director", VIP) && pair.holds("second", VIP)
     });
-    let finding = |host: &str, peer: &str, own: u8, other: u8| {
+    let finding = |host: &str, peer: &str, own: u8, other_id: u8| {
         let expected = format!(
-            "{peer} advertises an address of the virtual router outside with the virtual router ID {other}; this \
+            "{peer} advertises an address of the virtual router outside with the virtual router ID {other_id}; this \
              director uses {own}"
         );
-        pair.wait_for("the finding", || doctor(&pair, host).contains(&expected));
+        pair.wait_for("the finding to appear", || {
+            doctor(&pair, host).contains(&expected)
+        });
         let text = doctor(&pair, host);
         let fix = format!(
-            "use the same `virtual_router_id` in [vrrp.outside] on all directors: {own}, as here, or {other}, as on \
+            "use the same `virtual_router_id` in [vrrp.outside] on all directors: {own}, as here, or {other_id}, as on \
              {peer}"
         );
         assert!(text.contains(&fix), "{text}");
         let status = pair.weir(host, &["vrrp"]);
-        let line =
-            format!("{peer} advertises an address of this router with virtual router ID {other}");
+        let line = format!(
+            "{peer} advertises an address of this router with virtual router ID {other_id}"
+        );
         assert!(status.contains(&line), "{status}");
     };
     finding("director", "10.0.0.4", 51, 52);
@@ -74,10 +81,10 @@ fn different_router_ids_are_reported_with_both_values() {
     pair.ip("client", &entry);
     pair.reload("second", &config(100, ""));
     pair.wait_for_holder("director");
-    pair.wait_for("the announcement", || {
+    pair.wait_for("the client to get the announcement", || {
         pair.resolves_vip_to("client", "director")
     });
-    pair.wait_for("no finding", || {
+    pair.wait_for("the finding to disappear", || {
         !doctor(&pair, "director").contains("virtual router ID")
     });
 }
@@ -88,31 +95,33 @@ fn address_missing_on_the_standby_is_reported_once() {
     if !privileged() {
         return;
     }
-    let other = "10.0.0.11";
+    let other_vip = "10.0.0.11";
     let with_service = |priority, addresses: &str| {
         let list = format!("addresses = [{addresses}]");
         let text = config(priority, "").replace(&format!("addresses = [\"{VIP}/24\"]"), &list);
         assert!(text.contains(&list), "{text}");
         format!(
-            "[node]\n{text}[pool.q]\nservers = [\"127.0.0.1:9\"]\n[service.t]\nlisten = [\"{other}:8080\"]\n\
+            "[node]\n{text}[pool.q]\nservers = [\"127.0.0.1:9\"]\n[service.t]\nlisten = [\"{other_vip}:8080\"]\n\
              forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"q\"\n"
         )
     };
-    let both_addresses = format!("\"{VIP}/24\", \"{other}/24\"");
+    let both_addresses = format!("\"{VIP}/24\", \"{other_vip}/24\"");
     let mut pair = Pair::new();
     pair.start("director", &with_service(150, &both_addresses));
     pair.wait_for_state("director", "active");
     pair.start("second", &with_service(100, &format!("\"{VIP}/24\"")));
-    pair.wait_for("the peer", || {
+    pair.wait_for("the standby to know its peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
     let finding = format!(
-        "10.0.0.3, the active director of the virtual router outside, has the VIP {other}, which `addresses` in \
+        "10.0.0.3, the active director of the virtual router outside, has the VIP {other_vip}, which `addresses` in \
          [vrrp.outside] does not list"
     );
-    pair.wait_for("the finding", || doctor(&pair, "second").contains(&finding));
+    pair.wait_for("the finding to appear", || {
+        doctor(&pair, "second").contains(&finding)
+    });
     let text = doctor(&pair, "second");
-    let fix = format!("fix:  add {other} to `addresses` in [vrrp.outside]; then: weir reload");
+    let fix = format!("fix:  add {other_vip} to `addresses` in [vrrp.outside]; then: weir reload");
     assert!(text.contains(&fix), "{text}");
     for harmful in [
         "ip addr add",
@@ -123,8 +132,10 @@ fn address_missing_on_the_standby_is_reported_once() {
         assert!(!text.contains(harmful), "{harmful:?} is in {text}");
     }
     let text = doctor(&pair, "director");
-    assert!(!text.contains(other), "{text}");
+    assert!(!text.contains(other_vip), "{text}");
     pair.reload("second", &with_service(100, &both_addresses));
-    pair.wait_for("no finding", || !doctor(&pair, "second").contains(other));
-    assert!(!pair.holds("second", other));
+    pair.wait_for("the finding to disappear", || {
+        !doctor(&pair, "second").contains(other_vip)
+    });
+    assert!(!pair.holds("second", other_vip));
 }

@@ -9,7 +9,7 @@ use super::pair::Pair;
 use super::world::privileged;
 use super::{MIN_PROCESS_AGE, config};
 
-/// The state has not changed, although another agent runs.
+/// Replacing the agent does not change the state.
 #[test]
 fn crash_of_the_agent_causes_no_notification() {
     if !privileged() {
@@ -51,7 +51,7 @@ fn crash_of_the_agent_causes_no_notification() {
         (&since, &1.into())
     );
     assert_eq!(notified(), before);
-    // The lines have waited in the FIFO, which Weir has created.
+    // The lines are still in the FIFO, which Weir has created.
     let mut options = fs::OpenOptions::new();
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let reader = options.read(true).custom_flags(flags).open(&fifo);

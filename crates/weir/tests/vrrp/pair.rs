@@ -19,7 +19,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Two directors, `director` and `second`, and a client.
 pub(crate) struct Pair {
     pub(crate) world: World,
-    /// Process ids of the keepers, by host.
+    /// Process IDs of the keepers, by host.
     keepers: BTreeMap<String, u32>,
 }
 
@@ -92,10 +92,7 @@ impl Pair {
 
     pub(crate) fn reload(&self, host: &str, config: &str) {
         let path = self.write(host, config);
-        self.weir(
-            host,
-            &["reload", "-c", path.to_str().expect("path is valid UTF-8")],
-        );
+        self.weir(host, &["reload", "-c", path.to_str().expect("not UTF-8")]);
     }
 
     /// Starts a reload with a guard of one minute. Another reload ends it. The errors are written to `guarded.err`.
@@ -112,7 +109,7 @@ impl Pair {
         self.world
             .path(name)
             .to_str()
-            .expect("path is valid UTF-8")
+            .expect("not UTF-8")
             .to_owned()
     }
 
@@ -136,7 +133,7 @@ impl Pair {
     pub(crate) fn weir(&self, host: &str, arguments: &[&str]) -> String {
         let output = self.try_weir(host, arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).expect("text is valid UTF-8")
+        String::from_utf8(output.stdout).expect("not UTF-8")
     }
 
     fn json(&self, host: &str, arguments: &[&str]) -> Value {
@@ -254,14 +251,17 @@ impl Pair {
 
     /// Kills all processes of a host's director.
     pub(crate) fn kill_all(&mut self, host: &str) {
-        let mut all: Vec<u32> = ["run", "vrrp-agent", "helper"]
+        let mut pids: Vec<u32> = ["run", "vrrp-agent", "helper"]
             .iter()
             .filter_map(|name| self.find_process(host, name))
             .collect();
-        all.insert(0, self.keepers.remove(host).expect("process is running"));
-        all.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        pids.insert(
+            0,
+            self.keepers.remove(host).expect("process is not running"),
+        );
+        pids.iter().for_each(|pid| signal(*pid, Signal::KILL));
         self.wait_for("all processes to exit", || {
-            all.iter().all(|pid| {
+            pids.iter().all(|pid| {
                 let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
                 stat.is_empty() || stat.contains(") Z ")
             })
@@ -271,14 +271,18 @@ impl Pair {
     /// Stops `weir run` with SIGTERM.
     pub(crate) fn stop(&mut self, host: &str) {
         signal(
-            self.keepers.remove(host).expect("process is running"),
+            self.keepers.remove(host).expect("process is not running"),
             Signal::TERM,
         );
     }
 
     /// Stops `weir run` and waits until it has exited.
     pub(crate) fn stop_and_wait(&mut self, host: &str) {
-        let keeper = self.keepers.get(host).copied().expect("process is running");
+        let keeper = self
+            .keepers
+            .get(host)
+            .copied()
+            .expect("process is not running");
         self.stop(host);
         self.wait_for("the keeper to exit", || {
             let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
@@ -321,6 +325,6 @@ fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(Pid::from_raw)
-        .expect("process id is valid");
+        .expect("invalid process ID");
     kill_process(pid, signal).expect("send a signal to the process");
 }

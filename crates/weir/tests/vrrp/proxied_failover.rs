@@ -62,6 +62,8 @@ fn read_error(stream: &mut TcpStream) -> ErrorKind {
         match stream.read(&mut [0; 64]) {
             Ok(0) => return ErrorKind::UnexpectedEof,
             Ok(_) => {}
+            // A signal interrupts a read with a timeout.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return error.kind(),
         }
     }

@@ -108,7 +108,7 @@ impl Recorder {
     }
 }
 
-/// Returns the index of the client's eth0. Reads it with `ip`, because the mounted /sys belongs to the host.
+/// Returns the index of the client's eth0. Reads it with `ip`, because the mounted /sys shows the host's interfaces.
 fn index_of_eth0(pair: &Pair) -> u32 {
     let output = pair.world.output("client", "ip -o link show dev eth0");
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -121,26 +121,28 @@ fn index_of_eth0(pair: &Pair) -> u32 {
 
 fn periods(received: &[Advertisement], since: Instant, interval: Duration) -> Vec<ActivePeriod> {
     let mut periods: Vec<ActivePeriod> = Vec::new();
-    let mut ended: Vec<IpAddr> = Vec::new();
-    for it in received.iter().filter(|it| it.received_at >= since) {
-        if it.priority == 0 {
-            ended.push(it.source);
+    let mut ended_sources: Vec<IpAddr> = Vec::new();
+    for advertisement in received.iter().filter(|it| it.received_at >= since) {
+        if advertisement.priority == 0 {
+            ended_sources.push(advertisement.source);
             continue;
         }
-        let has_ended = ended.contains(&it.source);
-        ended.retain(|source| *source != it.source);
+        let has_ended = ended_sources.contains(&advertisement.source);
+        ended_sources.retain(|source| *source != advertisement.source);
         let running = periods
             .iter_mut()
             .rev()
-            .find(|period| period.source == it.source);
+            .find(|period| period.source == advertisement.source);
         match running {
-            Some(period) if !has_ended && it.received_at - period.last < interval * 3 => {
-                period.last = it.received_at
+            Some(period)
+                if !has_ended && advertisement.received_at - period.last < interval * 3 =>
+            {
+                period.last = advertisement.received_at
             }
             _ => periods.push(ActivePeriod {
-                source: it.source,
-                first: it.received_at,
-                last: it.received_at,
+                source: advertisement.source,
+                first: advertisement.received_at,
+                last: advertisement.received_at,
             }),
         }
     }

@@ -1,4 +1,4 @@
-//! Tests that releases, start delays and the times of state changes continue when the agent is replaced.
+//! Tests that releases, start delays and the times of state changes survive the replacement of the agent.
 
 use std::time::Duration;
 

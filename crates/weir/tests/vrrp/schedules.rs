@@ -1,7 +1,7 @@
 //! Injects random faults into two directors and tests that exactly one director is active after each schedule.
 //!
-//! A recorder receives the directors' advertisements. Both directors must never have been active at the same time for
-//! longer than the RFC allows.
+//! A recorder receives the directors' advertisements, which show for how long both directors were active at the same
+//! time. The soak test limits this time.
 //!
 //! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, and `WEIR_VRRP_SEED` sets the first seed. A failure prints
 //! its seed.

@@ -55,7 +55,7 @@ fn same_director_is_active_after_upgrades_with_the_shortest_interval_soak() {
         let gap = recorder.longest_gap("10.0.0.3", since);
         let takeovers = pair.router("second")["takeovers"].clone();
         println!("longest time between two advertisements: {gap:?}, failovers: {takeovers}");
-        // Also after a failover, the director with the higher priority is active in the end.
+        // Even after a failover, the director with the higher priority is active in the end.
         pair.wait_for_state("director", "active");
     }
 }

@@ -8,8 +8,8 @@ pub(crate) fn assert_lines(text: &str, expected: &[&str], log: &str) {
     let length = lines.len().max(expected.len());
     let different = (0..length).find(|&i| lines.get(i) != expected.get(i));
     if let Some(i) = different {
-        let (line, wanted) = (lines.get(i), expected.get(i));
-        panic!("line {i} is {line:?} instead of {wanted:?} in:\n{text}\nlog:\n{log}");
+        let (line, expected_line) = (lines.get(i), expected.get(i));
+        panic!("line {i} is {line:?} instead of {expected_line:?} in:\n{text}\nlog:\n{log}");
     }
 }
 

@@ -25,5 +25,5 @@ pub fn server(world: &World, name: &str) -> serde_json::Value {
     let status = world.status();
     let services = status["services"].as_array().expect("services is an array");
     let service = services.iter().find(|service| service["name"] == name);
-    service.expect("the service should exist")["servers"][0].clone()
+    service.expect("the status contains the service")["servers"][0].clone()
 }

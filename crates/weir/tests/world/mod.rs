@@ -8,7 +8,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test program uses a part of this module"
+    reason = "each test program uses only part of this module"
 )]
 
 pub mod checks;

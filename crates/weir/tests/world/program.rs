@@ -50,7 +50,7 @@ impl World {
         path
     }
 
-    /// Starts the daemon on the director and waits until it responds. Returns the process id.
+    /// Starts the daemon on the director and waits until it responds. Returns the process ID.
     pub fn start_daemon(&mut self, config: &str) -> u32 {
         self.start_daemon_with(program_under_test(), config)
     }
@@ -80,7 +80,7 @@ impl World {
 
     /// Waits until the daemon responds.
     pub fn wait_for_daemon(&self) {
-        wait_for("the daemon", Duration::from_secs(120), || {
+        wait_for("the daemon to respond", Duration::from_secs(120), || {
             self.weir("director")
                 .args(["status", "--json"])
                 .output()
@@ -93,12 +93,12 @@ impl World {
         fs::read_to_string(self.path("director.log")).unwrap_or_default()
     }
 
-    /// Sends SIGSTOP to the process that serves the director's socket. Returns its process id.
+    /// Sends SIGSTOP to the process that serves the director's socket. Returns its process ID.
     pub fn suspend_daemon(&self) -> Pid {
         let socket = self.path("run-director").join("weir.sock");
         let stream = UnixStream::connect(socket).expect("connect to the daemon");
         let peer =
-            rustix::net::sockopt::socket_peercred(&stream).expect("read the peer's process id");
+            rustix::net::sockopt::socket_peercred(&stream).expect("read the peer's process ID");
         kill_process(peer.pid, Signal::STOP).expect("send a signal to the process");
         peer.pid
     }
@@ -120,7 +120,7 @@ impl World {
     /// Returns the output of `weir status --json`. If the daemon does not respond within two seconds, `weir` shows the
     /// pinned data plane; in that case, this function repeats the command.
     pub fn status(&self) -> serde_json::Value {
-        let started = Instant::now();
+        let start = Instant::now();
         loop {
             let output = self
                 .weir("director")
@@ -128,8 +128,8 @@ impl World {
                 .output()
                 .expect("run weir");
             let errors = String::from_utf8_lossy(&output.stderr);
-            let slow = errors.contains("the daemon did not respond within 2 s: showing");
-            if slow && started.elapsed() < Duration::from_secs(30) {
+            let is_slow = errors.contains("the daemon did not respond within 2 s: showing");
+            if is_slow && start.elapsed() < Duration::from_secs(30) {
                 continue;
             }
             return serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {

@@ -120,8 +120,9 @@ impl World {
                     let mut buffer = vec![0; 65536];
                     while !stop.load(Ordering::Relaxed) {
                         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                            let mut reply =
-                                vec![b'0' + u8::try_from(n).expect("number fits in 8 bits")];
+                            let mut reply = vec![
+                                b'0' + u8::try_from(n).expect("number does not fit in 8 bits"),
+                            ];
                             reply.extend_from_slice(&buffer[..length]);
                             let _ = socket.send_to(&reply, from);
                         }

@@ -14,7 +14,7 @@ use super::*;
 use crate::speaker::{Driver, Routes, step_size};
 
 /// ExaBGP's pipes, with a thread that handles them as ExaBGP does: it opens the reply pipe for each reply, and
-/// keeps a reply that no process can read.
+/// keeps a reply until a process reads it.
 struct ExaBgp {
     pipe: PathBuf,
     commands: Arc<Mutex<Vec<String>>>,
@@ -53,13 +53,18 @@ impl ExaBgp {
     }
 
     /// Starts the thread, which sends the result of `reply` for each command, or nothing if the result is empty.
-    /// `earlier` are unread replies to earlier commands.
-    fn start(&mut self, earlier: &[&str], reply: impl Fn(&str) -> &'static str + Send + 'static) {
+    /// `earlier_replies` are unread replies to earlier commands.
+    fn start(
+        &mut self,
+        earlier_replies: &[&str],
+        reply: impl Fn(&str) -> &'static str + Send + 'static,
+    ) {
         let mut input = options().read(true).write(true).open(&self.pipe).unwrap();
         let output = self.pipe.with_extension("out");
         let commands = Arc::clone(&self.commands);
         let is_stopped = Arc::clone(&self.is_stopped);
-        let mut replies: VecDeque<String> = earlier.iter().map(|it| format!("{it}\n")).collect();
+        let mut replies: VecDeque<String> =
+            earlier_replies.iter().map(|it| format!("{it}\n")).collect();
         self.thread = Some(std::thread::spawn(move || {
             let mut text = Vec::new();
             while !is_stopped.load(Ordering::Relaxed) {
@@ -168,9 +173,9 @@ async fn rejected_route_is_reported_and_others_are_accepted() {
             error.to_string(),
             "exabgp: rejected `announce route 10.0.0.2/32 next-hop self origin igp`: ExaBGP's log contains the reason"
         );
-        let accepted = current.keys().filter(|vip| driver.has_accepted(**vip));
-        let accepted: Vec<String> = accepted.map(ToString::to_string).collect();
-        assert_eq!(accepted, ["10.0.0.1", "10.0.0.3"]);
+        let accepted_vips = current.keys().filter(|vip| driver.has_accepted(**vip));
+        let accepted_vips: Vec<String> = accepted_vips.map(ToString::to_string).collect();
+        assert_eq!(accepted_vips, ["10.0.0.1", "10.0.0.3"]);
     }
     assert_eq!(
         exabgp.commands().len(),

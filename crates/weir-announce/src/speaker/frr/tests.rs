@@ -83,7 +83,7 @@ fn networks_are_removed_in_their_address_family() {
 }
 
 #[test]
-fn socket_directory_follows_from_options_of_local_vtysh() {
+fn socket_directory_is_derived_from_options_of_local_vtysh() {
     let directory = |command: &str| {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
         socket_directory(&command)
@@ -261,7 +261,7 @@ async fn prefix_lists_change_once_for_many_vips() {
     assert_eq!(driver.announced_vips().count(), 0);
     let log = daemons.take_log();
     let lists: Vec<&String> = log.iter().filter(|it| it.contains("prefix-list")).collect();
-    let unused = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128";
+    let unused_prefix = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128";
     assert_eq!(
         lists,
         [
@@ -269,7 +269,7 @@ async fn prefix_lists_change_once_for_many_vips() {
             "bgpd.vty ip prefix-list OUT seq 1 deny 255.255.255.255/32",
             "bgpd.vty no ip prefix-list OUT seq 1",
             "bgpd.vty do show ipv6 prefix-list OUT",
-            &format!("bgpd.vty ipv6 prefix-list OUT seq 1 deny {unused}"),
+            &format!("bgpd.vty ipv6 prefix-list OUT seq 1 deny {unused_prefix}"),
             "bgpd.vty no ipv6 prefix-list OUT seq 1",
         ]
     );
@@ -337,7 +337,7 @@ async fn unusable_prefix_list_is_reported_and_not_changed() {
     }
 }
 
-/// A change of another address family does not end a warning.
+/// A change to a different address family does not clear a warning.
 #[tokio::test]
 async fn warning_remains_until_its_address_family_is_checked() {
     let daemons = Daemons::new("families");
@@ -366,7 +366,7 @@ async fn warning_remains_until_its_address_family_is_checked() {
 
 /// The routes are withdrawn even if bgpd rejects the change to the list.
 #[tokio::test]
-async fn rejected_change_of_prefix_list_is_a_warning() {
+async fn rejected_prefix_list_change_causes_a_warning() {
     let add = "ip prefix-list OUT seq 1 deny 255.255.255.255/32";
     for line in [add, "no ip prefix-list OUT seq 1"] {
         let daemons = Daemons::new(&format!("locked-{}", line.len()));
@@ -448,7 +448,7 @@ async fn rejected_command_is_quoted_and_ends_sequence() {
     let reply = ("BGP is already running; AS is 65002\n".to_owned(), 13);
     let rules = [
         ("router bgp 65001", reply),
-        // The status of this reply is that of a success.
+        // This reply's status reports success.
         (
             "set origin igp",
             ("% Failed to edit configuration.\n\n".to_owned(), 0),

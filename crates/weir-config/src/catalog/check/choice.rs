@@ -96,7 +96,7 @@ impl CheckKind {
         }
     }
 
-    /// Returns groups of optional keys of this kind.
+    /// Returns groups of optional keys for this kind.
     const fn optional_keys(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Ping | Self::Redis | Self::File => &[],
@@ -127,8 +127,8 @@ impl CheckKind {
     /// Returns the keys of the kind that are not valid for all kinds.
     fn keys(self) -> impl Iterator<Item = &'static str> {
         let optional = self.optional_keys().iter().copied().flatten();
-        let others = self.required_keys().iter().chain(self.keys_of_peer());
-        others.chain(optional).copied()
+        let other_keys = self.required_keys().iter().chain(self.keys_of_peer());
+        other_keys.chain(optional).copied()
     }
 
     /// Returns whether a key that is valid only for some kinds is valid for this kind.
@@ -248,8 +248,8 @@ mod tests {
     fn keys_of_kinds_exist() {
         for kind in CheckKind::ALL {
             for key in kind.keys() {
-                let is_known = super::super::CHECK.key(key).is_some();
-                assert!(is_known, "{key} of {}", kind.as_str());
+                let key_exists = super::super::CHECK.key(key).is_some();
+                assert!(key_exists, "{key} of {}", kind.as_str());
             }
         }
         for key in ["kind", "interval", "timeout", "rise", "fall"] {

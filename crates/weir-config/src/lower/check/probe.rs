@@ -372,7 +372,7 @@ fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Op
         sink.push(wrong_type(&entry.item, kind));
         return None;
     };
-    let opened = View::open(sink, &EXPECT, table, &entry.key_span);
+    let expect_view = View::open(sink, &EXPECT, table, &entry.key_span);
     for entry in &table.entries {
         if EXPECT.key(&entry.key).is_some() && !keys.contains(&entry.key.as_ref()) {
             let message = format!(
@@ -383,7 +383,7 @@ fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Op
             sink.push(diagnostic.fix(format!("use {}", quoted_list(keys))));
         }
     }
-    Some(opened)
+    Some(expect_view)
 }
 
 /// Parses status codes: `"200-299,304"` or `200`.

@@ -38,7 +38,7 @@ pub(super) fn action(
     let is_mapped = view
         .get("pool")
         .is_some_and(|(entry, _)| matches!(entry.item.value, Value::Table(_)));
-    let written = ActionKeys {
+    let keys = ActionKeys {
         view,
         pool: if is_mapped {
             None
@@ -56,31 +56,31 @@ pub(super) fn action(
         },
         location,
     };
-    if written.close {
-        return written.close(sink);
+    if keys.close {
+        return keys.close(sink);
     }
     let restart = view.choice(sink, "restart", &RestartAt::ALL, RestartAt::as_str);
     if let Some(restart) = restart {
-        return written.restart(sink, restart);
+        return keys.restart(sink, restart);
     }
-    written.report_without_effect(sink, "split_by", "split");
-    written.report_without_effect(sink, "server", "pool");
+    keys.report_without_effect(sink, "split_by", "split");
+    keys.report_without_effect(sink, "server", "pool");
     if is_mapped {
-        return written.mapped_pool(sink, when);
+        return keys.mapped_pool(sink, when);
     }
     if view.get("files").is_some() {
-        return written.files(sink);
+        return keys.files(sink);
     }
     if view.get("split").is_some() {
-        return written.split(sink);
+        return keys.split(sink);
     }
-    match (written.pool, written.redirect, written.status) {
-        (Some((pool, _)), _, _) => written.pool(sink, pool),
-        (None, Some(target), _) => written.redirect(sink, target),
+    match (keys.pool, keys.redirect, keys.status) {
+        (Some((pool, _)), _, _) => keys.pool(sink, pool),
+        (None, Some(target), _) => keys.redirect(sink, target),
         (None, None, Some(status)) => {
-            let body = match written.body {
+            let body = match keys.body {
                 None => Template::default(),
-                Some((text, span)) => template(sink, text, span, written.scope)?,
+                Some((text, span)) => template(sink, text, span, keys.scope)?,
             };
             Some(RouteAction::Respond {
                 status: u16::try_from(status).unwrap_or(500),
@@ -169,8 +169,8 @@ impl ActionKeys<'_, '_, '_> {
         };
         if let Some(entry) = text
             && let Value::Text(text) = &entry.item.value
-            && let Ok(parsed) = Template::parse(text)
-            && parsed.variables().any(is_unknown_at_restart)
+            && let Ok(body_template) = Template::parse(text)
+            && body_template.variables().any(is_unknown_at_restart)
         {
             let message = "a `rewrite` with `restart` contains a variable that has no value yet";
             sink.push(
@@ -203,12 +203,12 @@ impl ActionKeys<'_, '_, '_> {
 
     /// Returns whether none of `others`, which `key` excludes, is set; reports the first one that is set.
     fn check_without(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
-        let found = others.iter().find(|other| self.view.get(other).is_some());
-        if let Some(other) = found {
+        let conflict = others.iter().find(|other| self.view.get(other).is_some());
+        if let Some(other) = conflict {
             let message = format!("`{key}` cannot be combined with `{other}`");
             self.report_contradiction(sink, key, &message, "remove one of them");
         }
-        found.is_none()
+        conflict.is_none()
     }
 
     /// Lowers `pool = { map = … }`.
@@ -226,8 +226,8 @@ impl ActionKeys<'_, '_, '_> {
         };
         let view = View::open(sink, &catalog::ROUTE_POOL, table, &entry.key_span);
         let (name, span) = view.text(sink, "map")?;
-        let found = sink.maps.iter().find(|(map, _)| map == name);
-        let Some(map) = found.map(|(_, map)| map.clone()) else {
+        let map_entry = sink.maps.iter().find(|(map, _)| map == name);
+        let Some(map) = map_entry.map(|(_, map)| map.clone()) else {
             let near = nearest(name, sink.maps.iter().map(|(map, _)| map.as_str()));
             let fix = near.map_or_else(
                 || format!("add [map.{}]", name.escape_debug()),

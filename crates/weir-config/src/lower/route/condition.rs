@@ -19,7 +19,7 @@ use crate::view::{Sink, View, keyword, text};
 
 const TEXT: Kind = Kind::Text;
 
-/// Conditions, and the positions of the conditions that are adapted to the service.
+/// Conditions, and the positions of the path conditions, which are adapted to the service.
 #[derive(Default)]
 pub(crate) struct LoweredConditions {
     pub(crate) conditions: Conditions,
@@ -149,8 +149,8 @@ fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPatt
 }
 
 fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let is_sent = |byte: u8| byte > b' ' && byte < 0x7f && !b"?#".contains(&byte);
-    if !text.starts_with(['/', '*']) || !text.bytes().all(is_sent) {
+    let is_path_byte = |byte: u8| byte > b' ' && byte < 0x7f && !b"?#".contains(&byte);
+    if !text.starts_with(['/', '*']) || !text.bytes().all(is_path_byte) {
         let diagnostic = Diagnostic::new(
             Code::BadName,
             span,

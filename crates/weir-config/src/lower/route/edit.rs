@@ -312,7 +312,7 @@ fn path(
 }
 
 /// Header fields that cannot be changed: hop-by-hop fields, and fields for message framing and routing.
-const UNCHANGEABLE: [&str; 11] = [
+const UNCHANGEABLE_FIELDS: [&str; 11] = [
     "connection",
     "content-length",
     "expect",
@@ -329,7 +329,7 @@ const UNCHANGEABLE: [&str; 11] = [
 pub(super) fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let lower_case = text.to_ascii_lowercase();
-    let is_unchangeable = UNCHANGEABLE.contains(&lower_case.as_str());
+    let is_unchangeable = UNCHANGEABLE_FIELDS.contains(&lower_case.as_str());
     if text.is_empty() || !text.bytes().all(is_token) || is_unchangeable {
         let message = if is_unchangeable {
             format!("`{text}` cannot be changed here")
@@ -350,7 +350,8 @@ fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<Str
         .collect()
 }
 
-/// Parses `"Name: value"`, or a table with statuses or a file; the name keeps its case.
+/// Lowers header fields: each is `"Name: value"` or, for responses, a table with statuses or a file. Names keep their
+/// case.
 pub(super) fn fields(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

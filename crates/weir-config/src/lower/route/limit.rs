@@ -10,7 +10,7 @@ use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
 /// Maximum duration of a burst at its rate, in seconds: the time of a client's next request is stored in 32 bits.
-const BURST_MAX_S: u64 = 32_000;
+const MAX_BURST_S: u64 = 32_000;
 
 pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
     let Some((entry, kind)) = view.get("limits") else {
@@ -51,13 +51,13 @@ pub(in crate::lower) fn check_burst(
     let duration_s = u64::from(burst) * 60 / u64::from(per_minute.max(1));
     if let Some((entry, _)) = view.get("burst")
         && per_minute > 0
-        && duration_s > BURST_MAX_S
+        && duration_s > MAX_BURST_S
     {
         let message = "`burst` is too large for this rate";
         sink.push(
             Diagnostic::new(Code::OutOfRange, &entry.item.span, message)
                 .cause(format!(
-                    "it is more than the rate allows in {BURST_MAX_S} seconds"
+                    "it is more than the rate allows in {MAX_BURST_S} seconds"
                 ))
                 .fix("reduce `burst`"),
         );
@@ -87,16 +87,16 @@ pub(in crate::lower) fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
             return None;
         }
     };
-    let found = per_minute.filter(|number| *number <= RouteLimits::MAX_RATE);
-    if found.is_none() {
+    let valid_rate = per_minute.filter(|number| *number <= RouteLimits::MAX_RATE);
+    if valid_rate.is_none() {
         sink.push(
             Diagnostic::new(
                 Code::OutOfRange,
                 &entry.item.span,
                 "`rate` is not a valid rate, or is out of range",
             )
-            .fix("write requests per second as in 100, \"100/s\", or \"30/m\"; at most 60000/s"),
+            .fix("write requests per second or minute, as in 100, \"100/s\" or \"30/m\"; at most 60000/s"),
         );
     }
-    found
+    valid_rate
 }

@@ -1,4 +1,4 @@
-//! Lowers the settings of a route that replace those of its service.
+//! Lowers the route settings that replace or supplement those of the service.
 
 use weir_model::{Conditions, Mirror, RouteOptions, RouteTimeouts};
 

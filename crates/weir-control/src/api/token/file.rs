@@ -89,7 +89,7 @@ pub enum TokenFileError {
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     // Open the file without blocking, because it could be a FIFO.
     let file =
-        weir_sys::privileged::open_nonblocking(path).map_err(|source| failed(path, source))?;
+        weir_sys::privileged::open_nonblocking(path).map_err(|source| file_error(path, source))?;
     parse(path, &read_checked(path, &file)?)
 }
 
@@ -110,7 +110,9 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
-    let mut file = options.open(path).map_err(|error| failed(path, error))?;
+    let mut file = options
+        .open(path)
+        .map_err(|error| file_error(path, error))?;
     let content = read_checked(path, &file)?;
     if parse(path, &content)?
         .iter()
@@ -132,15 +134,15 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
         "{separator}{name} {role} {}\n",
         hex::encode(&hash(token.as_bytes()))
     );
-    let written = file
+    let result = file
         .write_all(line.as_bytes())
         .and_then(|()| file.sync_all());
-    written.map_err(|error| failed(path, error))?;
+    result.map_err(|error| file_error(path, error))?;
     Ok(token)
 }
 
 fn read_checked(path: &Path, file: &File) -> Result<String, TokenFileError> {
-    let metadata = file.metadata().map_err(|error| failed(path, error))?;
+    let metadata = file.metadata().map_err(|error| file_error(path, error))?;
     let owned_path = || path.to_owned();
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
         return Err(TokenFileError::Kind { path: owned_path() });
@@ -163,7 +165,7 @@ fn read_checked(path: &Path, file: &File) -> Result<String, TokenFileError> {
     let mut limited = file.take(MAX_BYTES);
     limited
         .read_to_string(&mut text)
-        .map_err(|error| failed(path, error))?;
+        .map_err(|error| file_error(path, error))?;
     Ok(text)
 }
 
@@ -215,7 +217,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-fn failed(path: &Path, source: io::Error) -> TokenFileError {
+fn file_error(path: &Path, source: io::Error) -> TokenFileError {
     TokenFileError::File {
         path: path.to_owned(),
         source,
@@ -236,7 +238,10 @@ mod tests {
         let _ = fs::remove_file(&path);
         let first = add_token(&path, "prometheus", Role::Read).unwrap();
         let mut text = fs::read_to_string(&path).unwrap();
-        assert!(!text.contains(&first), "only the hash is stored");
+        assert!(
+            !text.contains(&first),
+            "the file must not contain the token"
+        );
         text = format!("# who may\n\n{} # scrapes", text.trim_end());
         fs::write(&path, text).unwrap();
         let second = add_token(&path, "deploy", Role::Write).unwrap();
@@ -247,11 +252,11 @@ mod tests {
         let role_of = |token: &str| tokens.find(token.as_bytes(), false);
         assert_eq!(role_of(&first), Some(("prometheus", Role::Read)));
         assert_eq!(role_of(&second), Some(("deploy", Role::Write)));
-        let again = add_token(&path, "deploy", Role::Read).unwrap_err();
-        assert!(again.to_string().contains("remove its line"), "{again}");
+        let error = add_token(&path, "deploy", Role::Read).unwrap_err();
+        assert!(error.to_string().contains("remove its line"), "{error}");
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        let wide = named_tokens(&path).unwrap_err();
-        assert!(wide.to_string().contains("chmod 0600"), "{wide}");
+        let error = named_tokens(&path).unwrap_err();
+        assert!(error.to_string().contains("chmod 0600"), "{error}");
         fs::remove_file(&path).unwrap();
     }
 

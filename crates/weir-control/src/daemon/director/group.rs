@@ -212,8 +212,9 @@ impl<P: Plane> Director<P> {
     /// Returns the configuration to publish, without its version, and warnings about certificates and other files.
     ///
     /// # Errors
-    /// Fails if `[cluster]` is not configured, if the configuration is invalid on this director, if a certificate file
-    /// that it names cannot be read, or if it would put unencrypted secrets into etcd.
+    /// Fails if `[cluster]` is not configured, if the configuration is invalid on this director or conflicts with
+    /// ipvsadm's services, if a certificate file that it names cannot be read, or if it would put unencrypted secrets
+    /// into etcd.
     fn publishable(
         &self,
         request: &PublishRequest,

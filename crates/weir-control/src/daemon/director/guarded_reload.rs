@@ -13,7 +13,7 @@ use weir_state::{EjectedServer, HealthEvent};
 use super::{ActiveConfiguration, Director};
 use crate::api::{ApiError, Caller, FileRequest, ReloadResponse, Reply};
 use crate::daemon::reload_guard::{Guard, Health, Servers};
-use crate::plane::{Plane, WantedConfiguration};
+use crate::plane::{Plane, PlaneConfiguration};
 use crate::status::VirtualRouterStatus;
 use crate::status::vrrp::{self, Guarded};
 
@@ -21,7 +21,7 @@ use crate::status::vrrp::{self, Guarded};
 #[derive(Debug)]
 pub(super) struct GuardedReload {
     guard: Guard,
-    reloaded: ReloadResponse,
+    response: ReloadResponse,
     reply: Reply<ReloadResponse>,
     saved: RollbackState,
 }
@@ -29,8 +29,8 @@ pub(super) struct GuardedReload {
 impl GuardedReload {
     /// Replies that the reload has succeeded.
     fn confirm(self) {
-        tracing::info!(revision = self.reloaded.revision, "confirmed the reload");
-        let _ = self.reply.send(Ok(self.reloaded));
+        tracing::info!(revision = self.response.revision, "confirmed the reload");
+        let _ = self.reply.send(Ok(self.response));
     }
 }
 
@@ -70,7 +70,7 @@ impl<P: Plane> Director<P> {
             ejected: self.plane.ejected(),
         };
         match self.reload_unconfirmed(request, caller).await {
-            Ok(reloaded) => {
+            Ok(response) => {
                 // A new reload confirms the previous guarded reload.
                 let confirmed = self.guarded.take();
                 // After a crash, the next daemon uses the previous configuration. The VRRP agent uses it until the
@@ -78,7 +78,7 @@ impl<P: Plane> Director<P> {
                 self.record_configuration_of(&saved.previous.file, &saved.previous.text);
                 self.guarded = Some(GuardedReload {
                     guard: Guard::new(before, servers, limit),
-                    reloaded,
+                    response,
                     reply,
                     saved,
                 });
@@ -211,12 +211,12 @@ impl<P: Plane> Director<P> {
         previous.lists = lists;
         let desired = previous.lists.added_to(&previous.configured);
         self.restore_states(&desired, saved.checkpoint, &saved.ejected);
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &previous.configured,
             text: &previous.text,
         };
-        let applied = self.reapply(wanted).await;
+        let applied = self.reapply(plane_configuration).await;
         if applied.is_err() {
             // The rejected configuration stays active, with its checks.
             self.configure_checks();
@@ -248,10 +248,20 @@ impl<P: Plane> Director<P> {
     }
 
     /// Applies a configuration, including its admin listener.
-    async fn reapply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, ApiError> {
-        let admin = self.admin.prepare(wanted.desired.node.admin.as_ref()).await;
+    async fn reapply(
+        &mut self,
+        plane_configuration: PlaneConfiguration<'_>,
+    ) -> Result<u64, ApiError> {
+        let admin = self
+            .admin
+            .prepare(plane_configuration.desired.node.admin.as_ref())
+            .await;
         let admin = admin.map_err(ApiError::new)?;
-        let revision = self.plane.apply(wanted).await.map_err(ApiError::new)?;
+        let revision = self
+            .plane
+            .apply(plane_configuration)
+            .await
+            .map_err(ApiError::new)?;
         self.admin.commit(admin);
         Ok(revision)
     }

@@ -8,7 +8,7 @@ use super::Director;
 use super::server::unknown_pool;
 use crate::api::{ApiError, Reply};
 use crate::daemon::group::PendingReply;
-use crate::plane::{Plane, WantedConfiguration};
+use crate::plane::{Plane, PlaneConfiguration};
 
 impl<P: Plane> Director<P> {
     /// Waits until a server list may have changed. Cancel-safe.
@@ -28,12 +28,12 @@ impl<P: Plane> Director<P> {
         };
         let desired = lists.added_to(&self.configured);
         let changes = diff(&self.desired, &desired);
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &self.configured,
             text: &self.text,
         };
-        match self.plane.apply(wanted).await {
+        match self.plane.apply(plane_configuration).await {
             Ok(revision) => {
                 let changes = changes.len();
                 tracing::info!(revision, changes, "applied a changed server list");
@@ -101,12 +101,15 @@ impl<P: Plane> Director<P> {
             self.membership.commit(&self.configured, lists);
             return Ok(());
         }
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &self.configured,
             text: &self.text,
         };
-        self.plane.apply(wanted).await.map_err(ApiError::new)?;
+        self.plane
+            .apply(plane_configuration)
+            .await
+            .map_err(ApiError::new)?;
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
         self.configure_checks();

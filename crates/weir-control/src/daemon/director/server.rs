@@ -95,9 +95,11 @@ impl<P: Plane> Director<P> {
             .iter()
             .filter(|service| service.pool == pool);
         let layer_4 = layer_4.flat_map(|service| &service.servers);
-        let in_services = layer_4.filter(|server| server.name == address && !server.removed);
+        let matching_servers = layer_4.filter(|server| server.name == address && !server.removed);
         // If a server is down only in some services, because of their paths, do not report it as down.
-        if let Some(server) = in_services.min_by_key(|server| server.state == ServerState::Down) {
+        if let Some(server) =
+            matching_servers.min_by_key(|server| server.state == ServerState::Down)
+        {
             return Ok(ServerStatus {
                 state: server.state.as_str().to_owned(),
                 reason: server.reason.clone(),
@@ -137,11 +139,11 @@ impl<P: Plane> Director<P> {
             // The configuration does not contain servers created with ipvsadm. The plane rejects unknown ones.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(unknown_pool(&self.desired, pool)),
-            Some(found) => match find_server(&self.desired, found, address) {
+            Some(configured_pool) => match find_server(&self.desired, configured_pool, address) {
                 Some(server) => Ok(server.name.clone()),
                 None => Err(ApiError::new(format!(
                     "pool {pool} has no server {address}; it has {}",
-                    server_names(found)
+                    server_names(configured_pool)
                 ))),
             },
         }
@@ -248,9 +250,8 @@ mod tests {
             [service.www]\nlisten = [\"192.0.2.10:8000\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let pool = desired.pool("web").unwrap();
-        let name =
-            |written| find_server(&desired, pool, written).map(|server| server.name.as_str());
-        for (written, server) in [
+        let name = |text| find_server(&desired, pool, text).map(|server| server.name.as_str());
+        for (text, server) in [
             ("10.0.0.5", Some("10.0.0.5")),
             ("10.0.0.5:80", Some("10.0.0.5")),
             ("10.0.0.5:93", Some("10.0.0.5")),
@@ -265,7 +266,7 @@ mod tests {
             ("10.0.0.8:80", None),
             ("web1", None),
         ] {
-            assert_eq!(name(written), server, "{written}");
+            assert_eq!(name(text), server, "{text}");
         }
     }
 
@@ -274,17 +275,17 @@ mod tests {
         let text = "[pool.six]\nservers = [\"fd00::5\", \"[fd00::6]\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let pool = desired.pool("six").unwrap();
-        for (written, server) in [
+        for (text, server) in [
             ("fd00::5", "fd00::5"),
             ("[fd00::5]", "fd00::5"),
             ("fd00::6", "[fd00::6]"),
             ("[fd00::6]", "[fd00::6]"),
         ] {
-            let found = find_server(&desired, pool, written);
+            let result = find_server(&desired, pool, text);
             assert_eq!(
-                found.map(|server| server.name.as_str()),
+                result.map(|server| server.name.as_str()),
                 Some(server),
-                "{written}"
+                "{text}"
             );
         }
     }

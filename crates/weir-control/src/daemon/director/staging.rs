@@ -12,7 +12,7 @@ use super::Director;
 use crate::api::ServerUpdate;
 use crate::configuration;
 use crate::group_configuration::GroupConfiguration;
-use crate::plane::{Plane, WantedConfiguration};
+use crate::plane::{Plane, PlaneConfiguration};
 
 impl<P: Plane> Director<P> {
     /// Stages a version, and reports to the group that it is staged, even if staging failed: the rollout must continue,
@@ -92,12 +92,12 @@ impl<P: Plane> Director<P> {
         for (pool, staged) in configured.pools.iter_mut().zip(&desired.pools) {
             pool.other_version.clone_from(&staged.other_version);
         }
-        let wanted = WantedConfiguration {
+        let plane_configuration = PlaneConfiguration {
             desired: &desired,
             configured: &configured,
             text: &self.text,
         };
-        let applied = self.plane.apply(wanted).await;
+        let applied = self.plane.apply(plane_configuration).await;
         applied.map_err(|error| error.to_string())?;
         (self.desired, self.configured) = (desired, configured);
         Ok(())
@@ -163,18 +163,18 @@ mod tests {
         let named = |name: &str, weight| (name.to_owned(), weight);
         let other = named("10.0.0.2", 3);
         for value in [json!({"state": "drain"}), json!({"weight": 1})] {
-            let found = before(Kind::Override, "10.0.0.1", value);
-            assert_eq!(found, Some(vec![named("", 3), other.clone()]));
+            let actual = before(Kind::Override, "10.0.0.1", value);
+            assert_eq!(actual, Some(vec![named("", 3), other.clone()]));
         }
-        let found = before(Kind::Override, "10.0.0.1", json!({"state": "ready"}));
-        assert_eq!(found, Some(vec![named("", 0), other.clone()]));
-        let found = before(Kind::Server, "10.0.0.1", json!({}));
-        assert_eq!(found, Some(vec![other.clone()]));
+        let actual = before(Kind::Override, "10.0.0.1", json!({"state": "ready"}));
+        assert_eq!(actual, Some(vec![named("", 0), other.clone()]));
+        let actual = before(Kind::Server, "10.0.0.1", json!({}));
+        assert_eq!(actual, Some(vec![other.clone()]));
         let removed = json!({"removed": true});
-        let found = before(Kind::Server, "10.0.0.9", removed.clone());
+        let actual = before(Kind::Server, "10.0.0.9", removed.clone());
         let removed_server = named("10.0.0.9", 1);
         assert_eq!(
-            found,
+            actual,
             Some(vec![named("10.0.0.1", 3), other, removed_server])
         );
         for (kind, server, value) in [

@@ -89,11 +89,11 @@ pub(in crate::daemon) fn state_directory(runtime_dir: &Path) -> Option<PathBuf> 
 /// Creates the state directory, or checks its owner and the modes of its files. Returns whether it can be used; errors
 /// are logged.
 pub(in crate::daemon) fn prepare_state_directory(directory: &Path) -> bool {
-    let prepared = weir_runtime_dir::prepare(directory);
-    if let Err(error) = &prepared {
+    let result = weir_runtime_dir::prepare(directory);
+    if let Err(error) = &result {
         tracing::warn!(%error, "the group state will not survive a reboot");
     }
-    prepared.is_ok()
+    result.is_ok()
 }
 
 /// Writes the record to both directories.
@@ -121,17 +121,17 @@ impl SharedError {
 
     /// Replaces the error. Logs when an error occurs and when it is resolved.
     fn set(&self, path: &Path, error: Option<String>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log_change(path, known.as_deref(), error.as_deref());
-        *known = error;
+        let mut previous = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log_change(path, previous.as_deref(), error.as_deref());
+        *previous = error;
     }
 }
 
 /// Logs that the record can no longer be written, or can be written again.
-fn log_change(path: &Path, known: Option<&str>, error: Option<&str>) {
+fn log_change(path: &Path, previous: Option<&str>, error: Option<&str>) {
     let path = path.display();
-    match (known, error) {
-        (known, Some(error)) if known != Some(error) => {
+    match (previous, error) {
+        (previous, Some(error)) if previous != Some(error) => {
             tracing::error!(error, %path, "failed to record the group state");
         }
         (Some(_), None) => tracing::info!(%path, "recorded the group state"),
@@ -194,8 +194,8 @@ impl Store {
     }
 
     fn set_error(&mut self, error: Option<String>) {
-        let known = self.error.as_ref().map(|(error, _)| error.as_str());
-        log_change(&self.path, known, error.as_deref());
+        let previous = self.error.as_ref().map(|(error, _)| error.as_str());
+        log_change(&self.path, previous, error.as_deref());
         self.error = error.map(|error| (error, Instant::now()));
     }
 
@@ -245,15 +245,16 @@ fn write(directory: &Path, texts: &Receiver<Vec<u8>>, error: &SharedError) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if let Some(text) = &unwritten {
-            let prepared = weir_runtime_dir::prepare(directory).map_err(|error| error.to_string());
-            let written = prepared.and_then(|()| {
-                let written = replace_file_durably(&path, text);
-                written.map_err(|error| format!("{}: {error}", path.display()))
+            let prepare_result =
+                weir_runtime_dir::prepare(directory).map_err(|error| error.to_string());
+            let result = prepare_result.and_then(|()| {
+                let write_result = replace_file_durably(&path, text);
+                write_result.map_err(|error| format!("{}: {error}", path.display()))
             });
-            if written.is_ok() {
+            if result.is_ok() {
                 unwritten = None;
             }
-            error.set(&path, written.err());
+            error.set(&path, result.err());
         }
     }
 }

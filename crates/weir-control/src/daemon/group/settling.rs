@@ -70,8 +70,8 @@ impl Settling {
         settled: Option<&SharedKey>,
         now: Instant,
     ) -> Vec<(SharedKey, PendingReply)> {
-        let is_due = |(key, until, _): &mut (SharedKey, Instant, PendingReply)| {
-            Some(&*key) == settled || *until <= now
+        let is_due = |(key, deadline, _): &mut (SharedKey, Instant, PendingReply)| {
+            Some(&*key) == settled || *deadline <= now
         };
         let due = self.replies.extract_if(.., is_due);
         due.map(|(key, _, reply)| (key, reply)).collect()
@@ -79,8 +79,8 @@ impl Settling {
 
     /// Returns when to call [`Self::end`] and [`Self::take`] again.
     pub(super) fn next_poll(&self) -> Option<Instant> {
-        let reply_due = self.replies.iter().map(|(_, until, _)| *until).min();
-        self.poll_at.into_iter().chain(reply_due).min()
+        let reply_deadline = self.replies.iter().map(|(_, deadline, _)| *deadline).min();
+        self.poll_at.into_iter().chain(reply_deadline).min()
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_waits_for_its_change_or_timeout() {
+    fn reply_is_delayed_until_its_change_is_settled_or_timeout() {
         let (mut settling, now) = (Settling::default(), Instant::now());
         for server in ["a", "b"] {
             settling.defer_reply(key(server), PendingReply::Member(oneshot::channel().0), now);

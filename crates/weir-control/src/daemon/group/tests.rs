@@ -63,9 +63,9 @@ fn event(state: State) -> HealthEvent {
 }
 
 #[test]
-fn change_of_the_section_ends_verdicts() {
-    let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nagreement = false\n");
-    for next in [None, desired(&changed).cluster] {
+fn change_to_the_cluster_section_ends_verdicts() {
+    let changed_section = CLUSTER.replace("[cluster]\n", "[cluster]\nagreement = false\n");
+    for next in [None, desired(&changed_section).cluster] {
         let mut fixture = Fixture::new(&format!("verdicts-{}", next.is_some()));
         let group = &mut fixture.group;
         assert_eq!(group.configure(fixture.desired.cluster.as_ref()), []);
@@ -73,14 +73,14 @@ fn change_of_the_section_ends_verdicts() {
         let verdicts = [("web/10.0.0.5".to_owned(), "down for 2 of 3".to_owned())];
         let down = group.set_verdicts(verdicts.into());
         assert_eq!(
-            down[0].server_health.as_ref().map(|it| it.state),
+            down[0].server_health.as_ref().map(|health| health.state),
             Some(State::Down)
         );
         assert_eq!(group.configure(next.as_ref()), [event(State::Up)]);
     }
 }
 
-/// A section that is added later uses the results of earlier checks.
+/// A `[cluster]` section that is added later uses the results of earlier checks.
 #[test]
 fn results_are_recorded_without_a_group() {
     let mut fixture = Fixture::new("results");
@@ -112,8 +112,10 @@ fn held_vip_stays_announced_after_reload_and_crash() {
     fixture.report(false);
     fixture.decide(&[vip()], &[]);
 
-    let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
-    fixture.group.configure(desired(&changed).cluster.as_ref());
+    let changed_section = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
+    fixture
+        .group
+        .configure(desired(&changed_section).cluster.as_ref());
     assert!(fixture.group.must_announce(vip()));
 
     fixture.group = Group::new(&fixture.directory);
@@ -143,8 +145,10 @@ fn previous_version_is_missing_until_it_is_staged() {
     assert!(fixture.group.lacks_previous_version());
     fixture.group.finish_staging_previous();
     assert!(!fixture.group.lacks_previous_version());
-    let changed = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
-    fixture.group.configure(desired(&changed).cluster.as_ref());
+    let changed_section = CLUSTER.replace("[cluster]\n", "[cluster]\nlease = \"20s\"\n");
+    fixture
+        .group
+        .configure(desired(&changed_section).cluster.as_ref());
     assert!(!fixture.group.lacks_previous_version());
     let (candidate, _) = fixture.group.apply(1, "", 0).unwrap();
     assert!(fixture.group.lacks_previous_version());

@@ -238,9 +238,9 @@ fn attempt_failover(options: &Options, keeper: &Link) {
         }
         report("request an announcement", request_announcement(&socket));
         let text = directory.join("in-force.toml");
-        let changed = fs::read_to_string(&text).unwrap_or_default()
+        let changed_text = fs::read_to_string(&text).unwrap_or_default()
             + "\n[vrrp.attempt]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.77/32\"]\n";
-        if fs::write(&text, changed).is_ok() {
+        if fs::write(&text, changed_text).is_ok() {
             // The result is in the helper's log.
             keeper.configure_vrrp(true);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Restricts this process and the threads that it starts later. They may write only to the runtime directory and to
 /// `state`, the state directory of a group member, and may read files below `roots`. If the kernel does not support
-/// this or rejects it, a warning is logged, and only system calls are restricted.
+/// Landlock or rejects these rules, a warning is logged, and only system calls are restricted.
 ///
 /// # Errors
 /// Fails if the kernel rejects the system call filter.

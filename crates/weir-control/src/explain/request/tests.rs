@@ -36,7 +36,7 @@ fn explain(text: &str, headers: &[&str]) -> String {
 }
 
 #[test]
-fn conditions_on_the_client_need_its_address() {
+fn client_conditions_require_the_client_address() {
     let file = FILE.replace(
         "header  = [\"X-Beta: yes\"]",
         "source  = [\"192.0.2.0/24\"]",
@@ -54,29 +54,32 @@ fn conditions_on_the_client_need_its_address() {
             .to_string()
     };
     let refusal = "response 403 from the route";
-    let unknown = explain("", "X: y", None);
-    assert!(unknown.contains("`--client ADDRESS`"), "{unknown}");
-    assert!(!unknown.contains(refusal), "{unknown}");
+    let without_client = explain("", "X: y", None);
+    assert!(
+        without_client.contains("`--client ADDRESS`"),
+        "{without_client}"
+    );
+    assert!(!without_client.contains(refusal), "{without_client}");
     assert!(explain("", "X: y", Some("192.0.2.7")).contains(refusal));
     let other = explain("", "X: y", Some("198.51.100.7"));
     assert!(!other.contains(refusal), "{other}");
     assert!(other.contains("the request has 198.51.100.7"), "{other}");
     // A trusted proxy sends the client's address.
     let keys = "trusted = [\"10.0.0.0/8\"]\nclient_ip_header = \"X-Forwarded-For\"";
-    let sent = "X-Forwarded-For: 192.0.2.7";
-    for (client, refuses) in [
+    let header_line = "X-Forwarded-For: 192.0.2.7";
+    for (client, is_refused) in [
         (None, true),
         (Some("10.0.0.1"), true),
         (Some("11.0.0.1"), false),
     ] {
-        let text = explain(keys, sent, client);
-        assert_eq!(text.contains(refusal), refuses, "{client:?}: {text}");
+        let text = explain(keys, header_line, client);
+        assert_eq!(text.contains(refusal), is_refused, "{client:?}: {text}");
     }
 }
 
 #[test]
 fn each_outcome_is_explained() {
-    let explained = [
+    let explanations = [
         explain("GET http://a.example/old/x?y", &[]),
         explain("GET http://a.example", &["X-Beta: yes"]),
         explain("GET http://a.example/", &[]),
@@ -85,7 +88,7 @@ fn each_outcome_is_explained() {
         explain("GET /", &[]),
         explain("GET http://a/", &["X"]),
     ];
-    insta::assert_snapshot!(explained.join("\n"));
+    insta::assert_snapshot!(explanations.join("\n"));
 }
 
 #[test]
@@ -116,8 +119,8 @@ fn listener_on_all_addresses_is_selected_for_its_own_family_only() {
     let service = |file: &str, url: &str| {
         let desired = parse(file, &Host::default()).unwrap().desired;
         let request = Request::parse(&format!("GET {url}"), &[]).unwrap();
-        let explained = request.explain(&desired, None, Path::new("weir.toml"));
-        explained.service
+        let explanation = request.explain(&desired, None, Path::new("weir.toml"));
+        explanation.service
     };
     let v6 = FILE.replace("\"0.0.0.0:80\"", "\"[::]:80\"");
     for (file, url, expected) in [
@@ -132,18 +135,18 @@ fn listener_on_all_addresses_is_selected_for_its_own_family_only() {
 
 #[test]
 fn received_and_normalized_path_are_shown() {
-    let explained = [
+    let explanations = [
         explain("GET http://a.example//x/../%6fld/y?z", &[]),
         explain("GET http://a.example/%zz", &[]),
     ];
-    insta::assert_snapshot!(explained.join("\n"));
+    insta::assert_snapshot!(explanations.join("\n"));
 }
 
 #[test]
 fn host_header_overrides_the_url() {
-    let explained = explain("GET http://127.0.0.1/old/x", &["host: b.example"]);
+    let explanation = explain("GET http://127.0.0.1/old/x", &["host: b.example"]);
     assert!(
-        explained.contains("redirect 302 to https://b.example/old/x"),
-        "{explained}"
+        explanation.contains("redirect 302 to https://b.example/old/x"),
+        "{explanation}"
     );
 }

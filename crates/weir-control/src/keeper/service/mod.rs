@@ -47,8 +47,8 @@ pub use client::permit;
 
 /// Time limit for a client's first message.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of connections from the account that have not sent their first message; further connections are
-/// closed. Connections from root are not limited.
+/// Maximum number of connections from users other than root that have not sent their first message; further connections
+/// are closed. Connections from root are not limited.
 const MAX_PENDING: usize = 32;
 /// Maximum number of keepers that are waiting for another keeper to exit; further keepers are rejected.
 const MAX_WAITING: usize = 4;
@@ -312,11 +312,11 @@ impl Session {
     }
 
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
-        let checked = permitted::check(&self.permitted, program);
-        if let Err(reason) = &checked {
+        let result = permitted::check(&self.permitted, program);
+        if let Err(reason) = &result {
             tracing::error!(reason, "refused a request from the keeper");
         }
-        checked
+        result
     }
 
     async fn handle(&mut self, request: ToService, files: Vec<OwnedFd>) {

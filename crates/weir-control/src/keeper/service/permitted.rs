@@ -181,7 +181,7 @@ mod tests {
     use crate::keeper::permit;
 
     #[test]
-    fn daemon_alone_cannot_permit_a_program() {
+    fn only_programs_that_root_has_permitted_are_accepted() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: needs root");
             return;

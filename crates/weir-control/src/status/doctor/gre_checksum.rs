@@ -35,7 +35,7 @@ mod tests {
     use super::super::super::Reason;
     use super::*;
 
-    fn found(packets: u64, tunnel: &str) -> Option<String> {
+    fn finding_text(packets: u64, tunnel: &str) -> Option<String> {
         let text = format!(
             "[pool.p]\nservers = [\"10.0.0.5\"]\n[service.web]\nforward = \"tunnel\"\ntunnel = {tunnel}\npool = \
              \"p\"\nlisten = [\"192.0.2.1:80\"]\n"
@@ -50,22 +50,26 @@ mod tests {
             reasons: vec![reason],
             ..Report::default()
         };
-        let found = report.director_findings(
+        let findings = report.director_findings(
             &desired.expect("parse the configuration").desired,
             &weir_doctor::Disconnected::default(),
         );
-        assert!(found.len() < 2, "{found:?}");
-        found.first().map(ToString::to_string)
+        assert!(findings.len() < 2, "{findings:?}");
+        findings.first().map(ToString::to_string)
     }
 
     #[test]
     fn packets_dropped_because_of_gre_checksums_are_reported() {
         let checksum = "{ type = \"gre\", checksum = \"full\" }";
-        let text = found(7, checksum).expect("a finding");
+        let text = finding_text(7, checksum).expect("a finding");
         for part in ["7 packets", "service web", "uploads stall", "fix:  remove"] {
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(found(0, checksum), None, "nothing was dropped");
-        assert_eq!(found(7, "\"gre\""), None, "the configuration is corrected");
+        assert_eq!(finding_text(0, checksum), None, "nothing was dropped");
+        assert_eq!(
+            finding_text(7, "\"gre\""),
+            None,
+            "the configuration is corrected"
+        );
     }
 }

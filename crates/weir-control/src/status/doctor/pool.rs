@@ -16,19 +16,19 @@ impl Report {
     /// Returns server lists that failed to load, and pools without servers. A pool whose list failed to load is one
     /// finding.
     pub fn pool_findings(&self, desired: &Desired) -> Vec<Diagnosis> {
-        let empty = self.empty_pools(desired);
+        let empty_pools = self.empty_pools(desired);
         let mut findings = Vec::new();
-        let mut explained = BTreeSet::new();
+        let mut reported_pools = BTreeSet::new();
         for list in &self.sources {
             let Some(problem) = &list.problem else {
                 continue;
             };
-            let services = empty.get(list.pool.as_str());
+            let services = empty_pools.get(list.pool.as_str());
             findings.push(failed_list(list, problem, services.map(Vec::as_slice)));
-            explained.insert(list.pool.as_str());
+            reported_pools.insert(list.pool.as_str());
         }
-        for (pool, services) in empty {
-            if !explained.contains(pool) {
+        for (pool, services) in empty_pools {
+            if !reported_pools.contains(pool) {
                 findings.push(self.empty_pool(pool, &services, desired));
             }
         }
@@ -37,7 +37,7 @@ impl Report {
 
     /// Returns the pools without servers that requests can reach, with the services that use them.
     fn empty_pools(&self, desired: &Desired) -> BTreeMap<&str, Vec<EmptyUse<'_>>> {
-        let mut empty: BTreeMap<&str, Vec<EmptyUse<'_>>> = BTreeMap::new();
+        let mut empty_pools: BTreeMap<&str, Vec<EmptyUse<'_>>> = BTreeMap::new();
         for service in &self.services {
             let pools = used_pools(service, desired);
             let has_servers = |pool: &&str| {
@@ -46,13 +46,13 @@ impl Report {
             };
             let rejects_all = !pools.iter().any(has_servers);
             for pool in pools.into_iter().filter(|pool| !has_servers(pool)) {
-                empty.entry(pool).or_default().push(EmptyUse {
+                empty_pools.entry(pool).or_default().push(EmptyUse {
                     service,
                     rejects_all,
                 });
             }
         }
-        empty
+        empty_pools
     }
 
     /// Reports a pool without servers.
@@ -119,13 +119,14 @@ fn failed_list(list: &Source, problem: &str, services: Option<&[EmptyUse<'_>]>) 
 
 /// Returns the pools in a service that requests can reach.
 fn used_pools<'a>(service: &'a Service, desired: &Desired) -> BTreeSet<&'a str> {
-    let named = service.proxy.iter().flat_map(|proxy| &proxy.pools);
-    let named = named.map(|pool| pool.name.as_str());
-    let of_servers = service.servers.iter();
-    let of_servers = of_servers.filter_map(|server| server.pool.as_deref());
-    let all = [service.pool.as_str()].into_iter();
-    all.chain(named)
-        .chain(of_servers)
+    let proxy_pools = service.proxy.iter().flat_map(|proxy| &proxy.pools);
+    let proxy_pools = proxy_pools.map(|pool| pool.name.as_str());
+    let servers = service.servers.iter();
+    let server_pools = servers.filter_map(|server| server.pool.as_deref());
+    [service.pool.as_str()]
+        .into_iter()
+        .chain(proxy_pools)
+        .chain(server_pools)
         .filter(|pool| is_reachable(service, pool, desired))
         .collect()
 }
@@ -218,7 +219,7 @@ mod tests {
         });
         add_totals(&mut service);
         Report {
-            services: vec![serde_json::from_value(service).expect("service is valid")],
+            services: vec![serde_json::from_value(service).expect("parse the service")],
             sources: lists,
             ..Report::default()
         }
@@ -286,11 +287,11 @@ mod tests {
         let others = found(&report(&[("10.0.0.5", false)], missing), "");
         assert!(others[0].contains("adds no servers"), "{others:?}");
         let invalid = vec![list(1, Some("line 1, column 1: unknown key"))];
-        let kept = found(&report(&[("10.0.0.5", false)], invalid), "");
-        assert_eq!(kept.len(), 1, "{kept:?}");
+        let findings = found(&report(&[("10.0.0.5", false)], invalid), "");
+        assert_eq!(findings.len(), 1, "{findings:?}");
         assert!(
-            kept[0].contains("the previous list, with 1 server, remains in use"),
-            "{kept:?}"
+            findings[0].contains("the previous list, with 1 server, remains in use"),
+            "{findings:?}"
         );
     }
 }

@@ -30,12 +30,12 @@ impl Report {
         desired: &Desired,
         disconnected: &Disconnected,
     ) -> Vec<Diagnosis> {
-        let mut without_link = BTreeSet::new();
+        let mut disconnected_routers = BTreeSet::new();
         let mut findings = Vec::new();
         for VirtualRouterStatus { router, .. } in &self.vrrp {
             let configured = desired.vrrp.iter().find(|it| it.name == router.name);
             if has_failed_with_link(router, configured, disconnected) {
-                without_link.insert(router.name.as_str());
+                disconnected_routers.insert(router.name.as_str());
             }
         }
         for status in &self.vrrp {
@@ -51,7 +51,7 @@ impl Report {
             let leader = leader.map_or(router.name.as_str(), |(leader, _)| leader);
             // Draining releases all virtual routers. Resuming one would end this only for its addresses.
             let is_drained = self.drained && is_released(router);
-            if !without_link.contains(leader) && !is_drained {
+            if !disconnected_routers.contains(leader) && !is_drained {
                 findings.extend(state_finding(router));
             }
             // The configuration that the agent runs is not the one to compare with other directors.
@@ -90,7 +90,7 @@ fn has_failed_with_link(
         && (is_own || tracked.is_some_and(|name| disconnected.contains(name)))
 }
 
-/// Returns whether an operator has released a virtual router, or another one of its group.
+/// Returns whether an operator has released a virtual router, or another one in its group.
 fn is_released(router: &RouterStatus) -> bool {
     router.reason.contains("operator")
 }

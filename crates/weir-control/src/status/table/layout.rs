@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Pads every column except the last to its widest cell. `draw` can add characters without a width, such as color
-/// sequences.
+/// Pads each cell to the width of its column, except the last non-empty cell of a row; trailing empty cells are
+/// omitted. `draw` may add zero-width text, such as color escape sequences.
 pub(super) fn columns<const N: usize>(
     out: &mut String,
     rows: &[[String; N]],
@@ -23,7 +23,7 @@ pub(super) fn columns<const N: usize>(
     }
 }
 
-/// Shortens a line to `width` characters.
+/// Truncates a line to at most `width` characters, including an ellipsis.
 pub(super) fn truncate(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();
@@ -32,8 +32,8 @@ pub(super) fn truncate(line: &str, width: usize) -> String {
     start + "…"
 }
 
-/// Breaks long lines at blanks, indents the continuation lines, and truncates words that do not fit into a line. Lines
-/// with escape sequences are not changed, because they never exceed `width`.
+/// Breaks long lines at whitespace, indents the continuation lines, and truncates words that do not fit on a line.
+/// Lines with escape sequences are not changed, because they never exceed `width`.
 pub(super) fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -46,8 +46,8 @@ pub(super) fn wrap(text: &str, width: usize) -> String {
         let mut current = " ".repeat(indent);
         let mut is_empty = true;
         for word in line.split_whitespace() {
-            let added = word.chars().count() + usize::from(!is_empty);
-            if !is_empty && current.chars().count() + added > width {
+            let added_len = word.chars().count() + usize::from(!is_empty);
+            if !is_empty && current.chars().count() + added_len > width {
                 out.push_str(&current);
                 out.push('\n');
                 current = " ".repeat(indent + 4);
@@ -83,7 +83,7 @@ pub(super) fn format_short(number: u64) -> String {
     format!("{}{name}", number / unit)
 }
 
-/// Formats a duration in two units: `3d4h`, `12m5s`.
+/// Formats a duration in at most two units: `3d4h`, `12m5s`, `7s`.
 pub(super) fn format_age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {

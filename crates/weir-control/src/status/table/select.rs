@@ -8,7 +8,7 @@ use super::super::{Report, Server};
 pub struct UnknownPool {
     name: String,
     pools: Vec<String>,
-    /// The pool of the service named `name`, if there is such a service.
+    /// The pool of the service named `name`; `None` = no service has this name.
     of_service: Option<String>,
 }
 
@@ -22,8 +22,8 @@ fn suggestion(name: &str, pools: &[String], of_service: Option<&str>) -> String 
     }
 }
 
-/// Reduces the document to one pool (`pool`), to servers that are down or ejected (`down`), or both. Removes services
-/// without matching servers, and the packet counters.
+/// Reduces the document to one pool (`pool`), to servers that are down or ejected (`down`), or both. Removes the packet
+/// counters, and services without matching servers, except those of `pool` if `down` is false.
 ///
 /// # Errors
 /// Fails if no service uses the pool.

@@ -132,7 +132,7 @@ fn all_option_lists_every_server() {
     assert_fits(&text);
     assert!(
         text.contains("10.100.7.207:65535"),
-        "the last server is listed"
+        "the last server must be listed"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Reads a body incrementally, with or without the chunked coding.
+//! Reads a body incrementally, with or without the chunked transfer coding.
 
 use super::{BODY_MAX_BYTES, find_bytes};
 
@@ -8,7 +8,7 @@ pub(super) struct Body {
     /// Received bytes, including chunk sizes.
     pub(super) raw: Vec<u8>,
     /// Decoded bytes.
-    pub(super) plain: Vec<u8>,
+    pub(super) decoded: Vec<u8>,
     /// Value of Content-Length.
     pub(super) length: Option<usize>,
     pub(super) chunked: bool,
@@ -27,11 +27,11 @@ impl Body {
         if self.chunked {
             return self.dechunk();
         }
-        self.plain.extend_from_slice(bytes);
+        self.decoded.extend_from_slice(bytes);
         if let Some(length) = self.length
-            && self.plain.len() >= length
+            && self.decoded.len() >= length
         {
-            self.plain.truncate(length);
+            self.decoded.truncate(length);
             self.complete = true;
         }
         Ok(())
@@ -43,26 +43,26 @@ impl Body {
         const SIZE_LINE_MAX_BYTES: usize = 4096;
         while !self.complete {
             let remaining = self.raw.get(self.next_chunk_offset..).unwrap_or_default();
-            let Some(line) = find_bytes(remaining, b"\r\n") else {
+            let Some(line_len) = find_bytes(remaining, b"\r\n") else {
                 return if remaining.len() > SIZE_LINE_MAX_BYTES {
                     Err(INVALID)
                 } else {
                     Ok(())
                 };
             };
-            let digits = String::from_utf8_lossy(&remaining[..line]);
+            let digits = String::from_utf8_lossy(&remaining[..line_len]);
             let digits = digits.split(';').next().unwrap_or_default().trim();
             let size = usize::from_str_radix(digits, 16).map_err(|_| INVALID)?;
             if size > BODY_MAX_BYTES {
                 return Err("body too long");
             }
-            let data_start = line + 2;
+            let data_start = line_len + 2;
             if size == 0 {
                 self.complete = true;
             } else if remaining.len() < data_start + size + 2 {
                 return Ok(());
             } else if remaining[data_start + size..].starts_with(b"\r\n") {
-                self.plain
+                self.decoded
                     .extend_from_slice(&remaining[data_start..data_start + size]);
                 self.next_chunk_offset += data_start + size + 2;
             } else {

@@ -69,7 +69,7 @@ fn request_is_complete_and_closes_the_connection() {
 }
 
 #[test]
-fn host_is_the_address_and_a_port_other_than_the_default() {
+fn host_field_contains_address_and_nondefault_port() {
     let host = |server: &Server, port, is_secure: bool| {
         let check = Check::new(Probe::Http(Box::default()));
         let mut target = Target::new(&check, server, port);

@@ -34,7 +34,7 @@ fn chosen_route(routes: &[Route], path: &str) -> (String, Option<usize>, usize) 
     let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     let head = text.as_bytes();
     let mut fields = Vec::new();
-    let request = head::request(head, &HeadLimits::default(), &mut fields);
+    let request = head::parse_request(head, &HeadLimits::default(), &mut fields);
     let request = request
         .expect("request is valid")
         .expect("request is complete");

@@ -61,7 +61,7 @@ fn compare(
 ) -> (Option<usize>, Option<usize>) {
     let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{extra_fields}\r\n");
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+    let request = head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
@@ -131,7 +131,7 @@ fn large_table_chooses_the_first_match() {
 }
 
 #[test]
-fn lists_depend_on_host_and_path() {
+fn list_keys_depend_on_host_and_path() {
     assert_eq!(hash_of_host(b"A.example"), hash_of_host(b"a.example"));
     assert_ne!(hash_of_host(b"a.example"), hash_of_host(b"b.example"));
     let hosts = [None, Some(hash_of_host(b"a")), Some(hash_of_host(b"b"))];

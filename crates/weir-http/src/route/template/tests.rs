@@ -19,7 +19,7 @@ fn with_template_context<T>(
     function: impl FnOnce(&TemplateContext<'_>) -> T,
 ) -> T {
     let mut fields = Vec::new();
-    let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
+    let request = head::parse_request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     let target = RequestPath::as_received(request.path_in(text.as_bytes()));
@@ -340,7 +340,7 @@ fn keys_exclude_fields_that_the_client_may_not_set() {
 }
 
 #[test]
-fn keys_of_maps_are_texts_with_hosts_in_lower_case() {
+fn map_keys_are_text_with_hosts_in_lower_case() {
     let map = |key: &str, entries: &[(&str, &str)]| {
         let entries = entries
             .iter()
@@ -372,7 +372,7 @@ fn keys_of_maps_are_texts_with_hosts_in_lower_case() {
         assert_eq!(key(text, host), expected, "{text} {host}");
     }
 
-    // A map's value in a text, in a field and in a log.
+    // A map's value is used in text, in a field and in the log.
     let found = map("{host}", &[("h", "1")]);
     let text = parse_template("{map.m}-{host}").with_maps(|_| Some(found.clone().into()));
     let text = text.unwrap();
@@ -393,8 +393,8 @@ fn keys_of_maps_are_texts_with_hosts_in_lower_case() {
 
 #[test]
 fn request_ids_are_shown_as_text() {
-    let sent = RequestId::from_client(b"r-1").unwrap();
-    assert_eq!(format!("{sent:?}"), "r-1");
+    let client_id = RequestId::from_client(b"r-1").unwrap();
+    assert_eq!(format!("{client_id:?}"), "r-1");
     let generated = format!("{:?}", RequestId::Generated(7));
     assert_eq!(generated, format!("{:032x}", hidden(7)));
     assert_eq!(generated.len(), 32);

@@ -27,7 +27,7 @@ fn change(text: &str, condition: Option<usize>) -> Change {
     }
 }
 
-fn applied(text: &str) -> Result<Edits, &'static str> {
+fn edits_of(text: &str) -> Result<Edits, &'static str> {
     let line = line(text);
     let mut edits = Edits::default();
     apply_rule(&line, line.arguments(), &mut edits)?;
@@ -35,7 +35,7 @@ fn applied(text: &str) -> Result<Edits, &'static str> {
 }
 
 #[test]
-fn values_and_paths_with_variables_are_rejected() {
+fn constants_and_groups_are_converted_unless_they_contain_variables() {
     assert_eq!(constant("50%% off").as_deref(), Some("50% off"));
     assert_eq!(constant("%[src]"), None);
     assert_eq!(constant("%ci"), None);
@@ -48,7 +48,7 @@ fn values_and_paths_with_variables_are_rejected() {
 }
 
 #[test]
-fn values_are_converted_unless_they_contain_the_query() {
+fn supported_values_are_converted() {
     for (value, expected) in [
         ("a b", Some("a b")),
         ("%[src]", Some("{client}")),
@@ -91,7 +91,7 @@ fn new_path_is_fixed_prefixed_or_without_a_prefix() {
 }
 
 #[test]
-fn uri_replacement_keeps_the_query_only_with_a_last_group() {
+fn uri_replacement_keeps_the_query_only_if_it_ends_with_the_last_group() {
     for (regex, to, expected) in [
         ("^/a/(.*)", r"/b/\1", true),
         ("^/a/(.*)$", r"/b/\1", true),
@@ -107,7 +107,7 @@ fn uri_replacement_keeps_the_query_only_with_a_last_group() {
 }
 
 #[test]
-fn port_is_constant_if_all_listeners_have_the_same() {
+fn destination_port_is_replaced_if_all_listeners_have_the_same_port() {
     let action = strings(&["set-header", "X-Port", "%[dst_port]/%fp"]);
     let replaced = |listen: &[&str]| replace_port(&action, &strings(listen)).join(" ");
     assert_eq!(
@@ -124,7 +124,7 @@ fn port_is_constant_if_all_listeners_have_the_same() {
 }
 
 #[test]
-fn forwarded_port_of_several_listeners_becomes_a_key() {
+fn x_forwarded_port_of_requests_becomes_a_key() {
     for (text, expected) in [
         ("http-request set-header X-Forwarded-Port %[dst_port]", true),
         ("http-request set-header x-forwarded-port %fp", true),
@@ -147,7 +147,7 @@ fn forwarded_port_of_several_listeners_becomes_a_key() {
 }
 
 #[test]
-fn timeouts_of_a_rule_become_keys() {
+fn set_timeout_rules_become_timeout_keys() {
     for (text, expected) in [
         ("http-request set-timeout server 5m", Some(("server", "5m"))),
         (
@@ -171,7 +171,7 @@ fn timeouts_of_a_rule_become_keys() {
 }
 
 #[test]
-fn later_route_depends_on_a_changed_field_or_path() {
+fn change_affects_later_routes_that_match_the_field_or_path() {
     let with = |change: fn(&mut Condition)| {
         let mut condition = Condition::default();
         change(&mut condition);
@@ -212,7 +212,7 @@ fn later_route_depends_on_a_changed_field_or_path() {
 }
 
 #[test]
-fn rules_that_change_fields_or_paths_are_edits() {
+fn supported_rules_that_change_requests_or_responses_are_edits() {
     for (text, expected) in [
         ("http-request set-header a b", true),
         ("http-request set-path /b", true),
@@ -234,7 +234,7 @@ fn rules_that_change_fields_or_paths_are_edits() {
 }
 
 #[test]
-fn rules_change_requests_or_responses() {
+fn rules_become_edits_of_requests_or_responses() {
     let position = Position::new(0, 1);
     let expect = |fill: &dyn Fn(&mut Edits)| {
         let mut edits = Edits::default();
@@ -299,12 +299,12 @@ fn rules_change_requests_or_responses() {
             }),
         ),
     ] {
-        assert_eq!(applied(text), expected, "{text}");
+        assert_eq!(edits_of(text), expected, "{text}");
     }
 }
 
 #[test]
-fn rules_without_an_equivalent_are_rejected() {
+fn rules_without_an_equivalent_and_second_rewrites_are_rejected() {
     for (text, reason) in [
         ("http-request set-header X-A %[rand]", UNSUPPORTED_VALUE),
         ("http-request add-header X-A {client}", UNSUPPORTED_VALUE),
@@ -346,13 +346,13 @@ fn rules_without_an_equivalent_are_rejected() {
         ),
         ("http-request set-header X-A", "a route has no equivalent"),
     ] {
-        assert_eq!(applied(text), Err(reason), "{text}");
+        assert_eq!(edits_of(text), Err(reason), "{text}");
     }
     for second in [
         "http-request set-path /c",
         "http-request replace-path ^/a /c",
     ] {
-        let mut edits = applied("http-request set-path /b").expect("a supported rule");
+        let mut edits = edits_of("http-request set-path /b").expect("a supported rule");
         let second = line(second);
         assert_eq!(
             apply_rule(&second, second.arguments(), &mut edits),
@@ -415,17 +415,213 @@ fn generated_responses_get_changes_of_later_and_authentication_rules() {
     ] {
         assert_eq!(changes.add(rule), Ok(()));
     }
-    let count = |precedes: bool| {
-        let kept = changes.for_response(|it| {
+    let actions = |precedes: bool| {
+        let applicable = changes.for_response(|it| {
             assert_eq!(it, position);
             precedes
         });
-        assert!(kept.options.is_empty());
-        kept.rules
+        assert!(applicable.options.is_empty());
+        applicable
+            .rules
             .iter()
             .map(|it| it.line.words[1].clone())
             .collect::<Vec<_>>()
     };
-    assert_eq!(count(false), ["set-header"]);
-    assert_eq!(count(true), ["set-header", "auth"]);
+    assert_eq!(actions(false), ["set-header"]);
+    assert_eq!(actions(true), ["set-header", "auth"]);
+}
+
+fn with(change: impl FnOnce(&mut Condition)) -> Condition {
+    let mut condition = Condition::default();
+    change(&mut condition);
+    condition
+}
+
+fn header(name: &str) -> Condition {
+    with(|it| it.headers = vec![name.to_owned()])
+}
+
+fn path(path: &str) -> Condition {
+    with(|it| it.path = Some(path.to_owned()))
+}
+
+fn source(network: &str) -> Condition {
+    with(|it| it.sources = vec![network.to_owned()])
+}
+
+/// Returns changes that set the fields X-1, X-2 and so on, on lines 1, 2 and so on, each under a condition with the
+/// listed alternatives.
+fn changes_with(conditions: &[&[Condition]]) -> Changes {
+    let mut changes = Changes::default();
+    for (index, alternatives) in conditions.iter().enumerate() {
+        let condition = changes.condition(alternatives.to_vec());
+        let number = index + 1;
+        let text = format!("http-request set-header X-{number} a");
+        let rule = Change {
+            line: line_at(number, &text),
+            ..change(&text, Some(condition))
+        };
+        assert_eq!(changes.add(rule), Ok(()));
+    }
+    changes
+}
+
+/// Returns each route as `CONDITION: FIELDS`, and the numbers of the lines with a note.
+fn routes(
+    condition: &Condition,
+    frontend: &Changes,
+    backend: &Changes,
+) -> (Vec<String>, Vec<usize>) {
+    let mut notes = Notes::default();
+    notes.add_file("haproxy.cfg", &"\n".repeat(20));
+    let route_variants = variants(condition, frontend, backend, &mut notes);
+    let routes = route_variants.into_iter().map(|(condition, edits)| {
+        let names = (1..10).map(|number| format!("X-{number}"));
+        let names: Vec<String> = names.filter(|name| edits.request.is_set(name)).collect();
+        let condition = Conversion::AnyOf(vec![condition]).describe();
+        format!("{condition}: {}", names.join(" "))
+    });
+    let routes = routes.collect();
+    let lines = notes.losses_by_line().into_iter().map(|(position, note)| {
+        let reason =
+            "not imported for some requests: a route cannot combine its condition with others";
+        assert!(note.ends_with(reason), "{note}");
+        position.line()
+    });
+    (routes, lines.collect())
+}
+
+#[test]
+fn conditions_of_changes_split_a_route() {
+    let every = Condition::default();
+    let none = Changes::default();
+    for (condition, conditions, expected, lines) in [
+        (&every, &[][..], &[": "][..], &[][..]),
+        (
+            &every,
+            &[&[header("a")][..]],
+            &["headers a: X-1", ": "],
+            &[],
+        ),
+        (
+            &path("/x"),
+            &[&[header("a")], &[header("b")]],
+            &[
+                "path /x; headers a, b: X-1 X-2",
+                "path /x; headers a: X-1",
+                "path /x; headers b: X-2",
+                "path /x: ",
+            ],
+            &[],
+        ),
+        (
+            &every,
+            &[&[path("/a"), path("/b")]],
+            &["path /a: X-1", "path /b: X-1", ": "],
+            &[],
+        ),
+        // The route's condition implies that of the change.
+        (
+            &path("/a"),
+            &[&[path("/a"), path("/b")]],
+            &["path /a: X-1"],
+            &[],
+        ),
+        (&path("/a"), &[&[path("/b")]], &["path /a: "], &[]),
+        // A route cannot require a client to be in two networks.
+        (
+            &source("10.0.0.0/8"),
+            &[&[header("a")], &[source("10.0.0.1")]],
+            &["headers a; sources 10.0.0.0/8: X-1", "sources 10.0.0.0/8: "],
+            &[2],
+        ),
+        (
+            &source("10.0.0.1"),
+            &[&[source("10.0.0.1"), source("10.0.0.2")]],
+            &["sources 10.0.0.1: X-1"],
+            &[1],
+        ),
+    ] {
+        let changes = changes_with(conditions);
+        let expected: Vec<String> = expected.iter().map(|it| (*it).to_owned()).collect();
+        let actual = routes(condition, &changes, &none);
+        assert_eq!(actual, (expected.clone(), lines.to_vec()), "{conditions:?}");
+        assert_eq!(routes(condition, &none, &changes), actual, "{conditions:?}");
+        // Without its rules, a condition has no effect.
+        let without_rules = Changes {
+            rules: Vec::new(),
+            ..changes
+        };
+        assert_eq!(routes(condition, &without_rules, &none).0.len(), 1);
+    }
+}
+
+#[test]
+fn route_is_split_by_the_changes_of_frontend_and_backend() {
+    let frontend = changes_with(&[&[header("a")]]);
+    let mut backend = changes_with(&[&[header("a")], &[header("b")]]);
+    backend.rules.remove(0);
+    let (actual, lines) = routes(&Condition::default(), &frontend, &backend);
+    assert_eq!(
+        actual,
+        [
+            "headers a, b: X-1 X-2",
+            "headers a: X-1",
+            "headers b: X-2",
+            ": "
+        ]
+    );
+    assert_eq!(lines, [0; 0]);
+}
+
+#[test]
+fn route_is_split_into_a_limited_number_of_routes() {
+    let names: Vec<Condition> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(header).into();
+    let conditions: Vec<&[Condition]> = names.iter().map(std::slice::from_ref).collect();
+    for (count, expected, lines) in [(6, 64, &[][..]), (7, 128, &[]), (8, 128, &[8])] {
+        let changes = changes_with(&conditions[..count]);
+        let (actual, noted_lines) = routes(&Condition::default(), &changes, &Changes::default());
+        assert_eq!(
+            (actual.len(), &noted_lines[..]),
+            (expected, lines),
+            "{count}"
+        );
+    }
+}
+
+#[test]
+fn variables_with_a_constant_value_are_replaced() {
+    let action = strings(&["set-header", "X-A", "%[ssl_fc]/%[ssl_fc_protocol]/%[src]"]);
+    let uuid = strings(&["set-header", "X-A", "%[uuid()]"]);
+    let replaced = |action: &[String], tls: bool| {
+        let mut notes = Notes::default();
+        notes.add_file("haproxy.cfg", "rule");
+        let context = FrontendContext {
+            tls,
+            ..FrontendContext::default()
+        };
+        let words = replace_constants(action, &line("rule"), context, &mut notes);
+        assert_eq!(notes.losses(), [""; 0]);
+        (words.join(" "), notes.finish())
+    };
+    assert_eq!(
+        replaced(&action, true),
+        (
+            "set-header X-A 1/TLSv%[ssl_fc_protocol]/%[src]".to_owned(),
+            Vec::new()
+        )
+    );
+    assert_eq!(
+        replaced(&action, false),
+        ("set-header X-A 0//%[src]".to_owned(), Vec::new())
+    );
+    let remark = "line 1: rule: Weir's identifiers have 32 hexadecimal digits without dashes; access logs contain \
+                  `{request_id}`";
+    assert_eq!(
+        replaced(&uuid, true),
+        (
+            "set-header X-A %[uuid()]".to_owned(),
+            vec![remark.to_owned()]
+        )
+    );
 }

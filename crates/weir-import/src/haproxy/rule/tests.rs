@@ -16,7 +16,7 @@ fn line(text: &str) -> Line {
     }
 }
 
-/// An environment in which each file contains a text of the size that its name states.
+/// An environment in which a file whose name is a number has that many bytes. Other files contain their own names.
 struct FilesBySize;
 
 impl Environment for FilesBySize {
@@ -56,7 +56,7 @@ fn respond_with(status: u64, body: &str, fields: &[&str]) -> Option<Result<Actio
     Some(Ok(Action::RespondWithFields {
         status,
         body: body.to_owned(),
-        fields: fields.iter().map(|it| (*it).to_owned()).collect(),
+        fields: fields.iter().map(|field| (*field).to_owned()).collect(),
     }))
 }
 
@@ -82,15 +82,15 @@ fn condition_begins_with_if_or_unless() {
         ("deny", "deny", ""),
         ("if a", "", "if a"),
     ] {
-        let all = words(text);
-        let (before, after) = condition(&all);
+        let line_words = words(text);
+        let (before, after) = condition(&line_words);
         assert_eq!(before, words(action), "{text}");
         assert_eq!(after, words(expected), "{text}");
     }
 }
 
 #[test]
-fn rules_that_reject_requests_have_the_statuses_of_haproxy() {
+fn rejections_have_the_same_status_as_in_haproxy() {
     for (text, expected) in [
         ("http-request deny", respond(403, "")),
         ("http-request block", respond(403, "")),
@@ -159,7 +159,7 @@ fn rejection_keeps_only_the_status() {
 }
 
 #[test]
-fn redirects_have_a_kind_a_target_and_a_status() {
+fn redirects_are_converted_to_a_status_and_a_target() {
     for (text, expected) in [
         ("scheme https", "302 https://{host}{path}"),
         ("code 301 scheme https", "301 https://{host}{path}"),
@@ -171,7 +171,7 @@ fn redirects_have_a_kind_a_target_and_a_status() {
         ("location /a drop-query", "302 /a"),
         ("scheme https drop-query", "302 https://{host}{whole}"),
         ("prefix /a drop-query append-slash", "302 /a{whole/}"),
-        // In a redirect, `{path}` includes the query, but `path` of haproxy does not.
+        // In a route's `redirect`, `{path}` includes the query; haproxy's `path` does not.
         ("location https://b%[path]", "302 https://b{whole}"),
         ("location /%[path]", "302 {whole}"),
         ("location %[path]?%[query]", "302 {path}?{query}"),
@@ -254,7 +254,7 @@ fn redirect_without_query_captures_the_path() {
         (Some("^/a|b$"), "{whole}", None),
         (Some("^/a\\.b$"), "{whole}", None),
     ] {
-        let expected = expected.map(|it| it.iter().map(|it| (*it).to_owned()).collect());
+        let expected = expected.map(|texts| texts.iter().map(|text| (*text).to_owned()).collect());
         assert_eq!(routes(regex, to), expected, "{regex:?} {to}");
     }
     assert!(drops_query("a{whole}") && drops_query("a{whole/}"));
@@ -269,7 +269,7 @@ fn variables_are_replaced_with_those_of_weir() {
         ("a%[src]b%[dst_port]c", Some("a{client}b{listen_port}c")),
         ("%ci:%cp %fp", Some("{client}:{client_port} {listen_port}")),
         ("%HM,%b/%s", Some("{method},{pool}/{server}")),
-        // The longer name is a different variable.
+        // This is an unknown variable, not `%ci` followed by `x`.
         ("%cix", None),
         ("%si", None),
         ("%", None),
@@ -369,7 +369,7 @@ fn lookups_in_files_become_maps() {
 }
 
 #[test]
-fn computed_backend_name_has_an_entry_for_each_backend() {
+fn computed_backend_name_has_an_entry_for_each_matching_backend() {
     let names: Vec<(String, String)> = [
         ("be_two_x", "pool-2"),
         ("be_one_x", "pool-1"),
@@ -414,7 +414,7 @@ fn computed_backend_name_has_an_entry_for_each_backend() {
 }
 
 #[test]
-fn backend_with_a_fixed_name_is_selected() {
+fn use_backend_and_redirect_lines_are_parsed() {
     for (text, expected) in [
         ("use_backend a if b", Some(("a", "if b"))),
         ("use_backend a", Some(("a", ""))),
@@ -435,7 +435,7 @@ fn backend_with_a_fixed_name_is_selected() {
 }
 
 #[test]
-fn responses_have_a_text_and_fields() {
+fn responses_are_parsed_with_their_body_and_fields() {
     for (text, expected) in [
         ("return", respond(200, "")),
         ("return status 204", respond(204, "")),
@@ -468,6 +468,18 @@ fn responses_have_a_text_and_fields() {
         ),
         ("deny content-type text/plain string no", respond(403, "no")),
         ("block hdr X-A b", respond_with(403, "", &["X-A: b"])),
+        (
+            "tarpit content-type text/plain string no hdr X-A b",
+            respond_with(500, "no", &["X-A: b"]),
+        ),
+        (
+            "tarpit deny_status 429 hdr X-A b",
+            respond_with(429, "", &["X-A: b"]),
+        ),
+        // This option is haproxy's default.
+        ("deny default-errorfiles", respond(403, "")),
+        ("deny deny_status 429 default-errorfiles", respond(429, "")),
+        ("tarpit default-errorfiles", respond(500, "")),
     ] {
         assert_eq!(parse(&format!("http-request {text}")), expected, "{text}");
     }
@@ -522,10 +534,20 @@ fn responses_without_an_equivalent_are_rejected() {
             "{text}"
         );
     }
+    for text in [
+        "deny errorfile /x",
+        "deny deny_status 429 errorfiles x",
+        "block lf-file /x",
+        "tarpit errorfile /x",
+    ] {
+        let result = parse(&format!("http-request {text}"));
+        let is_reported = matches!(&result, Some(Err(error)) if error.starts_with("a route's response has no option"));
+        assert!(is_reported, "{text}: {result:?}");
+    }
 }
 
 #[test]
-fn files_with_at_most_16_kib_are_copied() {
+fn files_of_up_to_16_kib_are_copied() {
     let read = |file: &str| read_body(file, &FilesBySize);
     assert_eq!(read("3").as_deref(), Ok("xxx"));
     assert_eq!(read("16384").map(|text| text.len()), Ok(16_384));

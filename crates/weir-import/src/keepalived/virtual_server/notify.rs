@@ -11,7 +11,7 @@ use crate::note::{Notes, Position};
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     position: Position,
-    /// The line of the server, or `None` if the program belongs to the virtual server.
+    /// The line of the server, or `None` if the virtual server defines the program.
     server: Option<Position>,
     is_up: bool,
     words: Vec<String>,
@@ -35,7 +35,8 @@ impl Program {
         })
     }
 
-    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`, or `None` if the line defines no server.
+    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`, or `None` if the pool does not contain
+    /// the program's server.
     fn case_branch(&self, servers: &[Item]) -> Option<String> {
         let pattern = match self.server {
             Some(position) => {

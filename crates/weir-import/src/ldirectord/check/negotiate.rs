@@ -30,21 +30,20 @@ pub(super) struct Request<'a> {
     pub(super) receive: Text,
 }
 
-/// Returns the check of a service. Adds a note and returns `None` if there is no check.
+/// Returns the check of a service. Adds a note and returns `None` if there is no check. The port of the virtual
+/// service, 0 for a firewall mark, selects the default service.
 pub(super) fn negotiate(
     section: &Section,
     line: &RealLine,
     globals: &Globals,
-    (real, port): (IpAddr, u16),
+    (real, service_port): (IpAddr, u16),
     is_udp: bool,
     position: Position,
     notes: &mut Notes,
 ) -> Option<Probe> {
     let default_service = SERVICES
         .iter()
-        .find(|(_, default_port)| {
-            *default_port == port && port != 0 && section.protocol_name() != "fwm"
-        })
+        .find(|(_, port)| *port == service_port && service_port != 0)
         .map_or("none", |(name, _)| *name);
     let (service, service_position) = match &section.service {
         Some((service, position)) => (service.as_str(), *position),
@@ -143,9 +142,13 @@ fn expected_address(pattern: &str) -> Option<IpAddr> {
 }
 
 /// Returns a UDP check: the datagram to send, and the bytes that the reply must begin with.
-pub(super) fn datagram_check(payload: &[u8], reply: &[u8], position: Position) -> Probe {
+pub(super) fn datagram_check(
+    (payload, payload_position): (&[u8], Position),
+    reply: &[u8],
+    position: Position,
+) -> Probe {
     let mut probe = Probe::new("udp", position);
-    probe.push(Entry::new("payload", hex(payload), position).essential());
+    probe.push(Entry::new("payload", hex(payload), payload_position).essential());
     if !reply.is_empty() {
         let bytes = Entry::new("bytes", hex(reply), position);
         probe.push(Entry::new("expect", vec![bytes], position));
@@ -229,6 +232,9 @@ impl Request<'_> {
             return Probe::new("tcp", self.position);
         };
         let method = self.section.method.as_ref();
+        if let Some((_, position)) = method {
+            notes.mark_covered(*position);
+        }
         let method = method.map_or("GET", |(method, _)| method.as_str());
         let text = format!("{method} {url} HTTP/1.0\r\nHost: {host}\r\n\r\n");
         let mut steps = vec![Entry::new("send", text, position)];
@@ -314,7 +320,7 @@ impl Request<'_> {
                 );
             }
             let payload = if text.is_empty() { "\n" } else { &text };
-            return datagram_check(payload.as_bytes(), &[], position);
+            return datagram_check((payload.as_bytes(), position), &[], self.position);
         }
         let send = (!text.is_empty()).then(|| Entry::new("send", text, position));
         let mut step: Vec<Entry> = send.into_iter().collect();
@@ -338,7 +344,8 @@ impl Request<'_> {
              Accept: application/sdp\r\nContent-Length: 0\r\n\r\n"
         );
         if is_udp {
-            return datagram_check(request.as_bytes(), b"SIP/2.0 200 OK", position);
+            let payload = (request.as_bytes(), position);
+            return datagram_check(payload, b"SIP/2.0 200 OK", self.position);
         }
         let steps = vec![step(
             Some((request, position)),
@@ -445,5 +452,37 @@ mod tests {
     #[test]
     fn quotes_and_backslashes_are_escaped_for_imap() {
         assert_eq!(quoted_string(r#"a"b\c"#), r#""a\"b\\c""#);
+    }
+
+    #[test]
+    fn pattern_for_one_address_becomes_the_address() {
+        for (pattern, expected) in [
+            ("10.0.0.5", Some("10.0.0.5")),
+            ("^10\\.0\\.0\\.5$", Some("10.0.0.5")),
+            ("^10.0.0.5", Some("10.0.0.5")),
+            ("10.0.0.5$", Some("10.0.0.5")),
+            ("fd00::5", Some("fd00::5")),
+            ("10.0.0.[5]", None),
+            ("www", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|address| address.parse().expect("an address"));
+            assert_eq!(expected_address(pattern), expected, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn datagram_bytes_are_written_as_hexadecimal_digits() {
+        assert_eq!(hex(&[0, 10, 255]), "000aff");
+        let keys = |probe: Probe| probe.entries.iter().map(|it| it.key).collect::<Vec<_>>();
+        let check = |reply: &[u8]| {
+            keys(datagram_check(
+                (b"a", Position::FIRST),
+                reply,
+                Position::FIRST,
+            ))
+        };
+        assert_eq!(check(b""), ["kind", "payload"]);
+        assert_eq!(check(b"b"), ["kind", "payload", "expect"]);
     }
 }

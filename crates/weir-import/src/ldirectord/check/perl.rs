@@ -107,8 +107,8 @@ impl Request<'_> {
         script_check(LDAP, &arguments, ("Net::LDAP", self.position), notes)
     }
 
-    /// Returns a check of the content of the file in `request`. Returns `None` if `request` or `receive` is not set;
-    /// then only the login can be checked.
+    /// Returns a check of the content of the file that `request` names. Returns `None` if `request` or `receive` is not
+    /// set: then only the login can be checked.
     pub(super) fn ftp_file_check(
         &self,
         user: Argument<'_>,

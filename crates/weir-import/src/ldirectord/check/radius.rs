@@ -13,9 +13,9 @@ const USER_NAME: u8 = 1;
 const USER_PASSWORD: u8 = 2;
 const NAS_IDENTIFIER: u8 = 32;
 /// Maximum length of an attribute's value, in bytes.
-const VALUE_MAX_BYTES: usize = 253;
+const MAX_VALUE_BYTES: usize = 253;
 /// Maximum length of a password, in bytes (RFC 2865 section 5.2).
-const PASSWORD_MAX_BYTES: usize = 128;
+const MAX_PASSWORD_BYTES: usize = 128;
 
 /// Returns a check that passes if the server accepts the password.
 pub(super) fn radius_check(section: &Section, position: Position, notes: &mut Notes) -> Probe {
@@ -29,7 +29,7 @@ pub(super) fn radius_check(section: &Section, position: Position, notes: &mut No
     for (_, position) in texts.into_iter().flatten() {
         notes.mark_covered(*position);
     }
-    datagram_check(&request, &[ACCESS_ACCEPT], position)
+    datagram_check((&request, position), &[ACCESS_ACCEPT], position)
 }
 
 /// Returns an Access-Request with a password that is hidden with the secret.
@@ -50,7 +50,7 @@ fn access_request(login: &str, password: &str, secret: &[u8]) -> Vec<u8> {
 }
 
 fn push_attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
-    let value = &value[..value.len().min(VALUE_MAX_BYTES)];
+    let value = &value[..value.len().min(MAX_VALUE_BYTES)];
     packet.push(kind);
     packet.push(u8::try_from(value.len() + 2).unwrap_or(u8::MAX));
     packet.extend_from_slice(value);
@@ -58,7 +58,7 @@ fn push_attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
 
 /// Hides a password (RFC 2865 section 5.2).
 fn hide_password(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
-    let password = &password[..password.len().min(PASSWORD_MAX_BYTES)];
+    let password = &password[..password.len().min(MAX_PASSWORD_BYTES)];
     let mut padded = password.to_vec();
     padded.resize(password.len().max(1).next_multiple_of(16), 0);
     let mut hidden = Vec::with_capacity(padded.len());
@@ -102,5 +102,11 @@ mod tests {
         assert_eq!(length, packet.len());
         assert_eq!(&packet[20..26], b"\x01\x06nemo");
         assert_eq!(&packet[26..28], &[2, 34]);
+        assert_eq!(&packet[60..], b"\x20\x06weir");
+        let mut attribute = Vec::new();
+        push_attribute(&mut attribute, 1, &[b'x'; 300]);
+        assert_eq!((attribute.len(), attribute[1]), (255, 255));
+        assert_eq!(hide_password(b"", b"s", [0; 16]).len(), 16);
+        assert_eq!(hide_password(&[b'x'; 200], b"s", [0; 16]).len(), 128);
     }
 }

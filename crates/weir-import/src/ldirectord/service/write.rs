@@ -71,32 +71,32 @@ impl Section {
         }
         let sorry = self.sorry_server(globals, method, port, environment, notes);
         let name = service_name(&listen);
-        let (scheduler, scheduler_from) = match &self.scheduler {
+        let (scheduler, scheduler_position) = match &self.scheduler {
             Some((name, position)) => (name.clone(), Some(*position)),
             None => ("wrr".to_owned(), None),
         };
         let one_packet = self.ops.filter(|position| {
-            let udp = self.protocol_name() != "tcp";
-            if !udp {
+            let is_udp = self.protocol_name() == "udp";
+            if !is_udp {
                 notes.remark(
                     *position,
                     "not imported: one-packet scheduling is possible only for UDP",
                 );
             }
-            udp
+            is_udp
         });
-        let listen_from = self
+        let listen_position = self
             .protocol
             .map_or(self.position, |(_, position)| position);
         let spec = VirtualService {
             position: self.position,
             name,
-            listen: vec![(listen, listen_from)],
+            listen: vec![(listen, listen_position)],
             port,
             method: Positioned::implied(method),
             scheduler: Positioned {
                 value: scheduler,
-                position: scheduler_from,
+                position: scheduler_position,
             },
             persistent: self.persistence(notes),
             one_packet,
@@ -131,10 +131,10 @@ impl Section {
             Target::Address(host, port) => (host, port),
         };
         let protocol = self.protocol_name();
-        let found = parse_address(host, self.ipv6, environment)
+        let endpoint = parse_address(host, self.ipv6, environment)
             .and_then(|address| Ok((address, parse_port(port_text, protocol, environment)?)));
-        let (address, port) = match found {
-            Ok(found) => found,
+        let (address, port) = match endpoint {
+            Ok(endpoint) => endpoint,
             Err(reason) => {
                 note_fatal(notes, self.position, &reason);
                 return None;
@@ -323,12 +323,12 @@ impl Section {
         Some(Entry::new("notify", words, *position))
     }
 
-    /// Adds remarks about settings that no check uses.
+    /// Adds notes about settings that no check uses.
     fn note_unused(&self, real_servers: &[RealServer], globals: &Globals, notes: &mut Notes) {
-        let mut used = HashSet::new();
+        let mut used_positions = HashSet::new();
         for probe in real_servers.iter().flat_map(|real| &real.probes) {
             visit_positions(&probe.entries, &mut |position| {
-                used.insert(position);
+                used_positions.insert(position);
             });
         }
         let numbers = [
@@ -354,14 +354,14 @@ impl Section {
         let texts = texts.into_iter().flatten().map(|(_, position)| *position);
         let quiescent = self.quiescent.map(|(_, position)| position);
         for position in numbers.chain(texts).chain(quiescent) {
-            if !used.contains(&position) && !notes.has_note(position) {
+            if !used_positions.contains(&position) && !notes.has_note(position) {
                 notes.remark(
                     position,
                     "not imported: no check of the service uses this setting",
                 );
             }
         }
-        globals.used_lines.borrow_mut().extend(used);
+        globals.used_lines.borrow_mut().extend(used_positions);
     }
 
     /// Adds a note for each server of a service that is not imported.
@@ -389,3 +389,6 @@ fn service_method(real_servers: &[RealServer]) -> Method {
     let most_common = order.into_iter().find(|forward| count(*forward) == max);
     Method::plain(most_common.unwrap_or(Forward::Direct))
 }
+
+#[cfg(test)]
+mod tests;

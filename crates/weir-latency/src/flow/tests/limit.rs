@@ -26,7 +26,7 @@ fn clock_unit_is_microseconds_if_milliseconds_exceed_the_age_or_microseconds_fit
     const LOOP: u64 = 10 * MS;
     for (clock, loop_ns, request_offset, expected) in [
         (90, LOOP, 20 * MS, MS),
-        // A SYN cookie is too low by up to 63 units.
+        // The timestamp of a SYN cookie is up to 63 units too low.
         (264, LOOP, 20 * MS, MS),
         (265, LOOP, 20 * MS, US),
         // The response was not sent before the request, which arrived up to 264 us after the SYN.
@@ -81,7 +81,7 @@ fn acknowledgement_takes_at_least_as_long_as_in_the_handshake() {
 /// A request is one or more segments. Payload after a pause is another request, unless the last segment was full or the
 /// request is an upload.
 #[test]
-fn payload_after_a_pause_is_another_request() {
+fn payload_after_a_pause_is_a_new_request() {
     const FULL: [u16; 11] = [1_448; 11];
     let upload = |last| [&FULL[..], &[last]].concat();
     for (lengths, pause_us, is_pipelined) in [
@@ -120,7 +120,7 @@ fn gap_may_be_shorter_than_the_handshake_by_the_tolerance() {
 }
 
 #[test]
-fn slow_response_after_a_probe_is_discarded_from_190_ms() {
+fn slow_response_after_a_probe_is_discarded_at_190_ms_or_more() {
     for (us, expected, reasons) in [
         (189_999, &[189_999][..], &[][..]),
         (190_000, &[], &[Reason::Retransmitted]),
@@ -213,14 +213,14 @@ fn tickets_are_counted_between_two_exchanges() {
 
 /// Returns whether the SYN of another flow takes the slot of a connection, `at_us` after the start of the connection.
 fn is_slot_free(connection: &mut Connection, at_us: u64) -> bool {
-    let other = Packet {
+    let other_packet = Packet {
         hash: connection.hash + 1,
         flags: SYN,
         ..Packet::default()
     };
     let before = connection.table.count(Reason::TableFull);
     let now = (connection.start_us + at_us) * 1_000;
-    connection.table.process_packet(&other, now);
+    connection.table.process_packet(&other_packet, now);
     connection.table.count(Reason::TableFull) == before
 }
 
@@ -254,7 +254,7 @@ fn highest_bits_of_the_hash_select_the_slot() {
 }
 
 #[test]
-fn packets_of_another_flow_with_the_same_slot_are_not_counted() {
+fn packets_of_different_flow_in_same_slot_are_not_counted() {
     let mut connection = Connection::new(1).open();
     assert_eq!(connection.table.count(Reason::Packets), 2);
     connection.payload(20_000, 200, 0);
@@ -269,7 +269,7 @@ fn packets_of_another_flow_with_the_same_slot_are_not_counted() {
 }
 
 #[test]
-fn ignored_flow_uses_its_slot_until_its_end() {
+fn ignored_flow_keeps_its_slot_until_it_ends() {
     for flags in [17, RST] {
         let mut connection = Connection::new(1).open();
         connection.unit_us = 0;
@@ -322,7 +322,7 @@ fn tls() -> Connection {
 }
 
 #[test]
-fn response_is_not_a_ticket_if_the_tickets_were_acknowledged_5_ms_ago() {
+fn response_more_than_5_ms_after_ticket_acknowledgement_is_not_a_ticket() {
     for (pause_us, expected) in [(5_000, &[][..]), (5_001, &[5_000])] {
         let mut connection = tls();
         connection.payload(23_000, 80, 12_000);
@@ -333,7 +333,7 @@ fn response_is_not_a_ticket_if_the_tickets_were_acknowledged_5_ms_ago() {
     }
 }
 
-/// The cases are the length of the client's second flight, the number of acknowledgements of 255 bytes, and the
+/// Each case: the length of the client's second flight, the number of 255-byte acknowledgements, and the expected
 /// samples.
 #[test]
 fn finished_message_has_at_most_100_bytes_and_two_tickets_follow_it() {
@@ -421,7 +421,7 @@ fn interim_responses_and_alerts_are_recognized_by_length() {
     }
 }
 
-/// If the payload were a request, the response would not be a response to the first request.
+/// If the payload counted as a request, the response could not be attributed to the first request.
 #[test]
 fn control_messages_are_recognized_by_length() {
     for (protocol, length, is_control) in [
@@ -467,7 +467,7 @@ fn request_in_the_first_packet_after_the_syn_is_measured() {
     connection.check(&[5_000], &[]);
 }
 
-/// The client's FIN can be lost on the way to the director. It has a sequence number, but no payload.
+/// The client's FIN can be lost on the way to the director. It consumes a sequence number but carries no payload.
 #[test]
 fn sequence_gap_of_a_lost_fin_is_not_a_lost_request() {
     for (missing, expected, reasons) in [
@@ -531,7 +531,7 @@ fn end_of_an_exchange_clears_its_flags() {
     );
     connection.acknowledge(35_000, 700, 25_000);
     assert_eq!(flags(&connection), [ended]);
-    // The handshake of TLS.
+    // The TLS handshake.
     let mut connection = open();
     connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     assert_eq!(

@@ -49,10 +49,10 @@ impl Peer {
             source: Source::default(),
         };
         let tickets = Arc::new(Tickets::new(Vec::new()).expect("generate key"));
-        let secured =
+        let service_config =
             server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("build configuration");
         Self::new(
-            Channel::accept(&secured.config).expect("create channel"),
+            Channel::accept(&service_config.config).expect("create channel"),
             socket,
         )
     }
@@ -128,7 +128,7 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn handshake_agrees_on_name_and_protocol() {
+fn handshake_provides_sni_and_negotiates_protocol() {
     let (client, server) = connected_pair();
     assert_eq!(client.channel.protocol(), Some(&b"h2"[..]));
     assert_eq!(server.channel.protocol(), Some(&b"h2"[..]));
@@ -145,12 +145,12 @@ fn records_are_processed_for_any_segmentation() {
         let mut server = Peer::server(TlsVersion::V12, server_end);
         relay_in.set_nonblocking(true).expect("set nonblocking");
         relay_out.set_nonblocking(true).expect("set nonblocking");
-        let sent = content(3_000);
+        let data = content(3_000);
         let (mut received, mut is_sent) = (Vec::new(), false);
         for _ in 0..8 {
             client.handshake();
             if client.state == Handshake::Done && !is_sent {
-                assert_eq!(client.write(&sent), Written::Some(sent.len()));
+                assert_eq!(client.write(&data), Written::Some(data.len()));
                 is_sent = true;
             }
             let mut records = Vec::new();
@@ -170,28 +170,31 @@ fn records_are_processed_for_any_segmentation() {
             relay_in.write_all(&records).expect("write");
         }
         assert_eq!(server.state, Handshake::Done, "step {step}");
-        assert!(received == sent, "step {step}: {} bytes", received.len());
+        assert!(received == data, "step {step}: {} bytes", received.len());
     }
 }
 
 #[test]
 fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
     let (mut client, mut server) = connected_pair();
-    let sent = content(3 << 20);
-    assert_eq!(client.write(&sent), Written::Some(sent.len()));
-    assert!(client.channel.has_unsent(), "more than a socket accepts");
+    let data = content(3 << 20);
+    assert_eq!(client.write(&data), Written::Some(data.len()));
+    assert!(
+        client.channel.has_unsent(),
+        "the content must exceed the socket buffer"
+    );
     // The channel accepts nothing more while some of the content is unsent.
     assert_eq!(client.write(b"later"), Written::Some(0));
     let mut received = Vec::new();
     while client.channel.has_unsent() {
         let (part, last) = server.read();
         assert_eq!(last, Read::Blocked);
-        assert!(!part.is_empty(), "the socket had content");
+        assert!(!part.is_empty(), "the socket must have content");
         received.extend(part);
         assert_eq!(client.write(b""), Written::Some(0));
     }
     received.extend(server.read().0);
-    assert!(received == sent, "{} bytes", received.len());
+    assert!(received == data, "{} bytes", received.len());
     assert_eq!(client.write(b"later"), Written::Some(5));
     assert_eq!(server.read(), (b"later".to_vec(), Read::Blocked));
 }
@@ -238,15 +241,15 @@ fn close_is_detected_before_preceding_content_is_read() {
     client.channel.send_close_notify(&client.socket);
     server.wake();
     assert!(server.channel.is_closed(&server.socket, &mut server.ready));
-    assert!(server.ready.readable, "the content is still to be read");
+    assert!(server.ready.readable, "the content must still be readable");
     assert_eq!(server.read(), (b"last".to_vec(), Read::End));
 }
 
 #[test]
 fn shutdown_follows_unsent_records() {
     let (mut client, mut server) = connected_pair();
-    let sent = content(3 << 20);
-    assert_eq!(client.write(&sent), Written::Some(sent.len()));
+    let data = content(3 << 20);
+    assert_eq!(client.write(&data), Written::Some(data.len()));
     client.channel.finish(&client.socket);
     let mut received = Vec::new();
     let last = loop {
@@ -258,7 +261,7 @@ fn shutdown_follows_unsent_records() {
         assert_eq!(client.write(b""), Written::Some(0));
     };
     assert_eq!(last, Read::End);
-    assert!(received == sent, "{} bytes", received.len());
+    assert!(received == data, "{} bytes", received.len());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests choice sequences of `rr`.
+//! Tests in which order `rr` selects servers.
 
 use super::Op::*;
 use super::*;

@@ -10,7 +10,7 @@ fn takeover_reason_depends_on_received_advertisements() {
             ..config(100)
         });
         for (priority, second) in packets {
-            let packet = received(*priority, SECOND);
+            let packet = peer_packet(*priority, SECOND);
             let now = *second * SECOND;
             instance.handle_packet(&packet, LOWER, now).unwrap();
         }
@@ -33,7 +33,7 @@ fn takeover_reason_depends_on_received_advertisements() {
 }
 
 #[test]
-fn reason_after_a_start_or_a_lost_election() {
+fn reason_explains_a_start_or_a_lost_election() {
     let mut instance = started(config(100));
     assert_eq!(instance.reason(), "started");
     instance.handle_source(None, SECOND);
@@ -44,7 +44,7 @@ fn reason_after_a_start_or_a_lost_election() {
         (100, "10.0.0.3 has a higher address"),
     ] {
         let (mut instance, now) = active();
-        let packet = received(priority, SECOND);
+        let packet = peer_packet(priority, SECOND);
         instance.handle_packet(&packet, HIGHER, now).unwrap();
         assert_eq!(instance.state(), State::Backup);
         assert_eq!(instance.reason(), expected);
@@ -52,7 +52,7 @@ fn reason_after_a_start_or_a_lost_election() {
 }
 
 #[test]
-fn times_of_the_last_state_change_and_the_last_advertisement_are_known() {
+fn times_of_the_last_state_change_and_advertisement_are_reported() {
     let mut instance = Instance::new(config(100), SECOND);
     let times = |instance: &Instance| (instance.since(), instance.last_sent());
     assert_eq!(times(&instance), (SECOND, SECOND));
@@ -68,7 +68,7 @@ fn times_of_the_last_state_change_and_the_last_advertisement_are_known() {
 #[test]
 fn router_that_loses_the_election_adopts_the_interval_of_the_active_router() {
     let (mut instance, now) = active();
-    let packet = received(200, 2 * SECOND);
+    let packet = peer_packet(200, 2 * SECOND);
     instance.handle_packet(&packet, LOWER, now).unwrap();
     let down = 3 * 2 * SECOND + 2 * SECOND * 156 / 256;
     assert_eq!(instance.down_interval(), down);
@@ -77,7 +77,7 @@ fn router_that_loses_the_election_adopts_the_interval_of_the_active_router() {
 
 /// Sent packets have the form of the last received packet, so that its sender accepts them.
 #[test]
-fn checksum_form_is_that_of_the_last_packet_or_the_configured_one() {
+fn checksum_form_follows_the_last_packet_or_the_configuration() {
     let mut instance = started(Config {
         checksum: ChecksumForm::GroupPseudoHeader,
         ..config(100)
@@ -86,7 +86,7 @@ fn checksum_form_is_that_of_the_last_packet_or_the_configured_one() {
     for checksum in [ChecksumForm::PseudoHeader, ChecksumForm::Plain] {
         let packet = DecodedPacket {
             checksum,
-            ..received(200, SECOND)
+            ..peer_packet(200, SECOND)
         };
         instance.handle_packet(&packet, LOWER, SECOND).unwrap();
         assert_eq!(instance.checksum(), checksum);
@@ -95,22 +95,22 @@ fn checksum_form_is_that_of_the_last_packet_or_the_configured_one() {
 
 #[test]
 fn packet_without_addresses_is_accepted_only_by_a_router_without_addresses() {
-    let mut packet = received(200, SECOND);
+    let mut packet = peer_packet(200, SECOND);
     packet.advertisement.addresses.clear();
     let mut instance = started(config(100));
-    let handled = instance.handle_packet(&packet, LOWER, SECOND);
-    assert_eq!(handled, Err(IgnoreReason::Addresses));
+    let result = instance.handle_packet(&packet, LOWER, SECOND);
+    assert_eq!(result, Err(IgnoreReason::Addresses));
     let mut instance = started(Config {
         addresses: Vec::new(),
         ..config(100)
     });
-    for packet in [packet, received(200, SECOND)] {
+    for packet in [packet, peer_packet(200, SECOND)] {
         assert_eq!(instance.handle_packet(&packet, LOWER, SECOND), Ok(()));
     }
     assert_eq!(
         instance.mismatches(),
         1,
-        "only the second one has addresses"
+        "only the second packet has addresses"
     );
 }
 

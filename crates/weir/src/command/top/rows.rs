@@ -243,30 +243,32 @@ pub(super) fn rows(
 ) -> Vec<Row> {
     let rates = earlier.map(Rates::new);
     let filter = options.filter.to_lowercase();
-    let mut all = Vec::new();
+    let mut all_rows = Vec::new();
     for service in &report.services {
         let parent = service_row(service, rates.as_ref());
         let shows_all = filter.is_empty() || parent.matches(&filter);
         let mut nested = Vec::new();
         for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
             let pool = pool_row(service, servers);
-            let shown = shows_all || pool.matches(&filter);
+            let is_shown = shows_all || pool.matches(&filter);
             let rows = servers
                 .iter()
                 .map(|server| server_row(service, server, rates.as_ref()));
-            let mut rows: Vec<Row> = rows.filter(|row| shown || row.matches(&filter)).collect();
+            let mut rows: Vec<Row> = rows
+                .filter(|row| is_shown || row.matches(&filter))
+                .collect();
             sort(&mut rows, options);
-            if shown || !rows.is_empty() {
+            if is_shown || !rows.is_empty() {
                 nested.push(pool);
                 nested.append(&mut rows);
             }
         }
         if shows_all || !nested.is_empty() {
-            all.push(parent);
-            all.append(&mut nested);
+            all_rows.push(parent);
+            all_rows.append(&mut nested);
         }
     }
-    all
+    all_rows
 }
 
 fn sort(rows: &mut [Row], options: &ViewOptions) {
@@ -458,11 +460,11 @@ pub(super) mod tests {
     #[test]
     fn filter_keeps_the_parents_of_matching_servers() {
         let report = report(&SERVERS);
-        let shown = |filter| names(&rows(&report, None, &view_options(Sort::File, filter)));
-        assert_eq!(shown("0.6"), ["web", "app", "10.0.0.6"]);
-        assert_eq!(shown("DOWN"), ["web", "app", "10.0.0.5"]);
-        assert_eq!(shown("web").len(), 5);
-        assert_eq!(shown("nothing"), [""; 0]);
+        let shown_names = |filter| names(&rows(&report, None, &view_options(Sort::File, filter)));
+        assert_eq!(shown_names("0.6"), ["web", "app", "10.0.0.6"]);
+        assert_eq!(shown_names("DOWN"), ["web", "app", "10.0.0.5"]);
+        assert_eq!(shown_names("web").len(), 5);
+        assert_eq!(shown_names("nothing"), [""; 0]);
     }
 
     #[test]

@@ -213,11 +213,11 @@ mod tests {
     }
 
     fn press(screen: &mut Screen, keys: &str) -> Action {
-        let mut last = Action::Draw;
+        let mut action = Action::Draw;
         for letter in keys.chars() {
-            last = screen.handle_key(KeyCode::Char(letter).into());
+            action = screen.handle_key(KeyCode::Char(letter).into());
         }
-        last
+        action
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Provides a deliberately lenient server for the smuggling tests.
 //!
-//! It treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any coding that contains `chunked`, and
+//! It treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any coding that contains `chunk`, and
 //! reads the leading digits of a number. It responds with the requested path.
 
 use std::io::{BufRead, BufReader, Read, Write};

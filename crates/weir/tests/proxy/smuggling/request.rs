@@ -1,6 +1,6 @@
 //! Provides HTTP/1 requests that two parsers could interpret differently, by kind of ambiguity.
 
-/// Bytes after each request, which are either its body or the next request.
+/// Bytes after each request, which a server interprets either as its body or as the next request.
 pub(super) const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// The kind of ambiguity and the bytes.
@@ -191,7 +191,7 @@ pub(super) fn framing() -> Vec<Case> {
 }
 
 /// Returns requests with an unusual header line.
-fn lines() -> Vec<String> {
+fn header_lines() -> Vec<String> {
     let mut cases = Vec::new();
     for line in [
         "X: y\n",
@@ -467,13 +467,13 @@ fn versions() -> Vec<String> {
 }
 
 fn pipelines() -> Vec<String> {
-    let plain = "GET /open HTTP/1.1\r\nHost: a\r\n\r\n";
+    let plain_request = "GET /open HTTP/1.1\r\nHost: a\r\n\r\n";
     let length = "POST /open HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
     let chunked =
         "POST /open HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
     let mut cases = Vec::new();
-    for first in [plain, length, chunked] {
-        for second in [plain, length, chunked] {
+    for first in [plain_request, length, chunked] {
+        for second in [plain_request, length, chunked] {
             for between in ["", "\r\n", "\r\n\r\n", "\n"] {
                 cases.push(format!("{first}{between}{second}{HIDDEN}"));
             }
@@ -539,7 +539,7 @@ fn underscores() -> Vec<String> {
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = framing();
     for (name, texts) in [
-        ("line", lines()),
+        ("header line", header_lines()),
         ("target", targets()),
         ("host", hosts()),
         ("method", methods()),

@@ -1,6 +1,6 @@
 //! Provides responses that two parsers could interpret differently, and a server that sends them.
 //!
-//! The responses are listed by kind of ambiguity, for HTTP/1.0 and HTTP/1.1 clients.
+//! The responses are grouped by kind of ambiguity. Each is tested with an HTTP/1.0 and an HTTP/1.1 client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -187,7 +187,7 @@ fn chunks() -> Vec<String> {
     cases
 }
 
-fn lines() -> Vec<String> {
+fn header_lines() -> Vec<String> {
     [
         "X: y\n",
         "X: y\r",
@@ -250,7 +250,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("length", lengths()),
         ("coding", codings()),
         ("chunk", chunks()),
-        ("line", lines()),
+        ("header line", header_lines()),
         ("status", statuses()),
     ] {
         cases.extend(texts.into_iter().map(|text| (name, text)));
@@ -316,7 +316,7 @@ pub(super) fn find_error(mut bytes: &[u8], is_http10: bool) -> Option<String> {
         let status = head.get(9..12).unwrap_or_default().to_owned();
         if status.starts_with('1') {
             if is_http10 {
-                return Some("an interim response to HTTP/1.0".to_owned());
+                return Some("an interim response to an HTTP/1.0 client".to_owned());
             }
             continue;
         }
@@ -327,7 +327,7 @@ pub(super) fn find_error(mut bytes: &[u8], is_http10: bool) -> Option<String> {
         };
         if value("transfer-encoding").is_some() {
             if is_http10 {
-                return Some("a transfer coding in a response to HTTP/1.0".to_owned());
+                return Some("a transfer coding in a response to an HTTP/1.0 client".to_owned());
             }
             return find_chunk_error(bytes);
         }

@@ -48,7 +48,7 @@ fn case_with(name: &'static str, added: Field, content: Option<&str>) -> Case {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn framing(cases: &mut Vec<Case>) {
+fn add_framing_cases(cases: &mut Vec<Case>) {
     let hidden_length = HIDDEN.len();
     let lengths = [
         format!("{hidden_length}"),
@@ -124,7 +124,7 @@ fn framing(cases: &mut Vec<Case>) {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn fields(cases: &mut Vec<Case>) {
+fn add_field_cases(cases: &mut Vec<Case>) {
     for (name, value) in [
         ("connection", "close"),
         ("connection", "keep-alive"),
@@ -205,7 +205,7 @@ fn fields(cases: &mut Vec<Case>) {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn targets(cases: &mut Vec<Case>) {
+fn add_target_cases(cases: &mut Vec<Case>) {
     for path in [
         "/open?x",
         "/open?",
@@ -315,7 +315,7 @@ fn targets(cases: &mut Vec<Case>) {
     }
 }
 
-fn trailers(cases: &mut Vec<Case>) {
+fn add_trailer_cases(cases: &mut Vec<Case>) {
     for (name, value) in [
         ("x", "y"),
         ("x_y", "z"),
@@ -341,10 +341,10 @@ fn trailers(cases: &mut Vec<Case>) {
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    framing(&mut cases);
-    fields(&mut cases);
-    targets(&mut cases);
-    trailers(&mut cases);
+    add_framing_cases(&mut cases);
+    add_field_cases(&mut cases);
+    add_target_cases(&mut cases);
+    add_trailer_cases(&mut cases);
     let mut unique = std::collections::HashSet::new();
     cases.retain(|case| {
         unique.insert((
